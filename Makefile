@@ -1,0 +1,145 @@
+# The commands of this project; CI runs only these. `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --warn-undefined-variables --no-builtin-rules --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JAVA_VERSION_MIN := 17
+
+# Settings that a caller may give: `make unit ARGS="-k planner -x"`.
+ARGS ?=
+# The interpreter that makes the virtual environment; empty: the first good one on the path.
+PYTHON ?=
+
+# What runs here must see neither the caller's packages nor, by way of Spark, another interpreter.
+unexport PYTHONPATH PYTHONHOME SPARK_HOME
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONUNBUFFERED := 1
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help
+help: ## list the commands
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# ---------------------------------------------------------------- environment
+
+.PHONY: install
+install: $(STAMP) ## make .venv with everything, by hashes; quick when nothing changed
+
+# A candidate may be a version manager's stub that only prints an error, so each is asked to run something.
+$(STAMP): requirements-dev.txt pyproject.toml
+	@if [[ ! -x $(BIN)/python ]]; then \
+	  for candidate in $(PYTHON) python3.11 python3.12 python3.13 python3 python; do \
+	    if "$$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then found=$$candidate; break; fi; \
+	  done; \
+	  if [[ -z "$${found-}" ]]; then \
+	    echo "make install: no Python 3.11 or newer with its venv module on the path." >&2; \
+	    echo "  Debian, Ubuntu: apt install python3 python3-venv. Or name one: make install PYTHON=..." >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "making $(VENV) with $$("$$found" --version)"; \
+	  "$$found" -m venv $(VENV); \
+	fi
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: java
+java:
+	@java=java; if [[ -n "$${JAVA_HOME-}" ]]; then java="$$JAVA_HOME/bin/java"; fi; \
+	version=$$("$$java" -XshowSettings:properties -version 2>&1 | sed -n 's/^ *java.specification.version = \([0-9]*\).*/\1/p' || true); \
+	if [[ -z "$$version" || "$$version" -lt $(JAVA_VERSION_MIN) ]]; then \
+	  echo "Java $(JAVA_VERSION_MIN) or newer is needed for Kafka and Spark; found: $${version:-none} (JAVA_HOME=$${JAVA_HOME:-not set})." >&2; \
+	  echo "  Debian, Ubuntu: apt install openjdk-17-jre-headless. macOS: brew install openjdk@17. Then: make doctor" >&2; \
+	  exit 1; \
+	fi
+
+.PHONY: doctor
+doctor: install ## check Java, Python, ports
+	$(BIN)/anabranch doctor
+
+.PHONY: lock
+lock: ## compute requirements*.txt anew from pyproject.toml (needs uv); LOCK_ARGS=--upgrade takes newer versions
+	uv pip compile pyproject.toml $(LOCK_FLAGS) --output-file requirements.txt >/dev/null
+	uv pip compile pyproject.toml --group dev $(LOCK_FLAGS) --output-file requirements-dev.txt >/dev/null
+# Hashes but no addresses: the files serve with any mirror, and name no registry.
+LOCK_ARGS ?=
+LOCK_FLAGS = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_ARGS)
+
+# ---------------------------------------------------------------- checks
+
+.PHONY: test
+test: lint types imports tidy unit conformance integration ## everything CI runs, in the order of what fails first
+
+.PHONY: lint
+lint: install ## ruff: style and mistakes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.PHONY: format
+format: install ## ruff: put the code into its form
+	$(BIN)/ruff check --fix --exit-zero --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: types
+types: install ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: imports
+imports: install ## import-linter: imports go one way
+	$(BIN)/lint-imports
+
+.PHONY: tidy
+tidy: install ## layering, names, mirror of tests, limits, documents
+	$(PYTEST) tests/tidy --quiet $(ARGS)
+
+.PHONY: unit
+unit: java install ## unit and property tests; protocol/ and codec/ must be covered whole, by branch
+	$(PYTEST) tests/unit tests/properties --quiet --cov=anabranch.protocol --cov=anabranch.codec --cov-branch \
+	  --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
+
+.PHONY: conformance
+conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters
+	$(PYTEST) tests/conformance --quiet $(ARGS)
+
+.PHONY: integration
+integration: java install ## services on a real broker, Redis and Spark
+	$(PYTEST) tests/integration --quiet $(ARGS)
+
+.PHONY: compose-test
+compose-test: install ## bring docker-compose.yml up, produce, consume, compare, take down (needs a docker engine)
+	$(BIN)/python -m deploy.compose_test
+
+.PHONY: ci
+ci: test ## what .ci/run runs
+
+# ---------------------------------------------------------------- running
+
+.PHONY: demo
+demo: java install ## the toll-road example end to end, compared with an oracle
+	$(BIN)/python -m examples.toll_road.demo $(ARGS)
+
+.PHONY: bench
+bench: java install ## throughput and latency beside plain PySpark, to benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+.PHONY: up
+up: ## the deployment of docker-compose.yml (needs a docker engine)
+	docker compose up --detach --wait --build
+
+.PHONY: down
+down: ## stop that deployment; its volumes stay
+	docker compose down
+
+# ---------------------------------------------------------------- housekeeping
+
+.PHONY: clean
+clean: ## remove what the checks leave behind; .venv stays
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* build dist spark-warehouse artifacts
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

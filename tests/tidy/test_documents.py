@@ -1,0 +1,108 @@
+"""The documents and the commands agree with what is there."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    """Relative links of a Markdown file that lead nowhere."""
+    targets = [target.split("#")[0] for target in LINK.findall(text) if not target.startswith(("http:", "https:", "mailto:", "#"))]
+    return [f"{path}: {target}" for target in targets if target and not (path.parent / target).exists()]
+
+
+def pins(text: str) -> dict[str, int]:
+    """Requirement ``name==version`` -> number of its hashes."""
+    found: dict[str, int] = {}
+    name = ""
+    for line in text.splitlines():
+        if match := re.match(r"([A-Za-z0-9_.\[\]-]+==[^\s;\\]+)", line):
+            name = match.group(1)
+            found[name] = 0
+        found[name] = found.get(name, 0) + line.count("--hash=sha256:")
+    return found
+
+
+def targets(makefile: str) -> dict[str, str]:
+    """Target -> its help text; only those that a person may call."""
+    return dict(re.findall(r"^([a-z][a-z-]*):[^=\n]*?## (.+)$", makefile, re.MULTILINE))
+
+
+def test_links_lead_somewhere(root: Path, files: list[Path]) -> None:
+    assert [line for path in files if path.suffix == ".md" for line in broken_links(root / path, (root / path).read_text())] == []
+
+
+def test_the_changelog_has_a_place_for_the_next_change(root: Path) -> None:
+    text = (root / "CHANGELOG.md").read_text()
+    assert re.search(r"^## \[Unreleased\]$", text, re.MULTILINE)
+    assert "### Safety" in text
+
+
+def test_requirements_are_locked_by_hash_and_name_no_registry(root: Path) -> None:
+    runtime, development = (pins((root / name).read_text()) for name in ("requirements.txt", "requirements-dev.txt"))
+    assert runtime
+    assert [name for name, hashes in {**runtime, **development}.items() if not hashes] == []
+    assert sorted(set(runtime) - set(development)) == [], "the services run with what was tested"
+    text = (root / "requirements.txt").read_text() + (root / "requirements-dev.txt").read_text()
+    assert not re.search(r"https?:|--(?:extra-)?index-url|--find-links", text)
+
+
+def test_each_dependency_is_locked(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    names = [re.split(r"[\[<>=;~! ]", each)[0] for each in project["project"]["dependencies"]]
+    locked = {re.split(r"[\[=]", each)[0] for each in pins((root / "requirements.txt").read_text())}
+    assert sorted({name.replace(".", "-").lower() for name in names} - locked) == []
+
+
+def test_each_command_says_what_it_does_and_has_what_it_runs(root: Path) -> None:
+    makefile = (root / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE))
+    assert phony - set(targets(makefile)) == {"java"}, "a check that others call"
+    scripts = re.findall(r"\$\(BIN\)/python ([\w/]+\.py)", makefile) + re.findall(r"\$\(PYTEST\) (tests/\w+(?: tests/\w+)*)", makefile)
+    scripts += [
+        f"{module.replace('.', '/')}.py" for module in re.findall(r"\$\(BIN\)/python -m ((?:deploy|examples|benchmarks)\.[\w.]+)", makefile)
+    ]
+    assert [part for script in scripts for part in script.split() if not (root / part).exists()] == []
+
+
+def test_ci_runs_the_commands_of_the_makefile(root: Path) -> None:
+    script = root / ".ci/run"
+    assert script.stat().st_mode & 0o111
+    assert "make test" in script.read_text()
+    assert "set -euo pipefail" in script.read_text()
+
+
+def test_every_test_folder_is_run(root: Path, files: list[Path]) -> None:
+    folders = {path.parts[1] for path in files if path.parts[0] == "tests" and path.name.startswith("test_")}
+    assert folders - set(re.findall(r"tests/(\w+)", (root / "Makefile").read_text())) == set()
+
+
+def test_images_are_pinned(root: Path) -> None:
+    texts = [(root / name).read_text() for name in ("docker-compose.yml", "Dockerfile")]
+    images = [image for text in texts for image in re.findall(r"^\s*(?:image:|FROM) +(\S+)", text, re.MULTILINE)]
+    assert images
+    assert [image for image in images if not re.search(r":\$?\{?[\w.-]*\d", image) and not image.startswith("anabranch")] == []
+
+
+def test_decisions_are_numbered_without_gaps(root: Path) -> None:
+    names = sorted(path.name for path in (root / "docs/adr").glob("[0-9]*.md"))
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+    for name in names:
+        text = (root / "docs/adr" / name).read_text()
+        assert all(f"## {part}" in text for part in ("Context", "Decision", "Consequences")), name
+
+
+@pytest.mark.parametrize("text", ["[x](nowhere.md)", "see [x](../nowhere/y.py#part)"])
+def test_a_broken_link_is_found(tmp_path: Path, text: str) -> None:
+    assert len(broken_links(tmp_path / "a.md", text)) == 1
+    assert broken_links(tmp_path / "a.md", "[x](https://kafka.apache.org) [y](#part)") == []
+
+
+def test_an_unhashed_requirement_is_found() -> None:
+    assert pins("a==1 \\\n    --hash=sha256:00\nb==2\n") == {"a==1": 1, "b==2": 0}

@@ -1,0 +1,92 @@
+"""Each module of the pure layers has a unit-test file of its own, each module is used, and each limit is in force."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+DECLARATIONS = {"errors", "limits"}
+"""Names and numbers only; their use is what is tested (limits: below)."""
+
+ENTRY_POINTS = {"anabranch", "anabranch.cli", "anabranch.client", "anabranch.stateful"}
+"""Started or imported by users."""
+
+SHIPPED = "anabranch.adapters.local."
+"""The ports in memory: for the tests of services, and of whoever writes one."""
+
+
+def mirror(module: str) -> Path:
+    """``anabranch.codec.blocks`` -> ``tests/unit/codec/test_blocks.py``."""
+    _, *folders, name = module.split(".")
+    return Path("tests/unit", *folders, f"test_{name}.py")
+
+
+def names_in(source: str) -> set[str]:
+    tree = ast.parse(source)
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+    }
+
+
+def imported_modules(source: str) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def limits_of(source: str) -> dict[str, bool]:
+    """Each constant, and whether the text that follows says what failure it prevents."""
+    body = ast.parse(source).body
+    found = {}
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found[node.target.id] = (
+                isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
+            )
+    return found
+
+
+def test_each_pure_module_has_its_own_test_file(root: Path, modules: dict[str, str]) -> None:
+    pure = [name for name in modules if name.startswith(("anabranch.protocol.", "anabranch.codec."))]
+    missing = [str(mirror(name)) for name in pure if name.split(".")[-1] not in DECLARATIONS and not (root / mirror(name)).is_file()]
+    assert missing == []
+
+
+def test_each_unit_test_file_has_its_module(files: list[Path], modules: dict[str, str]) -> None:
+    """A renamed module takes its tests along. A large module may have several: ``test_edge.py``, ``test_edge_guards.py``."""
+    stems = tuple(str(mirror(name).with_suffix("")) for name in modules if "." in name)
+    layers = {name.split(".")[1] for name in modules if name.count(".") > 1}
+    mirrors = [path for path in files if path.parts[:2] == ("tests", "unit") and len(path.parts) > 3 and path.parts[2] in layers]
+    assert [str(path) for path in mirrors if path.name.startswith("test_") and not str(path).startswith(stems)] == []
+
+
+def test_each_module_is_used(modules: dict[str, str]) -> None:
+    """By another module, or started as a service or by name; tests and examples do not count for the services' own layers."""
+    used: set[str] = set()
+    for name, source in modules.items():
+        used |= {imported for imported in imported_modules(source) if imported != name}
+        used |= {other for other in modules if f'"{other}"' in source and other != name}
+    dead = [
+        name
+        for name, source in modules.items()
+        if name not in used | ENTRY_POINTS and not name.startswith(SHIPPED) and not name.endswith("__main__") and names_in(source)
+    ]
+    assert dead == []
+
+
+def test_each_limit_is_in_force_and_says_why(modules: dict[str, str]) -> None:
+    limits = limits_of(modules["anabranch.protocol.limits"])
+    assert len(limits) > 10
+    used = set().union(*(names_in(source) for name, source in modules.items() if name != "anabranch.protocol.limits"))
+    inside = names_in(modules["anabranch.protocol.limits"]) & {"MIB", "KIB"}
+    assert sorted(set(limits) - used - inside) == []
+    assert sorted(name for name, says_why in limits.items() if not says_why and name not in inside) == []
+
+
+def test_an_unused_or_silent_limit_is_found() -> None:
+    assert limits_of('A: Final = 1\n"""Why."""\nB: Final = 2\n') == {"A": True, "B": False}
+    assert names_in("from x import limits\nf(limits.A)") >= {"A"}

@@ -1,0 +1,60 @@
+"""A module is named by the one idea it holds, and stays small enough to be read at once."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+SAY_NOTHING = {"common", "utils", "util", "helpers", "helper", "base", "core", "misc", "manager", "managers", "types", "shared", "stuff"}
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 80
+
+
+def python_files(files: list[Path]) -> list[Path]:
+    return [path for path in files if path.suffix == ".py"]
+
+
+def long_functions(path: Path, source: str, lines_max: int) -> list[str]:
+    """Functions whose body, without its docstring, is longer."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            if lines > lines_max:
+                found.append(f"{path}:{node.lineno}: {node.name} has {lines} lines")
+    return found
+
+
+def test_no_name_says_nothing(files: list[Path]) -> None:
+    wrong = [str(path) for path in python_files(files) for part in path.with_suffix("").parts if part in SAY_NOTHING]
+    assert wrong == []
+
+
+def test_names_are_lower_case_words(files: list[Path]) -> None:
+    legal = re.compile(r"(__)?[a-z][a-z0-9_]*(__)?\.py")
+    assert [str(path) for path in python_files(files) if not legal.fullmatch(path.name)] == []
+
+
+def test_files_and_functions_can_be_read_at_once(root: Path, files: list[Path]) -> None:
+    sources = {path: (root / path).read_text() for path in python_files(files)}
+    long = [f"{path}: {source.count(chr(10))} lines" for path, source in sources.items() if source.count("\n") > FILE_LINES_MAX]
+    assert long == []
+    assert [line for path, source in sources.items() for line in long_functions(path, source, FUNCTION_LINES_MAX)] == []
+
+
+def test_adapters_are_not_scripts(modules: dict[str, str]) -> None:
+    """Run as a script, a module in adapters/redis would put its folder first on the path and hide the library."""
+    wrong = [name for name, source in modules.items() if ".adapters." in f"{name}." and "if __name__" in source]
+    assert wrong == []
+
+
+def test_every_package_module_says_what_it_is(modules: dict[str, str]) -> None:
+    assert [name for name, source in modules.items() if not ast.get_docstring(ast.parse(source))] == []
+
+
+def test_a_long_function_is_found() -> None:
+    source = "def f():\n" + "    x = 1\n" * 11
+    assert long_functions(Path("x.py"), source, 10) == ["x.py:1: f has 11 lines"]
+    assert long_functions(Path("x.py"), source, 11) == []
