@@ -1,0 +1,305 @@
+"""What the consistency manager decides: do replicas agree, and what should stand in the index.
+
+Theory of operation. Replicas of a stage make the same tuples, so the digests of a bucket (sum modulo 2**64 of the hashes of its rows, over
+all its parts) must be equal where the plans are. ``StreamAudit`` is told every record of a boundary log after the fold took it, and compares
+a bucket as soon as a second replica has closed it. A bucket whose parts were named under two plans belongs to neither and is not compared.
+Floating-point values are not in the digest, so a difference is a true one.
+
+``IndexImage`` is what the index should hold: a function of the logs alone, bounded, together with what has not been written yet. The index is
+never read to decide anything, so it may vanish at any time; writing the image again brings it back.
+
+Keys of the index (all below ``anabranch:<pipeline>:``):
+    stream:<stream>               hash: upto (every bucket up to it is stable)
+    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, bucket, epoch, lineage, batch, fingerprint, written_ms)
+    boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the bucket that it closed
+    process:<service>:<name>:<replica>  hash: the last heartbeat; expires
+    index                         hash: manager (who wrote it last); missing: the index was lost
+
+Invariants:
+    A1  two buckets are compared at most once, only when both writers closed them, they are their own, and one plan made each of them whole.
+    A2  an empty bucket is compared too: nothing against something is a difference.
+    A3  memory is bounded whatever a replica does or does not do; what was given up is counted in ``uncompared``.
+    X1  the image depends on the logs only: two managers have the same one.
+    X2  after ``everything_lost`` and one complete writing, the index holds the image.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.control import Alarm, Heartbeat
+from anabranch.protocol.limits import (
+    ALARMS_PER_PAIR_MAX,
+    COMPARED_BUCKETS_MAX,
+    HEARTBEAT_LIFETIME_MS,
+    HEARTBEATS_MAX,
+    INDEXED_BOUNDARIES_MAX,
+)
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Summary
+
+MISMATCH: Final = "digest_mismatch"
+_MODULUS: Final = 1 << 64
+_EMPTY: Final = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Two replicas have different tuples in one bucket."""
+
+    stream: str
+    bucket: int
+    first: tuple[str, int, int]
+    """(replica, rows, digest) of the one that closed the bucket first in the log: its tuples stand."""
+    second: tuple[str, int, int]
+
+    @property
+    def pair(self) -> tuple[str, str, str]:
+        """Which replicas, in an order that does not depend on who was first."""
+        low, high = sorted((self.first[0], self.second[0]))
+        return self.stream, low, high
+
+    def text(self) -> str:
+        """For people. The same whenever it is found, so that an alarm is known again."""
+        (first, rows, digest), (second, other_rows, other_digest) = self.first, self.second
+        return (
+            f"replicas {first} and {second} of {self.stream} made different tuples of bucket {self.bucket} by the same plan: "
+            f"{rows} rows with digest {digest:016x} against {other_rows} rows with digest {other_digest:016x}; those of replica {first} stand"
+        )
+
+
+@dataclass(slots=True)
+class _Replica:
+    """What one writer has closed, as far as it is still to be compared."""
+
+    closed: int = 0
+    base: int = 0
+    fingerprint: str = ""
+    open: set[int] = field(default_factory=set)
+    """Buckets with named parts that were not closed; some of them may have been dropped again."""
+    order: list[int] = field(default_factory=list)
+    digests: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """(rows, digest) of the buckets in ``order``, which are closed and not empty."""
+    spans: list[tuple[int, str]] = field(default_factory=list)
+    """(first bucket, fingerprint of the plan that made it and those after it); an empty fingerprint: of no single plan."""
+
+    def plan_of(self, bucket: int) -> str:
+        at = bisect_right(self.spans, bucket, key=lambda span: span[0])
+        return self.spans[at - 1][1] if at else ""
+
+
+class StreamAudit:
+    """Compares the replicas of one stage. Tell it every record right after the fold took it."""
+
+    def __init__(self, stream: str, writers: Iterable[str]) -> None:
+        self._stream = stream
+        self._replicas = {w: _Replica() for w in writers}
+        self.compared = 0
+        self.uncompared = 0
+        """Buckets given up by A3."""
+        self._floor = 0
+
+    def seen(self, fold: StreamFold, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
+        """Take note of a record; the differences that it shows. Lets the fold forget what is not needed any more."""
+        if not outcome.accepted or isinstance(entry, Summary):
+            return []
+        found: list[Mismatch] = []
+        if isinstance(entry, EpochStarted):
+            self._begun(self._replicas[entry.replica], entry.fingerprint)
+        else:
+            found = self._closed(fold, entry.replica, self._replicas[entry.replica], entry)
+        self._forget(fold)
+        return found
+
+    @staticmethod
+    def _begun(replica: _Replica, fingerprint: str) -> None:
+        if fingerprint == replica.fingerprint:
+            return
+        if replica.open:
+            # Parts of these were named under the plan before; what comes to them now is of another.
+            replica.spans.append((replica.closed + 1, ""))
+        replica.spans.append((max([replica.closed, *replica.open]) + 1, fingerprint))
+        replica.fingerprint = fingerprint
+
+    def _closed(self, fold: StreamFold, name: str, replica: _Replica, record: BoundaryRecord) -> list[Mismatch]:
+        replica.open.update(part.bucket for part in record.parts if part.bucket > replica.closed)
+        if record.base is not None:
+            replica.base = max(replica.base, record.base)
+            replica.open.clear()
+        before, replica.closed = replica.closed, fold.closed(name)
+        closing = sorted(b for b in replica.open if b <= replica.closed)
+        replica.open.difference_update(closing)
+        for bucket in closing:
+            parts = fold.replica_bucket(name, bucket)
+            if parts:  # none: they were cut off the chain, or the bucket is forgotten or not its own
+                insort(replica.order, bucket)
+                replica.digests[bucket] = (sum(p.rows for p in parts), sum(p.digest for p in parts) % _MODULUS)
+        return [m for other in self._replicas if other != name for m in self._compare(name, other, max(before, replica.base, self._floor))]
+
+    def _compare(self, name: str, other: str, after: int) -> list[Mismatch]:
+        """Compare what ``name`` closed just now, the buckets above ``after``, with what ``other`` closed earlier."""
+        mine, theirs = self._replicas[name], self._replicas[other]
+        after, last = max(after, theirs.base), min(mine.closed, theirs.closed)
+        buckets = {b for r in (mine, theirs) for b in r.order[bisect_right(r.order, after) : bisect_right(r.order, last)]}
+        found = []
+        for bucket in sorted(buckets):
+            plan = mine.plan_of(bucket)
+            if not plan or plan != theirs.plan_of(bucket):
+                continue
+            self.compared += 1
+            one, two = theirs.digests.get(bucket, _EMPTY), mine.digests.get(bucket, _EMPTY)
+            if one != two:
+                found.append(Mismatch(self._stream, bucket, (other, *one), (name, *two)))
+        return found
+
+    def _forget(self, fold: StreamFold) -> None:
+        slowest = floor = min(r.closed for r in self._replicas.values())
+        for replica in self._replicas.values():
+            if len(replica.order) > COMPARED_BUCKETS_MAX:
+                floor = max(floor, replica.order[len(replica.order) // 2])
+        for replica in self._replicas.values():
+            self.uncompared += max(0, bisect_right(replica.order, floor) - bisect_right(replica.order, slowest))
+        if floor <= self._floor:
+            return
+        self._floor = floor
+        for replica in self._replicas.values():
+            cut = bisect_right(replica.order, floor)
+            for bucket in replica.order[:cut]:
+                del replica.digests[bucket]
+            del replica.order[:cut]
+            while len(replica.spans) > 1 and replica.spans[1][0] <= floor:
+                del replica.spans[0]
+        fold.forget(floor)
+
+
+class AlarmBook:
+    """Which alarms were raised already, from the alarm topic: a restart finds the same differences again."""
+
+    def __init__(self, known: Iterable[Alarm] = ()) -> None:
+        self._known: set[tuple[str, int, str]] = set()
+        self._pairs: Counter[tuple[str, str, str]] = Counter()
+        for alarm in known:
+            self.known(alarm)
+
+    def known(self, alarm: Alarm) -> None:
+        """An alarm stands in the topic."""
+        if alarm.kind == MISMATCH:
+            self._known.add((alarm.stream, alarm.bucket, alarm.text))
+
+    def alarm(self, mismatch: Mismatch, now_ms: int) -> Alarm | None:
+        """The alarm to raise; None: it is known, or there are enough about these replicas."""
+        self._pairs[mismatch.pair] += 1
+        text = mismatch.text()
+        if (mismatch.stream, mismatch.bucket, text) in self._known or self._pairs[mismatch.pair] > ALARMS_PER_PAIR_MAX:
+            return None
+        alarm = Alarm(MISMATCH, mismatch.stream, mismatch.bucket, text, now_ms)
+        self.known(alarm)
+        return alarm
+
+
+@dataclass(slots=True)
+class _Ranking:
+    """Newest entries of a sorted set: (member, score); the last ``unsent`` of them were not written yet."""
+
+    entries: deque[tuple[str, int]] = field(default_factory=lambda: deque(maxlen=INDEXED_BOUNDARIES_MAX))
+    unsent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexWrite:
+    """One write. ``fields`` None: members of a sorted set, below whose first score nothing is kept."""
+
+    key: str
+    fields: Mapping[str, str] | None = None
+    members: tuple[tuple[str, int], ...] = ()
+    keep_from: int = 0
+    expire_ms: int | None = None
+
+
+class IndexImage:
+    """What the index should hold."""
+
+    def __init__(self, pipeline: str) -> None:
+        self.prefix = f"anabranch:{pipeline}:"
+        self.marker = f"{self.prefix}index"
+        self._hashes: dict[str, dict[str, str]] = {}
+        self._rankings: dict[str, _Ranking] = {}
+        self._heartbeats: dict[str, Heartbeat] = {}
+        self._dirty: dict[str, None] = {}
+        """Keys to write, oldest first."""
+
+    def boundary(self, stream: str, offset: int, record: BoundaryRecord, fold: StreamFold) -> None:
+        """An accepted record of ``stream``, after the fold took it."""
+        writer = record.replica
+        fields = {
+            "offset": str(offset), "bucket": str(record.closed), "epoch": str(record.epoch), "lineage": record.id.lineage,
+            "batch": str(record.id.batch), "fingerprint": fold.fingerprint(writer), "written_ms": str(record.written_ms),
+        }  # fmt: skip
+        self._put(f"{self.prefix}boundary:{stream}:{writer}", fields)
+        self._put(f"{self.prefix}stream:{stream}", {"upto": str(fold.upto)})
+        key = f"{self.prefix}boundaries:{stream}:{writer}"
+        ranking = self._rankings.setdefault(key, _Ranking())
+        ranking.entries.append((str(offset), record.closed))
+        ranking.unsent = min(ranking.unsent + 1, INDEXED_BOUNDARIES_MAX)
+        self._dirty[key] = None
+
+    def heartbeat(self, beat: Heartbeat) -> bool:
+        """A process is alive; whether there was room to remember it."""
+        key = f"{self.prefix}process:{beat.service}:{beat.name}:{beat.replica}"
+        known = self._heartbeats.get(key)
+        if known is None and len(self._heartbeats) >= HEARTBEATS_MAX:
+            return False
+        if known is None or beat.epoch >= known.epoch:
+            self._heartbeats[key] = beat
+            self._dirty[key] = None
+        return True
+
+    def states(self, now_ms: int) -> dict[str, str]:
+        """State of each process by name, those not heard of any more left out (and forgotten)."""
+        for key in [k for k, beat in self._heartbeats.items() if now_ms - beat.written_ms > HEARTBEAT_LIFETIME_MS]:
+            del self._heartbeats[key]
+        return {key.removeprefix(f"{self.prefix}process:"): beat.state for key, beat in self._heartbeats.items()}
+
+    def everything_lost(self) -> None:
+        """The index is empty: write it all again (X2)."""
+        for ranking in self._rankings.values():
+            ranking.unsent = len(ranking.entries)
+        self._dirty = dict.fromkeys([*self._hashes, *self._rankings, *self._heartbeats])
+
+    def keys(self) -> set[str]:
+        """Every key that may stand in the index."""
+        return {self.marker, *self._hashes, *self._rankings, *self._heartbeats}
+
+    def next_write(self, now_ms: int) -> IndexWrite | None:
+        """What to write next; the same until ``written`` is called. None: nothing."""
+        while self._dirty:
+            key = next(iter(self._dirty))
+            if key in self._rankings:
+                ranking = self._rankings[key]
+                new = list(ranking.entries)[len(ranking.entries) - ranking.unsent :]
+                return IndexWrite(key, members=tuple(new), keep_from=ranking.entries[0][1])
+            if key in self._hashes:
+                return IndexWrite(key, fields=self._hashes[key])
+            beat = self._heartbeats.get(key)
+            if beat is not None and now_ms - beat.written_ms <= HEARTBEAT_LIFETIME_MS:
+                fields = {
+                    "service": beat.service, "name": beat.name, "replica": beat.replica, "epoch": str(beat.epoch), "state": beat.state,
+                    "bucket": str(beat.bucket), "written_ms": str(beat.written_ms),
+                }  # fmt: skip
+                return IndexWrite(key, fields=fields, expire_ms=HEARTBEAT_LIFETIME_MS)
+            del self._dirty[key]
+        return None
+
+    def written(self, write: IndexWrite) -> None:
+        """``write`` is in the index."""
+        del self._dirty[write.key]
+        if write.fields is None:
+            self._rankings[write.key].unsent = 0
+
+    def _put(self, key: str, fields: dict[str, str]) -> None:
+        self._hashes[key] = fields
+        self._dirty[key] = None

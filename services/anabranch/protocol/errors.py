@@ -1,0 +1,95 @@
+"""The tree of errors that anabranch raises.
+
+::
+
+    AnabranchError
+    |-- ConfigurationError            a pipeline file, a setting or a topic is not as it must be (exit code 2)
+    |-- ProtocolError                 a rule was broken
+    |   |-- LocalProtocolError        by this process: a bug here; the process ends
+    |   `-- RemoteProtocolError       by what another process wrote: refused, counted, never a crash
+    |-- Fenced                        a newer process of the same replica or output exists: this one ends
+    |-- RecordRejected                one user's record cannot be used: goes to the dead-letter topic
+    |-- DataMissing                   named blocks are gone or do not match their part: never "less data"
+    |-- StageFunctionError            the user's function raised, or returned what it must not
+    `-- AdapterError                  a broker, Redis or a disk did not do what was asked
+        |-- OutcomeUnknown            it may or may not have happened; the caller reads back before it goes on
+        `-- Unavailable               it did not happen; the caller may ask again
+
+Library exceptions never cross a port: the adapters turn them into these.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class AnabranchError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class ConfigurationError(AnabranchError):
+    """Something a person wrote is not as it must be. The text names file, line and key where it can."""
+
+
+class ProtocolError(AnabranchError):
+    """A rule of the protocol was broken. Raised only as one of its two subclasses."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This process broke a rule: a bug. It must end."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """What was read breaks a rule. It is refused and counted; the reader goes on."""
+
+
+class Fenced(AnabranchError):
+    """A newer process took over (rule 2, rule 12, rule 21). This process ends; nothing it writes counts any more."""
+
+
+class RejectionReason(StrEnum):
+    """Why a user's record went to the dead-letter topic; the value is what stands in the record's header."""
+
+    EMPTY_VALUE = "empty_value"
+    NULL_VALUE = "null_value"
+    TOO_LARGE = "too_large"
+    TOO_DEEP = "too_deep"
+    NOT_JSON = "not_json"
+    NOT_AVRO = "not_avro"
+    UNKNOWN_SCHEMA = "unknown_schema"
+    WRONG_TYPE = "wrong_type"
+    MISSING_FIELD = "missing_field"
+    EXTRA_FIELD = "extra_field"
+    OUT_OF_RANGE = "out_of_range"
+    NOT_FINITE = "not_finite"
+    NO_STIME = "no_stime"
+    LATE = "late"
+    AHEAD = "ahead"
+
+
+class RecordRejected(AnabranchError):
+    """One record of a user's topic cannot be used. ``reason`` is the code, ``str(error)`` the explanation."""
+
+    def __init__(self, reason: RejectionReason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class DataMissing(AnabranchError):
+    """Blocks that a part names are gone, or do not match its count, rows or digest (rule 7, rule 18)."""
+
+
+class StageFunctionError(AnabranchError):
+    """The user's function raised, returned a wrong shape, or emitted a row that is too old. Names function, bucket and cause."""
+
+
+class AdapterError(AnabranchError):
+    """An outside system did not do what was asked."""
+
+
+class OutcomeUnknown(AdapterError):
+    """The request may or may not have been applied: read back before going on."""
+
+
+class Unavailable(AdapterError):
+    """The request was not applied: it may be made again."""

@@ -1,0 +1,94 @@
+"""Names and ids, as types of their own so that a checker sees one used for another.
+
+``TupleId`` is (bucket, position in the canonical order of the bucket); it is the same at every replica, after every replay, and is the
+``anabranch-id`` header of a delivered record.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NewType, Self
+
+from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
+
+Bucket = NewType("Bucket", int)
+Epoch = NewType("Epoch", int)
+"""Offset of a writer's ``EpochStarted`` in the boundary log: unique and increasing by construction (rule 1)."""
+StreamName = NewType("StreamName", str)
+ReplicaId = NewType("ReplicaId", str)
+AttemptId = NewType("AttemptId", str)
+"""Fresh random id of one attempt to write blocks (rule 7)."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
+
+
+def checked_name(kind: str, name: str) -> str:
+    """``name`` if it may name a pipeline, stream, stage or participant: topics, files and metrics are named by it.
+
+    Raises:
+        ConfigurationError: it is not lower case letters, digits, ``_`` and ``-``, starting with a letter, at most 63 characters.
+    """
+    if not _NAME.match(name):
+        message = f"{kind} name {name!r}: use lower case letters, digits, '_' and '-', starting with a letter, at most 63 characters"
+        raise ConfigurationError(message)
+    return name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BatchId:
+    """Id of a boundary record of one writer: (lineage, batch), rule 3. ``lineage`` is new at every start and every fork."""
+
+    lineage: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TupleId:
+    """Id of a tuple in its stream: (bucket, position in the bucket's canonical order)."""
+
+    bucket: int
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.bucket}.{self.position}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The id written as ``bucket.position``.
+
+        Raises:
+            RemoteProtocolError: ``text`` is not of that form.
+        """
+        bucket, dot, position = text.partition(".")
+        if not (dot and bucket.isdecimal() and position.isdecimal() and len(text) <= 40):
+            message = f"{text[:60]!r} is not a tuple id"
+            raise RemoteProtocolError(message)
+        return cls(int(bucket), int(position))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """The internal topics of a pipeline (schemas/topics holds their settings)."""
+
+    pipeline: str
+
+    def boundaries(self, stream: str) -> str:
+        """The boundary log of a stream: one partition, all its writers."""
+        return f"{self.pipeline}.{stream}.boundaries"
+
+    def blocks(self, stream: str, replica: str) -> str:
+        """The blocks that one replica writes for a stream."""
+        return f"{self.pipeline}.{stream}.blocks.{replica}"
+
+    def control(self) -> str:
+        """Heartbeats."""
+        return f"{self.pipeline}.control"
+
+    def alarms(self) -> str:
+        """What a person should look at."""
+        return f"{self.pipeline}.control.alarms"
+
+    def progress(self, output: str) -> str:
+        """Progress records of the delivery of an output."""
+        return f"{self.pipeline}.{output}.progress"

@@ -1,0 +1,271 @@
+"""Ingestion's decisions: how far a source has been read, which buckets are closed, which records are late or ahead.
+
+Theory of operation. A source is a set of input partitions, each read in order. The *low mark* of a partition is its largest stime minus the
+disorder that its producers may have; the boundary is the last bucket that the lowest of the low marks closes. Silence must never look like an
+empty bucket, so a partition that says nothing holds the boundary back, unless the rules for idleness say otherwise. Silence counts only while
+it is *observed*: by looks at the end of the partition, none further from the next than LOOK_GAP_MS. So neither a pause of this process nor an
+outage of the broker is taken for silence, and producers that were cut off get the whole time again once the contact is back.
+
+Everything that is read is at once part of the stream, as parts of closed or open buckets, or is a dead letter; so the positions alone say where
+to go on (rule 17). The machine holds no records and no clock: it is told what was read and what time it is, and answers with plain numbers that
+the service applies to whole columns.
+
+Times named ``now_ms`` are of a monotonic clock, except in ``limits``, where the wall clock is meant.
+
+Invariants:
+    G1  ``closed`` never goes back.
+    G2  without rules for idleness ``closed`` never exceeds ``closed_by`` of any partition's low mark; a partition that never spoke holds it.
+    G3  a partition is left out only after observed silence of ``partition_idle_ms``, with a look no older than LOOK_FRESH_MS, if another
+        partition has spoken at least that long after it; after a silence of the whole source the others get that time anew.
+    G4  a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms`` (by observed time) or ``ends``.
+    G5  a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary.
+    G6  ``positions`` names exactly what ``read`` was told, and a machine made from ``positions`` and ``closed`` goes on as this one would.
+    G7  a partition's position never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from anabranch.protocol.buckets import bound_ms, bucket_of, closed_by
+from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.limits import END_SILENCE_MS, LOOK_EVERY_MS, LOOK_FRESH_MS, LOOK_GAP_MS, STIME_MS_MAX, WAITING_AFTER_MS
+from anabranch.protocol.records import InputPosition
+
+InputPartition = tuple[str, int]
+"""(topic, partition) of a user's topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """What the pipeline file says about a source's time. All in ms; None means never, and unlimited for ``ahead_ms``."""
+
+    bucket_ms: int
+    disorder_ms: int = 0
+    partition_idle_ms: int | None = 5_000
+    source_idle_ms: int | None = None
+    ends: bool = False
+    ahead_ms: int | None = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFacts:
+    """What was read of one partition.
+
+    ``stime_max_ms`` is the largest stime of its records and heartbeats that are not ahead, late ones included; None if none had one.
+    """
+
+    at: InputPartition
+    offset_next: int
+    stime_max_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StimeLimits:
+    """Thresholds for the records read next: late if ``stime <= late_upto_ms``, ahead if ``stime > ahead_above_ms``."""
+
+    late_upto_ms: int
+    ahead_above_ms: int
+
+    @property
+    def restamp_ms(self) -> int:
+        """The first stime of the open bucket: what a late record gets that is kept."""
+        return self.late_upto_ms + 1
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One input partition. Silence was observed from ``quiet_since_ms`` to ``quiet_until_ms``; None: not at all since it last spoke."""
+
+    offset_next: int
+    stime_max_ms: int
+    spoke_ms: int
+    look_next_ms: int
+    quiet_since_ms: int | None = None
+    quiet_until_ms: int | None = None
+    left_out: bool = False
+
+    def observed(self, now_ms: int) -> tuple[int, int] | None:
+        """The observed silence, if it reaches up to now."""
+        if self.quiet_since_ms is None or self.quiet_until_ms is None or now_ms - self.quiet_until_ms > LOOK_FRESH_MS:
+            return None
+        return self.quiet_since_ms, self.quiet_until_ms
+
+
+class SourceMachine:
+    """The state of one source's writer. Not thread-safe.
+
+    Args:
+        rules: Of the source.
+        partitions: Its input partitions, with the offset to begin at where ``positions`` names none.
+        positions: Of the last accepted boundary record; empty at the very beginning (rule 17). Partitions that are no longer read are
+            carried along, so that they are not read twice if they come back.
+        closed: Last bucket that this source has closed.
+        now_ms: Silence is counted from here.
+    """
+
+    def __init__(
+        self, rules: SourceRules, partitions: Mapping[InputPartition, int], positions: Iterable[InputPosition], closed: int, now_ms: int
+    ) -> None:
+        self._rules = rules
+        self._restored = {(position.topic, position.partition): position for position in positions}
+        self._partitions: dict[InputPartition, _Partition] = {}
+        self._closed = closed
+        self._low_ms: int | None = bound_ms(closed, rules.bucket_ms) + 1 if closed else None
+        self._spoke_ms = now_ms
+        self._silent_since_ms: int | None = None
+        self._silence_counted_ms = 0
+        for at, offset_first in partitions.items():
+            self.add(at, offset_first, now_ms)
+
+    @property
+    def closed(self) -> int:
+        """The last closed bucket, as ``advance`` last found it."""
+        return self._closed
+
+    def add(self, at: InputPartition, offset_first: int, now_ms: int) -> None:
+        """A further input partition: from now on it holds the boundary back like the others."""
+        known = self._restored.pop(at, None)
+        self._partitions[at] = _Partition(
+            offset_next=offset_first if known is None else known.offset_next,
+            stime_max_ms=0 if known is None else known.stime_max_ms,
+            spoke_ms=now_ms,
+            look_next_ms=now_ms,
+        )
+
+    def offsets(self) -> dict[InputPartition, int]:
+        """Where reading goes on, per partition."""
+        return {at: partition.offset_next for at, partition in self._partitions.items()}
+
+    def positions(self) -> tuple[InputPosition, ...]:
+        """For the boundary record that names everything read so far."""
+        read = [InputPosition(at[0], at[1], p.offset_next, p.stime_max_ms) for at, p in self._partitions.items()]
+        return tuple(sorted([*read, *self._restored.values()], key=lambda position: (position.topic, position.partition)))
+
+    def limits(self, wall_ms: int) -> StimeLimits:
+        """What makes a record late or ahead, at wall-clock time ``wall_ms``. Holds until ``advance`` is called."""
+        ahead = STIME_MS_MAX if self._rules.ahead_ms is None else min(STIME_MS_MAX, wall_ms + self._rules.ahead_ms)
+        return StimeLimits(late_upto_ms=bound_ms(self._closed, self._rules.bucket_ms), ahead_above_ms=ahead)
+
+    def read(self, facts: Iterable[ChunkFacts], now_ms: int) -> None:
+        """Records were read, and will all be named by the next boundary record. A chunk without any stime moves only the position.
+
+        Raises:
+            LocalProtocolError: a position would go back (G7).
+            KeyError: not a partition of this source.
+        """
+        spoke = False
+        for chunk in facts:
+            partition = self._partitions[chunk.at]
+            if chunk.offset_next < partition.offset_next:
+                message = f"{chunk.at}: position {partition.offset_next} would go back to {chunk.offset_next}"
+                raise LocalProtocolError(message)
+            partition.offset_next = chunk.offset_next
+            if chunk.stime_max_ms is None:
+                continue
+            spoke = True
+            partition.stime_max_ms = max(partition.stime_max_ms, chunk.stime_max_ms)
+            partition.spoke_ms, partition.look_next_ms = now_ms, now_ms + LOOK_EVERY_MS
+            partition.quiet_since_ms = partition.quiet_until_ms = None
+        if spoke:
+            self._speech(now_ms)
+
+    def _speech(self, now_ms: int) -> None:
+        """The source speaks. If it was silent as a whole, the partitions that do not speak yet get their full time from here (G3)."""
+        idle_ms = self._rules.partition_idle_ms
+        if idle_ms is not None and now_ms - self._spoke_ms >= idle_ms:
+            for partition in self._partitions.values():
+                if not partition.left_out and partition.quiet_since_ms is not None:
+                    partition.quiet_since_ms = now_ms
+        self._spoke_ms = now_ms
+
+    def looks_due(self, now_ms: int) -> list[InputPartition]:
+        """Partitions whose end must be looked at now, because their silence may matter."""
+        rules = self._rules
+        matters = rules.ends or rules.source_idle_ms is not None or (rules.partition_idle_ms is not None and len(self._partitions) > 1)
+        return [at for at, partition in self._partitions.items() if matters and now_ms >= partition.look_next_ms]
+
+    def looked(self, at: InputPartition, *, empty: bool, begun_ms: int, done_ms: int) -> None:
+        """A fresh look at the end of a partition.
+
+        Args:
+            at: The partition.
+            empty: Everything up to the end had been given to ``read``. False also if the broker did not answer.
+            begun_ms: When the broker was asked: what came later is not covered.
+            done_ms: When it had answered.
+        """
+        partition = self._partitions[at]
+        partition.look_next_ms = done_ms + LOOK_EVERY_MS
+        if not empty:
+            return
+        if partition.quiet_until_ms is None or begun_ms - partition.quiet_until_ms > LOOK_GAP_MS:
+            partition.quiet_since_ms = begun_ms
+        partition.quiet_until_ms = begun_ms
+
+    def advance(self, now_ms: int) -> int:
+        """Move the boundary as far as what was read and observed allows; the last closed bucket."""
+        self._leave_out(now_ms)
+        counted = [partition.stime_max_ms for partition in self._partitions.values() if not partition.left_out]
+        if counted and min(counted) > 0:
+            self._raise_low(min(counted) - self._rules.disorder_ms)
+        silence = self._silence(now_ms)
+        if silence is not None:
+            self._advance_in_silence(*silence)
+        if self._low_ms is not None:
+            self._closed = max(self._closed, closed_by(self._low_ms, self._rules.bucket_ms))
+        if silence is not None and self._rules.ends and silence[1] - silence[0] >= END_SILENCE_MS:
+            self._closed = max(self._closed, bucket_of(self._stime_max(), self._rules.bucket_ms))
+        return self._closed
+
+    def _leave_out(self, now_ms: int) -> None:
+        idle_ms = self._rules.partition_idle_ms
+        if idle_ms is None:
+            return
+        newest_ms = max((partition.spoke_ms for partition in self._partitions.values()), default=0)
+        for partition in self._partitions.values():
+            observed = partition.observed(now_ms)
+            silent = observed is not None and observed[1] - observed[0] >= idle_ms
+            partition.left_out = silent and newest_ms - partition.spoke_ms >= idle_ms
+
+    def _silence(self, now_ms: int) -> tuple[int, int] | None:
+        """Since when and until when the whole source was observed to be silent, if that reaches up to now."""
+        observed = [partition.observed(now_ms) for partition in self._partitions.values()]
+        spans = [span for span in observed if span is not None]
+        if not spans or len(spans) < len(observed):
+            return None
+        since_ms, until_ms = max(span[0] for span in spans), min(span[1] for span in spans)
+        return (since_ms, until_ms) if since_ms <= until_ms else None
+
+    def _advance_in_silence(self, since_ms: int, until_ms: int) -> None:
+        """The low mark goes on by the observed time, ``source_idle_ms`` behind it: what was under way when the silence began may come so late."""
+        if self._rules.source_idle_ms is None:
+            return
+        if self._low_ms is None:
+            spoken = [partition.stime_max_ms for partition in self._partitions.values() if partition.stime_max_ms]
+            if not spoken:
+                return
+            self._low_ms = min(spoken) - self._rules.disorder_ms
+        if since_ms != self._silent_since_ms:
+            self._silent_since_ms, self._silence_counted_ms = since_ms, 0
+        elapsed_ms = until_ms - since_ms - self._rules.source_idle_ms
+        if elapsed_ms > self._silence_counted_ms:
+            self._low_ms += elapsed_ms - self._silence_counted_ms
+            self._silence_counted_ms = elapsed_ms
+
+    def _raise_low(self, low_ms: int) -> None:
+        self._low_ms = low_ms if self._low_ms is None else max(self._low_ms, low_ms)
+
+    def _stime_max(self) -> int:
+        return max((partition.stime_max_ms for partition in self._partitions.values()), default=0)
+
+    def waiting_for(self, now_ms: int) -> InputPartition | None:
+        """The partition that everything waits for: it holds the boundary back and has been silent for a while. None: nothing waits."""
+        stime_max_ms = self._stime_max()
+        if stime_max_ms and self._closed >= bucket_of(stime_max_ms, self._rules.bucket_ms):
+            return None
+        holding = [(partition.stime_max_ms, at) for at, partition in self._partitions.items() if not partition.left_out]
+        if not holding:
+            return None
+        at = min(holding)[1]
+        return at if now_ms - self._partitions[at].spoke_ms >= WAITING_AFTER_MS else None

@@ -1,0 +1,133 @@
+"""Every upper bound, with its unit and the failure that it prevents."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MIB: Final = 1024 * 1024
+
+RECORD_BYTES_MAX: Final = 1 * MIB
+"""A user's record: larger ones are dead letters before they are decoded, so that one record cannot exhaust a decoder's memory."""
+
+RECORD_DEPTH_MAX: Final = 16
+"""Nesting of a JSON value: deeper ones can exhaust a parser's stack."""
+
+RECORD_FIELDS_MAX: Final = 500
+"""Fields of a record schema: bounds the cost of one row and of its digest."""
+
+SCHEMA_BYTES_MAX: Final = 64 * 1024
+"""Text of a schema: a schema is read by every service at start."""
+
+BLOCK_BYTES_MAX: Final = 4 * MIB
+"""A block as a Kafka record, before compression: above it a block is split. Below the topics' ``max.message.bytes``."""
+
+BLOCK_ROWS_MAX: Final = 65_536
+"""Rows of a block: bounds what a reader must hold to check one block."""
+
+BOUNDARY_BYTES_MAX: Final = 8 * MIB
+"""A boundary record as a Kafka record: refused unread above it."""
+
+PARTS_PER_RECORD_MAX: Final = 20_000
+"""Parts of one boundary record: a writer ends its batch earlier. 20 000 parts are about 2 MiB."""
+
+PARTITIONS_MAX: Final = 1_024
+"""Partitions of an internal stream: each costs memory in every reader."""
+
+REPLICAS_MAX: Final = 16
+"""Replicas of a stage: each writes its own blocks and its records are read by all."""
+
+INPUTS_MAX: Final = 16
+"""Inputs of a stage: each costs a Python process in Spark."""
+
+BATCH_ROWS_MAX: Final = 400_000
+"""Rows that one batch of a stage takes, beyond its first bucket: bounds the memory of a batch while a backlog is drained."""
+
+BATCH_BUCKETS_MAX: Final = 4_096
+"""Non-empty buckets that one batch of a stage takes: bounds the plan that Spark writes to its log."""
+
+CHAIN_RECORDS_MAX: Final = 4_096
+"""Records of a writer's chain that the fold remembers, the deepest rewind (rule 4). Spark retains fewer batches than this."""
+
+CHECKPOINT_BATCHES_RETAINED: Final = 200
+"""``minBatchesToRetain`` of Spark: the deepest rollback of a stage, in batches. Must stay below CHAIN_RECORDS_MAX."""
+
+STIME_MS_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999: later times do not fit Spark's timestamp."""
+
+PIPELINE_FILE_BYTES_MAX: Final = 256 * 1024
+"""Text of a pipeline file: every service reads it at start."""
+
+PARAMETER_VALUES_MAX: Final = 10_000
+"""Values in the parameters of a stage: YAML aliases can make a small file unfold into a huge one."""
+
+LOOK_EVERY_MS: Final = 400
+"""Pause between two looks at the end of a quiet input partition: each is one request to the broker."""
+
+LOOK_FRESH_MS: Final = 1_000
+"""A look older than this says nothing about now: a boundary must not pass a partition on what was seen before a pause of the process."""
+
+LOOK_GAP_MS: Final = 2_500
+"""Silence with a longer hole between two looks was not observed: it may have been an outage of the broker, and is counted anew."""
+
+END_SILENCE_MS: Final = 2_000
+"""Observed silence after which finite data counts as read to its end, so that a producer that pauses a moment does not lose its last records."""
+
+WAITING_AFTER_MS: Final = 1_000
+"""Silence of the partition that holds the boundary back before it is named to people: shorter ones are how records come."""
+
+ERROR_TEXT_MAX: Final = 1_000
+"""Characters of an explanation in a header of a dead letter: the value may have to fit the topic's limit with it."""
+
+SOURCE_BATCH_RECORDS: Final = 65_536
+"""Records that ingestion takes at once from a backlog: bounds its memory and the time until a boundary moves."""
+
+SOURCE_BATCH_BYTES: Final = 64 * MIB
+"""About how many bytes ingestion takes at once from a backlog, by the size of the records before: bounds its memory where records are large."""
+
+APPEND_EVERY_MS: Final = 20
+"""Least time between two boundary records of a live source: bounds the growth of the boundary log."""
+
+NAME_CHARACTERS_MAX: Final = 249
+"""Any name in a boundary or control record: as long as the longest topic name, so that names cannot be used to fill memory."""
+
+SUMMARY_BYTES_MAX: Final = 15 * MIB
+"""A summary as a Kafka record: below the ``max.message.bytes`` of a boundary log."""
+
+SUMMARY_ITEMS_MAX: Final = 400_000
+"""Items of all lists in one record of a boundary log: decoding a hostile one stays below a few hundred MiB."""
+
+CONTROL_BYTES_MAX: Final = 512 * 1024
+"""A heartbeat, alarm or progress record."""
+
+CONTROL_ITEMS_MAX: Final = 4_096
+"""Items of all lists in one control record."""
+
+ALARM_CHARACTERS_MAX: Final = 20_000
+"""Text of an alarm: longer ones (a traceback of a deep recursion) are cut, so that an alarm always fits its topic."""
+
+DELIVERY_ROWS_MAX: Final = 100_000
+"""Tuples of one transaction of delivery: bounds its memory, its time (well below the transaction time-out) and what a recovery reads back."""
+
+DELIVERY_BYTES_MAX: Final = 64 * MIB
+"""Keys and values of one transaction of delivery, by the mean of what was written before: bounds memory where records are large."""
+
+DELIVERY_BUCKETS_MAX: Final = 2_000
+"""Non-empty buckets of one transaction of delivery: bounds the blocks that are asked for at once."""
+
+RECOVERY_IDS_MAX: Final = 5_000_000
+"""Ids that a recovery of delivery holds in memory. Only a lost progress topic makes it read more than a few transactions back."""
+
+COMPARED_BUCKETS_MAX: Final = 20_000
+"""Non-empty buckets of one replica whose digests wait for a sibling: a replica that is down must not make the manager's memory grow."""
+
+ALARMS_PER_PAIR_MAX: Final = 100
+"""Alarms about one pair of replicas: where every bucket differs a person needs to know once, not for every bucket."""
+
+INDEXED_BOUNDARIES_MAX: Final = 4_096
+"""Boundary records of one writer that the index finds by bucket: older ones are found by reading the log."""
+
+HEARTBEATS_MAX: Final = 4_096
+"""Processes whose last heartbeat the manager remembers: names come from a topic that many may write."""
+
+HEARTBEAT_LIFETIME_MS: Final = 10_000
+"""A process that was not heard of for so long is not in the index any more."""

@@ -1,0 +1,112 @@
+"""What a stage's query plan allows: is it stateful, may several buckets run in one batch?
+
+Theory of operation. Replicas see the same buckets but not in the same batches, and a drained backlog takes many at once. So a batch may hold
+several buckets only if the result cannot depend on how buckets were grouped: the plan is *batch-safe*. That is decided by an allow-list of
+operators and expressions, each of which has a test on real Spark that compares one bucket per batch with all in one batch. Everything else
+runs one bucket per batch, everywhere.
+
+A *stateful* plan gives results when the watermark passes, one batch after the boundary: it closes a bucket one batch later.
+
+The shell reads names from the analysed plan (``PlanFacts``); what they mean is decided here.
+
+Invariants:
+    P1  an operator or expression that is not known is not batch-safe.
+    P2  a plan with any stateful operator closes one batch late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+STATELESS_OPERATORS: Final = frozenset(
+    {
+        "Project", "Filter", "SubqueryAlias", "Union", "Generate", "EventTimeWatermark", "CollectMetrics", "StreamingRelationV2",
+        "StreamingDataSourceV2Relation", "StreamingDataSourceV2ScanRelation", "LocalRelation", "OneRowRelation", "Range", "LogicalRDD",
+        "View", "TypedFilter", "ResolvedHint", "Expand", "MapInArrow", "MapInPandas", "PythonMapInArrow", "ArrowEvalPython",
+        "BatchEvalPython", "LogicalRelation", "StreamingRelation", "UpdateEventTimeWatermarkColumn",
+    }
+)  # fmt: skip
+"""Row by row: a row's results depend on that row alone. Functions over whole batches (mapInArrow) are here for ``stateful`` only."""
+
+WHOLE_BATCH_OPERATORS: Final = frozenset({"MapInArrow", "MapInPandas", "PythonMapInArrow"})
+"""Stateless, but the user's function sees Arrow batches whose cut depends on the batch: not batch-safe."""
+
+STATEFUL_SAFE_OPERATORS: Final = frozenset({"Aggregate", "Join", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"})
+"""Batch-safe under the conditions that ``judge`` checks."""
+
+ORDER_FREE_AGGREGATES: Final = frozenset(
+    {"Count", "Sum", "Min", "Max", "CollectSet", "BitAndAgg", "BitOrAgg", "BitXorAgg", "MinBy", "MaxBy", "Average", "BoolAnd", "BoolOr", "CountIf"}
+)  # fmt: skip
+"""Aggregates whose result does not depend on the order of rows, given exact types. MinBy and MaxBy are left to the person: ties."""
+
+_TIED_AGGREGATES: Final = frozenset({"MinBy", "MaxBy"})
+
+_NOT_DETERMINISTIC: Final = frozenset(
+    {"Rand", "Randn", "Uuid", "CurrentTimestamp", "CurrentDate", "Now", "LocalTimestamp", "MonotonicallyIncreasingID", "SparkPartitionID",
+     "InputFileName", "Shuffle", "CurrentBatchTimestamp", "UnixTimestampNow"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What the shell read from an analysed plan: names of classes, without the package."""
+
+    operators: frozenset[str]
+    expressions: frozenset[str]
+    aggregates: frozenset[str] = frozenset()
+    inexact_sums: tuple[str, ...] = ()
+    """Aggregates (sum, average) over floating-point values, as text."""
+    join_types: frozenset[str] = frozenset()
+    deduplicated: tuple[str, ...] = ()
+    """Columns of a dropDuplicates that is not over whole rows."""
+    inputs_unused: tuple[str, ...] = ()
+    stateful_processors: frozenset[str] = frozenset()
+    """Classes of transformWithState processors."""
+    batch_safe_processors: frozenset[str] = frozenset()
+    """Those of them that say that they sort rows and fire due timers between them (``anabranch.stateful``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTraits:
+    """What follows: for the planner, and for a person (``anabranch check``)."""
+
+    is_stateful: bool
+    is_batch_safe: bool
+    reasons: tuple[str, ...] = ()
+    """Why the plan is not batch-safe."""
+    errors: tuple[str, ...] = ()
+    """Why the plan cannot be run at all."""
+
+
+def judge(facts: PlanFacts) -> PlanTraits:
+    """Decide what a plan allows."""
+    stateful = facts.operators - STATELESS_OPERATORS
+    reasons: list[str] = [
+        f"operator {name} is not on the batch-safe list" for name in sorted(stateful - STATEFUL_SAFE_OPERATORS - {"TransformWithState"})
+    ]
+    reasons += [f"{name} sees whole batches, whose cut is not fixed" for name in sorted(facts.operators & WHOLE_BATCH_OPERATORS)]
+    reasons += [f"aggregate {name} depends on the order of rows" for name in sorted(facts.aggregates - ORDER_FREE_AGGREGATES)]
+    reasons += [
+        f"aggregate {name} can tie, and then takes whichever row came first" for name in sorted(facts.aggregates & _TIED_AGGREGATES)
+    ]
+    reasons += [f"{text} adds floating-point numbers, whose sum depends on their order" for text in facts.inexact_sums]
+    reasons += [
+        f"{kind} join: rows without a match come after a delay that is not on the list"
+        for kind in sorted(facts.join_types - {"Inner", "Cross"})
+    ]
+    if facts.deduplicated:
+        reasons.append(
+            f"dropDuplicates over {', '.join(facts.deduplicated)} keeps whichever row came first; over whole rows it would be batch-safe"
+        )
+    if "DeduplicateWithinWatermark" in facts.operators:
+        reasons.append("dropDuplicatesWithinWatermark keeps whichever row came first, for a time that starts with it")
+    reasons += [
+        f"processor {name} is not known to sort its rows; derive it from anabranch.stateful.BatchSafeProcessor"
+        for name in sorted(facts.stateful_processors - facts.batch_safe_processors)
+    ]
+    errors = [
+        f"{name} gives another result at every replica and after every restart" for name in sorted(facts.expressions & _NOT_DETERMINISTIC)
+    ]
+    errors += [f"input {name} is not used by the function: take it out of `reads`" for name in facts.inputs_unused]
+    return PlanTraits(is_stateful=bool(stateful), is_batch_safe=not reasons, reasons=tuple(reasons), errors=tuple(errors))

@@ -1,0 +1,128 @@
+"""The records of a boundary log, as values.
+
+``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record, epoch_started, summary).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from anabranch.protocol.identifiers import BatchId
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one attempt wrote of one bucket in one partition of the writer's block topic (rule 7).
+
+    A reader seeks by the offset range and takes only the blocks whose headers have this bucket and attempt; their number, rows and digest
+    must be these, else the data is *missing*, never less.
+    """
+
+    bucket: int
+    partition: int
+    attempt: str
+    blocks: int
+    offset_first: int
+    offset_next: int
+    rows: int
+    digest: int
+    """Sum modulo 2**64 of the 64-bit hashes of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputPosition:
+    """How far a source has read one partition of a user's topic (rule 17)."""
+
+    topic: str
+    partition: int
+    offset_next: int
+    stime_max_ms: int
+    """Largest stime read from this partition; 0: none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    """A writer begins (rule 1). Its epoch is the offset of this record."""
+
+    replica: str
+    fingerprint: str
+    """Of the writer's plan: function source, parameters, versions. Digests of different fingerprints are never compared."""
+    token: str
+    """Random: by it the writer knows its own record in the log when the outcome of the append is unknown."""
+    schema: str = ""
+    """Columns of the stream as its writer makes them, as text (``codec.blocks.schema_text``): a reader of another owner has no code to ask."""
+
+
+class BoundaryKind(StrEnum):
+    """Stable: final. Tentative: made without some of its input."""
+
+    STABLE = "stable"
+    TENTATIVE = "tentative"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryRecord:
+    """One batch of a writer: everything up to bucket ``closed`` is closed, and the parts this batch wrote (rules 3-6)."""
+
+    replica: str
+    epoch: int
+    id: BatchId
+    prev: BatchId | None
+    """Id of the record that this one continues; None: from the very beginning."""
+    closed: int
+    parts: tuple[Part, ...] = ()
+    base: int | None = None
+    """Rule 6: this replica starts from a sibling's checkpoint; buckets up to ``base`` are not its own."""
+    kind: BoundaryKind = BoundaryKind.STABLE
+    branch: tuple[int, int] | None = None
+    """Of a tentative record: (epoch, counter); the highest of a replica wins (rule 16)."""
+    missing: tuple[str, ...] = ()
+    """Streams without which a tentative bucket was made, or that were given up."""
+    positions: tuple[InputPosition, ...] = ()
+    """Of a source: read to here (rule 17)."""
+    made_from: tuple[tuple[str, int], ...] = ()
+    """Of a stage: (input stream, last bucket read)."""
+    written_ms: int = 0
+    """Wall clock of the writer, for lag only; never decides anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSummary:
+    """One writer in a ``Summary``."""
+
+    replica: str
+    epoch: int
+    fingerprint: str
+    schema: str
+    closed: int
+    base: int
+    path: tuple[BatchId, ...]
+    lineages: tuple[BatchId, ...]
+    """Highest batch seen of each lineage of the current epoch."""
+    pending: tuple[tuple[BatchId, Part], ...]
+    last: BoundaryRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class StableRange:
+    """Buckets ``first..last`` are taken from ``replica``."""
+
+    first: int
+    last: int
+    replica: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The whole fold of a boundary log just before offset ``as_of``: a reader may start there instead of at the beginning."""
+
+    as_of: int
+    forgotten: int
+    """Buckets up to this one are closed and no longer described."""
+    replicas: tuple[ReplicaSummary, ...] = field(default=())
+    ranges: tuple[StableRange, ...] = ()
+
+
+LogEntry = EpochStarted | BoundaryRecord | Summary

@@ -1,0 +1,122 @@
+"""Delivery against a topic whose transactions end in any way: every id once (D2), in order where nothing was torn (D3)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.delivery.partitioning import Partitioner
+from anabranch.protocol.control import DeliveryProgress
+from anabranch.protocol.delivery import CorrectedDelivery, Slice, partition_of
+from anabranch.protocol.identifiers import TupleId
+
+OUTCOMES = ("committed", "applied, unknown", "lost, unknown", "torn", "torn without progress", "killed before commit")
+
+
+@dataclass
+class Topic:
+    """An output topic and its progress topic; ``None`` stands for a control record or one of another producer."""
+
+    partitions: list[list[TupleId | None]]
+    progress: list[DeliveryProgress] = field(default_factory=list)
+    torn: bool = False
+
+    def apply(self, batch: list[tuple[int, TupleId]], record: DeliveryProgress, outcome: str, rng: random.Random) -> None:
+        if outcome in ("lost, unknown", "killed before commit"):
+            kept: set[int] = set()
+        elif outcome.startswith("torn"):
+            kept = {p for p in range(len(self.partitions)) if rng.random() < 0.5}
+            self.torn = True
+        else:
+            kept = set(range(len(self.partitions)))
+        for p, ident in batch:
+            self.partitions[p].append(ident if p in kept else None)
+        for p in {p for p, _ in batch}:
+            self.partitions[p].append(None)
+        if outcome in ("committed", "applied, unknown", "torn"):
+            self.progress.append(record)
+
+
+def take_over(topic: Topic, upto: int) -> CorrectedDelivery:
+    count = len(topic.partitions)
+    machine = CorrectedDelivery("out", topic.progress[-1] if topic.progress else None, [0] * count, [len(p) for p in topic.partitions])
+    for p, start in enumerate(machine.read_from):
+        for ident in topic.partitions[p][start:]:
+            if ident is not None:
+                machine.found(ident)
+    machine.recovered(upto)
+    return machine
+
+
+def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[str]) -> Topic:
+    """Deliver everything, with these outcomes first and good ones afterwards."""
+    rng = random.Random(seed)
+    last = max(sizes, default=1)
+    topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions)])
+    upto, todo = rng.randint(0, last), list(outcomes)
+    machine = take_over(topic, upto)
+    for _ in range(1_000):
+        stable = [(b, n) for b, n in sorted(sizes.items()) if machine.cursor.bucket <= b <= upto]
+        run = machine.plan(upto, stable, rng.randint(1, 6))
+        if run is None:
+            if upto == last:
+                return topic
+            upto = rng.randint(upto + 1, last)
+            continue
+        ids = [TupleId(s.bucket, i) for s in run.slices for i in range(s.start, s.stop)]
+        placed = [(partition_of(None if i.position % 4 == 3 else b"%d" % (i.position % 3), i, partitions), i) for i in ids]
+        batch = [(p, i) for p, i in placed if not (machine.comparing and machine.there(i, p))]
+        if not batch:
+            machine.advance(run, {})
+            continue
+        outcome = todo.pop(0) if todo else "committed"
+        topic.apply(batch, machine.progress(run, 0), outcome, rng)
+        if outcome == "committed":
+            # reports name the records; the end of the transaction takes a place of its own
+            machine.advance(run, {p: len(topic.partitions[p]) - 1 for p, _ in batch})
+            if rng.random() < 0.1:
+                machine = take_over(topic, upto)
+        else:
+            machine = take_over(topic, upto)
+    pytest.fail("no progress")
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    seed=st.integers(0, 2**32), partitions=st.integers(1, 4), outcomes=st.lists(st.sampled_from(OUTCOMES), max_size=8),
+    sizes=st.dictionaries(st.integers(1, 30), st.integers(1, 9), max_size=8),
+)  # fmt: skip
+def test_every_id_once_whatever_becomes_of_transactions(seed: int, partitions: int, outcomes: list[str], sizes: dict[int, int]) -> None:
+    topic = deliver(seed, sizes, partitions, outcomes)
+    found = [ident for p in topic.partitions for ident in p if ident is not None]
+    assert sorted(found) == [TupleId(b, i) for b in sorted(sizes) for i in range(sizes[b])]
+    if not topic.torn:
+        for p in topic.partitions:
+            ids = [ident for ident in p if ident is not None]
+            assert ids == sorted(ids)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    batches=st.lists(
+        st.lists(st.binary(max_size=13) | st.sampled_from([b"k1", b"k22", b"k333", b"k4444"]) | st.integers(0, 99).map(b"%05d".__mod__), max_size=40),
+        max_size=4,
+    ),
+    partitions=st.integers(1, 50),
+)  # fmt: skip
+def test_partitions_of_many_are_those_of_each(batches: list[list[bytes]], partitions: int) -> None:
+    partitioner = Partitioner(partitions)
+    for keys in batches:
+        found = partitioner.partitions_of(keys, [Slice(1, 0, len(keys))])
+        assert found == [partition_of(key, TupleId(1, i), partitions) for i, key in enumerate(keys)]
+
+
+@given(bucket=st.integers(0, 2**40), start=st.integers(0, 2**30), count=st.integers(0, 9), partitions=st.integers(1, 50))
+def test_records_without_key_go_where_their_ids_say(bucket: int, start: int, count: int, partitions: int) -> None:
+    slices = [Slice(bucket, start, start + count), Slice(bucket + 2, 0, 1)]
+    ids = [TupleId(s.bucket, i) for s in slices for i in range(s.start, s.stop)]
+    assert Partitioner(partitions).partitions_of([None] * len(ids), slices) == [partition_of(None, i, partitions) for i in ids]

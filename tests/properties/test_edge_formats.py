@@ -1,0 +1,233 @@
+"""Properties of the edge formats: bulk and single record agree on every input, hostile ones included, and so does a plain second reading."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import math
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from anabranch.codec.avro_records import AvroDecoder
+from anabranch.codec.edge import Decoder, Encoder, Format
+from anabranch.codec.record_schema import FLOAT_MAX, KINDS, Field, RecordSchema, from_avro
+from anabranch.protocol.errors import RecordRejected
+
+EXAMPLES = settings(max_examples=300, deadline=None)
+
+
+def schema(kinds: list[tuple[str, bool]]) -> RecordSchema:
+    fields = [{"name": f"c{n}", "type": ["null", kind] if nullable else kind} for n, (kind, nullable) in enumerate(kinds)]
+    return from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32, allow_nan=False, allow_infinity=False),
+    "double": st.floats(allow_nan=False, allow_infinity=False),
+    "boolean": st.booleans(),
+    "string": st.text(max_size=8),
+    "bytes": st.binary(max_size=8),
+}
+
+
+@st.composite
+def rows_of_a_schema(draw: st.DrawFn) -> tuple[RecordSchema, list[dict[str, Any]]]:
+    kinds = draw(st.lists(st.tuples(st.sampled_from(KINDS), st.booleans()), min_size=1, max_size=5))
+    record = schema(kinds)
+    row = st.fixed_dictionaries({f.name: (st.none() | VALUES[f.kind]) if f.nullable else VALUES[f.kind] for f in record.fields})
+    names = [field.name for field in record.fields]
+    return record, [{name: made[name] for name in names} for made in draw(st.lists(row, max_size=6))]
+
+
+@st.composite
+def mutated(draw: st.DrawFn, value: bytes) -> bytes:
+    """``value`` with a few bytes lost, changed, doubled or put in; often not at all."""
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(value)))
+        width = draw(st.integers(0, 3))
+        value = value[:at] + draw(st.binary(max_size=3) | st.just(value[at : at + width] * 2)) + value[at + width :]
+    return value
+
+
+def same(one: Any, other: Any) -> bool:
+    return repr(one) == repr(other)  # tells 1 from 1.0 and from True, and 0.0 from -0.0
+
+
+def told_one_by_one(decoder: Decoder, values: list[bytes]) -> tuple[list[Any], list[Any]]:
+    rows, rejected = [], []
+    for index, value in enumerate(values):
+        found = decoder.decode([value])
+        rows += found.table.to_pylist()
+        rejected += [(index, error.reason) for _, error in found.rejected]
+    return rows, rejected
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------------------------------
+
+JSON_RECORD = from_avro(
+    {"type": "record", "name": "r", "fields": [
+        {"name": "i", "type": "int"}, {"name": "l", "type": ["null", "long"], "default": None}, {"name": "f", "type": "float", "default": 1},
+        {"name": "d", "type": ["null", "double"]}, {"name": "b", "type": "boolean"}, {"name": "s", "type": "string"},
+    ]}, "r",
+)  # fmt: skip
+CORPUS = [
+    b'{"i":1,"d":2,"b":true,"s":"x"}', b'{"i":1,"l":null,"f":2.5,"d":null,"b":false,"s":"\\u00e9"}', b'{"i":1,"d":2,"b":true,"s":"x"',
+    b'"t":3}', b',{"i":1,"d":2,"b":true,"s":"x"}', b'{"i":1,"d":2,"b":true,"s":"x"},{"i":1,"d":2,"b":true,"s":"x"}', b"[]", b"{}", b"null", b" ",
+    b'{"i":1,"d":2,"b":true,"s":"x"}\n{"i":1,"d":2,"b":true,"s":"x"}', b'{"i":1.0,"d":2,"b":true,"s":"x"}', b'{"i":true,"d":2,"b":true,"s":"x"}',
+    b'{"i":1,"i":2,"d":2,"b":true,"s":"x"}', b'{"i":"1","i":2,"d":2,"b":true,"s":"x"}', b'{"i":1,"d":NaN,"b":true,"s":"x"}',
+    b'{"i":1,"d":1e999,"b":true,"s":"x"}', b'{"i":2147483648,"d":1,"b":true,"s":"x"}', b'{"i":1,"f":3.5e38,"d":1,"b":true,"s":"x"}',
+    b'{"i":1,"d":2,"b":true,"s":"\\ud800"}', b'{"i":1,"d":2,"b":true,"s":"\xff"}', b'{"i":1,"d":2,"b":true,"s":"a\nb"}', b'\xef\xbb\xbf{"i":1}',
+    b'\n {"i":1,\n"d":2,\n"b":true,"s":"x"}\n ', b'{"i":1,"d":2,"b":true,"s":"x","x":1}', b'{"i":1,"d":2,"b":true}', b'{"i":-0,"d":-0,"b":true,"s":""}',
+]  # fmt: skip
+
+
+def plainly(value: bytes) -> dict[str, Any] | None:
+    """What JSON_RECORD makes of ``value``, by the standard library and the rules as they are written down; None: nothing."""
+    types = {field.name: field for field in JSON_RECORD.fields}
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        if any(not fits(types.get(key), item) for key, item in items):
+            raise ValueError
+        return dict(items)
+
+    def refuse(_: str) -> Any:
+        raise ValueError
+
+    try:
+        found = json.loads(value.decode("utf-8"), object_pairs_hook=pairs, parse_constant=refuse)
+        "".join(str(item) for item in found.values()).encode()
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    row = {field.name: found.get(field.name, field.default) for field in JSON_RECORD.fields}
+    if any(field.name not in found and not field.has_default for field in JSON_RECORD.fields):
+        return None
+    return {key: plain_number(types[key], item) for key, item in row.items()}
+
+
+def fits(field: Field | None, item: Any) -> bool:
+    if field is None:
+        return False
+    if item is None:
+        return field.nullable
+    if field.kind in ("int", "long"):
+        bits = 31 if field.kind == "int" else 63
+        return type(item) is int and -(2**bits) <= item < 2**bits
+    if field.kind in ("float", "double"):
+        return type(item) in (int, float) and abs(item) <= (FLOAT_MAX if field.kind == "float" else 1.7976931348623157e308)
+    return type(item) is {"boolean": bool, "string": str}[field.kind]
+
+
+def plain_number(field: Field, item: Any) -> Any:
+    if item is None or field.kind not in ("float", "double"):
+        return item
+    number = float(item)
+    if number == 0 and not isinstance(item, float):
+        number = 0.0
+    return float(np.float32(number)) if field.kind == "float" else number
+
+
+json_values = st.sampled_from(CORPUS) | st.sampled_from(CORPUS).flatmap(mutated) | st.binary(max_size=12)
+json_objects = st.dictionaries(
+    st.sampled_from(["i", "l", "f", "d", "b", "s", "x"]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
+).map(lambda value: json.dumps(value).encode())
+
+
+@EXAMPLES
+@given(st.lists(json_values | json_objects, max_size=8))
+@example(CORPUS)
+@example([b'{"i":1,"d":2,"b":true,"s":"x', b'y"}'])
+@example([b'{"i":1,"d":2,"b":true', b'"s":"x"}'])
+def test_json_in_bulk_is_json_one_by_one_is_json_read_plainly(values: list[bytes]) -> None:
+    decoder = Decoder(JSON_RECORD, "json")
+    found = decoder.decode(values)
+    rows, rejected = told_one_by_one(decoder, values)
+    assert same(found.table.to_pylist(), rows)
+    assert [(index, error.reason) for index, error in found.rejected] == rejected
+    assert sorted([*(found.rows if found.rows is not None else range(len(values))), *(index for index, _ in rejected)]) == list(
+        range(len(values))
+    )
+    assert same(rows, [row for row in map(plainly, values) if row is not None])
+
+
+@EXAMPLES
+@given(st.text(max_size=12).map(str.encode) | st.binary(max_size=9).map(base64.b64encode))
+def test_bytes_in_json_are_base64(text: bytes) -> None:
+    found = Decoder(schema([("bytes", False)]), "json").decode([b'{"c0":' + json.dumps(text.decode()).encode() + b"}"])
+    try:
+        expected = [base64.b64decode(text, validate=True)]
+    except (binascii.Error, ValueError):
+        expected = []
+    assert found.table.column(0).to_pylist() == expected or not text.isascii()
+
+
+# -- Avro -----------------------------------------------------------------------------------------------------------------------------
+
+
+def avro_values(record: RecordSchema, rows: list[dict[str, Any]]) -> list[bytes]:
+    parsed, values = fastavro.parse_schema(record.avro), []
+    for row in rows:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, row)
+        values.append(b"\0\0\0\0\1" + out.getvalue())
+    return values
+
+
+@EXAMPLES
+@given(rows_of_a_schema(), st.data())
+def test_avro_in_bulk_is_avro_one_by_one(made: tuple[RecordSchema, list[dict[str, Any]]], data: st.DataObject) -> None:
+    record, rows = made
+    values = [data.draw(mutated(value)) for value in avro_values(record, rows)]
+    values += data.draw(st.lists(st.binary(max_size=12).map(lambda body: b"\0\0\0\0\1" + body), max_size=3))
+    decoder = AvroDecoder(record)
+    table, rejected = decoder.decode(values)
+    table.validate(full=True)
+    expected, refused = [], []
+    for index, value in enumerate(values):
+        try:
+            expected.append(dict(zip(table.column_names, decoder.decode_one(value), strict=True)))
+        except RecordRejected as error:
+            refused.append((index, error.reason, str(error)))
+    assert same(table.to_pylist(), expected)
+    assert [(index, error.reason, str(error)) for index, error in rejected] == refused
+
+
+@EXAMPLES
+@given(rows_of_a_schema())
+def test_avro_says_what_was_written(made: tuple[RecordSchema, list[dict[str, Any]]]) -> None:
+    record, rows = made
+    table, rejected = AvroDecoder(record).decode(avro_values(record, rows))
+    assert rejected == []
+    assert same(table.to_pylist(), rows)
+
+
+# -- both -----------------------------------------------------------------------------------------------------------------------------
+
+
+@EXAMPLES
+@given(rows_of_a_schema(), st.sampled_from(["json", "avro"]))
+def test_what_is_encoded_decodes_to_the_same(made: tuple[RecordSchema, list[dict[str, Any]]], kind: Format) -> None:
+    record, rows = made
+    table = pa.Table.from_pylist(rows, schema=record.arrow_schema())
+    keys, values = Encoder(table.schema, kind, ["c0"]).encode(table)
+    found = Decoder(record, kind).decode(values)
+    assert found.rejected == []
+    assert same(found.table.to_pylist(), table.to_pylist())
+    assert len(keys) == len(values) == len(rows)
+
+
+@EXAMPLES
+@given(st.lists(st.none() | st.binary(max_size=20), max_size=6), st.sampled_from(["json", "avro"]))
+def test_no_bytes_raise_anything(values: list[bytes | None], kind: Format) -> None:
+    found = Decoder(JSON_RECORD, kind).decode(values)
+    assert found.table.num_rows + len(found.rejected) == len(values)
+    assert all(math.isfinite(item) for item in found.table.column("f").to_pylist())

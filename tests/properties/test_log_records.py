@@ -1,0 +1,128 @@
+"""Properties of the records of boundary logs and control topics: whole again after the way, and no bytes do any harm."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.codec import boundary_records, control_records
+from anabranch.codec.catalog import catalog, schemas_folder
+from anabranch.protocol import limits
+from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Heartbeat
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    InputPosition,
+    LogEntry,
+    Part,
+    ReplicaSummary,
+    StableRange,
+    Summary,
+)  # fmt: skip
+
+EXAMPLES = settings(max_examples=300, deadline=None)
+GOLDEN = [path.read_bytes() for path in sorted((schemas_folder() / "examples").glob("*/*/*.avro"))]
+
+names = st.text(max_size=12)
+longs = st.integers(-(2**63), 2**63 - 1)
+counts = st.integers(0, 2**62)
+ids = st.builds(BatchId, names, longs)
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Part:
+    first = draw(counts)
+    span = draw(st.integers(0, 2**31 - 1))
+    return Part(
+        draw(counts), draw(st.integers(0, limits.PARTITIONS_MAX - 1)), draw(names), draw(st.integers(0, span)), first, first + span, draw(counts),
+        draw(st.integers(0, 2**64 - 1)),
+    )  # fmt: skip
+
+
+def several(of: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
+    return st.lists(of, max_size=3).map(tuple)
+
+
+boundary = st.builds(
+    BoundaryRecord, replica=names, epoch=counts, id=ids, prev=st.none() | ids, closed=counts, parts=several(parts()), base=st.none() | counts,
+    kind=st.sampled_from(BoundaryKind), branch=st.none() | st.tuples(longs, longs), missing=several(names),
+    positions=several(st.builds(InputPosition, names, st.integers(0, 2**31 - 1), counts, longs)), made_from=several(st.tuples(names, longs)),
+    written_ms=longs,
+)  # fmt: skip
+replicas = st.builds(
+    ReplicaSummary, replica=names, epoch=st.integers(-1, 2**62), fingerprint=names, schema=names, closed=counts, base=counts, path=several(ids),
+    lineages=several(ids), pending=several(st.tuples(ids, parts())), last=st.none() | boundary,
+)  # fmt: skip
+ranges = st.builds(
+    lambda first, more, replica, made: StableRange(first, first + more, replica, made), counts, counts, names, several(parts())
+)
+entries: st.SearchStrategy[LogEntry] = (
+    boundary | st.builds(EpochStarted, names, names, names, names) | st.builds(Summary, counts, counts, several(replicas), several(ranges))
+)
+control: st.SearchStrategy[ControlRecord] = (
+    st.builds(Heartbeat, names, names, names, longs, names, longs, longs)
+    | st.builds(DeliveryProgress, names, longs, longs, several(st.tuples(st.integers(0, 2**31 - 1), longs)), longs, longs, longs)
+    | st.builds(Alarm, names, names, longs, names, longs)
+)
+
+
+@EXAMPLES
+@given(entries)
+def test_a_log_entry_comes_back_as_it_was(entry: LogEntry) -> None:
+    value, headers = boundary_records.encode(entry)
+    assert boundary_records.decode(value, headers) == entry
+
+
+@EXAMPLES
+@given(control)
+def test_a_control_record_comes_back_as_it_was(entry: ControlRecord) -> None:
+    assert control_records.decode(control_records.encode(entry)) == entry
+
+
+@EXAMPLES
+@given(st.lists(parts(), max_size=5).map(tuple))
+def test_parts_come_back_from_json(made: tuple[Part, ...]) -> None:
+    assert boundary_records.parts_from_json(json.loads(json.dumps(boundary_records.parts_to_json(made)))) == made
+
+
+def harmless(value: bytes) -> None:
+    """Either it is refused, or it is a record that can be written again."""
+    for decode, encode in ((boundary_records.decode, boundary_records.encode), (control_records.decode, control_records.encode)):
+        try:
+            entry = decode(value)
+        except RemoteProtocolError:
+            continue
+        encode(entry)  # type: ignore[arg-type]
+
+
+@EXAMPLES
+@given(st.binary(max_size=60))
+def test_any_bytes_are_refused_in_one_way(value: bytes) -> None:
+    harmless(value)
+
+
+@EXAMPLES
+@given(st.sampled_from(sorted(catalog().by_fingerprint)), st.binary(max_size=80))
+def test_any_bytes_behind_a_known_fingerprint_are_refused_in_one_way(fingerprint: bytes, body: bytes) -> None:
+    harmless(b"\xc3\x01" + fingerprint + body)
+
+
+@EXAMPLES
+@given(st.sampled_from(GOLDEN), st.data())
+def test_flipped_bits_and_lost_bytes_are_refused_in_one_way(value: bytes, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(value) - 1))
+    harmless(value[:at] + bytes([value[at] ^ (1 << data.draw(st.integers(0, 7)))]) + value[at + 1 :])
+    harmless(value[:at])
+
+
+@given(st.none() | st.booleans() | st.integers() | st.text() | st.recursive(st.integers() | st.text(max_size=3), st.lists, max_leaves=20))
+def test_any_json_is_parts_or_refused(value: object) -> None:
+    try:
+        boundary_records.parts_from_json(value)
+    except RemoteProtocolError:
+        return

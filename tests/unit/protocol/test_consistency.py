@@ -1,0 +1,228 @@
+"""Comparison of replicas, alarms, and what should stand in the index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from anabranch.protocol import consistency, limits
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.consistency import AlarmBook, IndexImage, IndexWrite, Mismatch, StreamAudit
+from anabranch.protocol.control import Alarm, Heartbeat
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part
+
+
+@dataclass
+class Log:
+    """A boundary log with its fold and its audit."""
+
+    writers: tuple[str, ...] = ("0", "1")
+    offset: int = -1
+    batches: dict[str, int] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    tips: dict[str, BatchId | None] = field(default_factory=dict)
+    image: IndexImage = field(default_factory=lambda: IndexImage("p"))
+
+    def __post_init__(self) -> None:
+        self.fold, self.audit = StreamFold(self.writers), StreamAudit("s", self.writers)
+
+    def take(self, entry: LogEntry) -> list[Mismatch]:
+        self.offset += 1
+        outcome = self.fold.apply(self.offset, entry)
+        found = self.audit.seen(self.fold, entry, outcome)
+        if outcome.accepted and isinstance(entry, BoundaryRecord):
+            self.image.boundary("s", self.offset, entry, self.fold)
+        return found
+
+    def begin(self, writer: str, fingerprint: str = "f") -> None:
+        assert self.take(EpochStarted(writer, fingerprint, "t")) == []
+        self.epochs[writer] = self.offset
+
+    def close(self, writer: str, upto: int, digests: dict[int, int], **other: object) -> list[Mismatch]:
+        """``digests``: of each bucket, 10 rows each, in two parts whose digests add up."""
+        self.batches[writer] = self.batches.get(writer, 0) + 1
+        ident = BatchId(f"l{writer}", self.batches[writer])
+        parts = tuple(
+            Part(bucket, p, f"a{self.offset}", 1, 0, 1, 5, (digest - 7 if p else 7) % 2**64)
+            for bucket, digest in digests.items()
+            for p in (0, 1)
+        )
+        record = BoundaryRecord(writer, self.epochs[writer], ident, self.tips.get(writer), upto, parts, **other)  # type: ignore[arg-type]
+        found = self.take(record)
+        self.tips[writer] = ident
+        return found
+
+
+@pytest.fixture
+def log() -> Log:
+    made = Log()
+    made.begin("0")
+    made.begin("1")
+    return made
+
+
+def test_equal_buckets_are_no_news(log: Log) -> None:
+    assert log.close("0", 3, {1: 3, 3: 4}) == []
+    assert log.close("1", 2, {1: 3}) == []
+    assert log.close("1", 9, {3: 4}) == []
+    assert (log.audit.compared, log.audit.uncompared) == (2, 0)
+    assert log.fold.forgotten == 3
+
+
+def test_digests_are_added_up_modulo_two_to_the_64(log: Log) -> None:
+    log.close("0", 1, {1: 3})
+    assert log.close("1", 1, {1: 2**64 + 3}) == []
+
+
+def test_a_different_digest_is_found_once(log: Log) -> None:
+    log.close("1", 3, {1: 3, 3: 4})
+    (found,) = log.close("0", 3, {1: 3, 3: 5})
+    assert found == Mismatch("s", 3, ("1", 10, 4), ("0", 10, 5))
+    assert found.pair == ("s", "0", "1")
+    assert "replicas 1 and 0 of s made different tuples of bucket 3" in found.text()
+    assert log.close("0", 5, {}) == []
+
+
+def test_nothing_against_something_is_a_difference(log: Log) -> None:
+    log.close("0", 5, {2: 3})
+    (found,) = log.close("1", 5, {})
+    assert found == Mismatch("s", 2, ("0", 10, 3), ("1", 0, 0))
+    log.close("1", 9, {})
+    (found,) = log.close("0", 9, {8: 1})
+    assert found == Mismatch("s", 8, ("1", 0, 0), ("0", 10, 1))
+
+
+def test_different_plans_are_not_compared(log: Log) -> None:
+    log.close("0", 2, {1: 3})
+    log.close("1", 0, {1: 99, 2: 98})  # parts of open buckets
+    log.begin("1", "newer")
+    log.close("0", 6, {2: 5, 5: 6, 6: 6})
+    assert log.close("1", 5, {5: 1}) == []  # 1 and 2 are of two plans, 5 of another
+    assert log.audit.compared == 0
+    log.begin("0", "newer")
+    assert log.close("1", 6, {6: 1}) == []
+    log.close("0", 8, {8: 1})
+    assert len(log.close("1", 8, {8: 2})) == 1
+
+
+def test_the_same_plan_again_changes_nothing(log: Log) -> None:
+    log.close("0", 2, {1: 3})
+    log.begin("1")
+    assert len(log.close("1", 2, {1: 4})) == 1
+
+
+def test_buckets_that_are_not_its_own_are_not_compared(log: Log) -> None:
+    log.close("0", 4, {2: 3, 4: 3})
+    assert log.close("1", 3, {}, base=3) == []
+    assert len(log.close("1", 4, {4: 9})) == 1
+    log.close("1", 9, {9: 1})
+    assert len(log.close("0", 9, {9: 2})) == 1
+
+
+def test_refused_records_say_nothing(log: Log) -> None:
+    log.close("0", 2, {1: 3})
+    old = log.epochs["1"]
+    log.begin("1")
+    log.epochs["1"] = old
+    assert log.close("1", 2, {1: 4}) == []
+
+
+def test_parts_that_were_cut_off_do_not_count(log: Log) -> None:
+    log.close("1", 0, {})
+    tip = log.tips["1"]
+    log.close("1", 0, {1: 50})
+    log.tips["1"] = tip
+    log.close("1", 1, {})
+    assert [m.second for m in log.close("0", 1, {1: 4})] == [("0", 10, 4)]
+
+
+def test_one_writer_is_never_compared() -> None:
+    log = Log(("0",))
+    log.begin("0")
+    log.close("0", 5, {1: 3})
+    assert (log.audit.compared, log.fold.forgotten) == (0, 5)
+
+
+def test_memory_is_bounded_when_a_sibling_is_down(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consistency, "COMPARED_BUCKETS_MAX", 10)
+    for bucket in range(1, 101):
+        log.close("0", bucket, {bucket: 3})
+        assert len(log.audit._replicas["0"].order) <= 10
+    assert log.audit.uncompared > 80
+    assert log.fold.forgotten >= 90
+    found = log.close("1", 100, dict.fromkeys(range(1, 101), 4))
+    assert 0 < len(found) <= 10
+    assert found[-1].bucket == 100
+
+
+def test_an_alarm_is_raised_once_and_known_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    mismatch = Mismatch("s", 3, ("1", 10, 4), ("0", 10, 5))
+    book = AlarmBook([Alarm("other", "s", 3, "x", 1)])
+    alarm = book.alarm(mismatch, 5)
+    assert alarm == Alarm("digest_mismatch", "s", 3, mismatch.text(), 5)
+    assert book.alarm(mismatch, 6) is None
+    assert AlarmBook([alarm]).alarm(mismatch, 7) is None
+    monkeypatch.setattr(consistency, "ALARMS_PER_PAIR_MAX", 3)
+    assert book.alarm(Mismatch("s", 4, ("0", 1, 1), ("1", 1, 2)), 8) is not None
+    assert book.alarm(Mismatch("s", 5, ("0", 1, 1), ("1", 1, 2)), 8) is None
+
+
+def write_all(image: IndexImage, now_ms: int = 0) -> list[IndexWrite]:
+    found = []
+    while (write := image.next_write(now_ms)) is not None:
+        assert image.next_write(now_ms) == write
+        image.written(write)
+        found.append(write)
+    return found
+
+
+def test_the_image_holds_the_tip_and_the_ranking(log: Log) -> None:
+    log.close("0", 3, {1: 3}, written_ms=77)
+    log.close("0", 5, {})
+    by_key = {w.key: w for w in write_all(log.image)}
+    assert by_key["anabranch:p:boundary:s:0"].fields == {
+        "offset": "3", "bucket": "5", "epoch": "0", "lineage": "l0", "batch": "2", "fingerprint": "f", "written_ms": "0",
+    }  # fmt: skip
+    assert by_key["anabranch:p:stream:s"].fields == {"upto": "5"}
+    assert by_key["anabranch:p:boundaries:s:0"] == IndexWrite("anabranch:p:boundaries:s:0", None, (("2", 3), ("3", 5)), 3)
+    assert write_all(log.image) == []
+    log.close("0", 6, {})
+    assert {w.key: w.members for w in write_all(log.image)}["anabranch:p:boundaries:s:0"] == (("4", 6),)
+    log.image.everything_lost()
+    again = {w.key: w for w in write_all(log.image)}
+    assert again["anabranch:p:boundaries:s:0"].members == (("2", 3), ("3", 5), ("4", 6))
+    assert set(again) | {log.image.marker} == log.image.keys()
+
+
+def test_the_ranking_is_bounded(log: Log) -> None:
+    for bucket in range(1, limits.INDEXED_BOUNDARIES_MAX + 10):
+        log.close("0", bucket, {})
+    (write,) = [w for w in write_all(log.image) if w.fields is None]
+    assert len(write.members) == limits.INDEXED_BOUNDARIES_MAX
+    assert write.keep_from == 10
+
+
+def beat(name: str = "stage", replica: str = "0", epoch: int = 1, state: str = "stable", at: int = 1_000) -> Heartbeat:
+    return Heartbeat("processing", name, replica, epoch, state, 9, at)
+
+
+def test_heartbeats_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = IndexImage("p")
+    assert image.heartbeat(beat())
+    (write,) = write_all(image, 1_000)
+    assert (write.key, write.expire_ms) == ("anabranch:p:process:processing:stage:0", limits.HEARTBEAT_LIFETIME_MS)
+    assert image.heartbeat(beat(epoch=0, state="zombie"))
+    assert image.states(1_000) == {"processing:stage:0": "stable"}
+    assert write_all(image, 1_000) == []
+    late = 1_001 + limits.HEARTBEAT_LIFETIME_MS
+    image.everything_lost()
+    assert write_all(image, late) == []
+    assert image.states(late) == {}
+    image.heartbeat(beat(at=late))
+    image.states(late * 3)
+    assert write_all(image, late * 3) == []
+    monkeypatch.setattr(consistency, "HEARTBEATS_MAX", 1)
+    assert image.heartbeat(beat())
+    assert not image.heartbeat(beat(replica="1"))

@@ -1,0 +1,289 @@
+"""``protocol.ingestion``, case by case; the properties are in ``tests/properties/test_ingestion.py``."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.ingestion import ChunkFacts, InputPartition, SourceMachine, SourceRules
+from anabranch.protocol.limits import END_SILENCE_MS, LOOK_EVERY_MS, LOOK_FRESH_MS, LOOK_GAP_MS, STIME_MS_MAX, WAITING_AFTER_MS
+from anabranch.protocol.records import InputPosition
+
+A, B = ("cars", 0), ("cars", 1)
+
+
+def machine(
+    partitions: int = 2, *, closed: int = 0, positions: tuple[InputPosition, ...] = (), **rules: int | bool | None
+) -> SourceMachine:
+    return SourceMachine(SourceRules(**{"bucket_ms": 100, **rules}), {("cars", i): 0 for i in range(partitions)}, positions, closed, 0)  # type: ignore[arg-type]
+
+
+def speak(m: SourceMachine, now_ms: int, **said: int) -> int:
+    """Partition a, b or c says this stime, in one more record; the last closed bucket."""
+    facts = []
+    for letter, stime in said.items():
+        at = ("cars", "abc".index(letter))
+        facts.append(ChunkFacts(at, m.offsets()[at] + 1, stime))
+    m.read(facts, now_ms)
+    return m.advance(now_ms)
+
+
+def watch(m: SourceMachine, since_ms: int, until_ms: int, *silent: InputPartition) -> int:
+    """Looks that find nothing in these partitions, at every chance; the last closed bucket."""
+    for now_ms in range(since_ms, until_ms + 1, 100):
+        for at in m.looks_due(now_ms):
+            m.looked(at, empty=at in silent, begun_ms=now_ms, done_ms=now_ms)
+    return m.advance(until_ms)
+
+
+class TestBoundary:
+    def test_is_the_lowest_low_mark_and_strict(self) -> None:
+        m = machine(disorder_ms=50)
+        assert speak(m, 1, a=1_000) == 0, "b has not spoken"
+        assert speak(m, 2, b=2_000) == 9, "950: bucket 10 (901..1000) is open"
+        assert speak(m, 3, a=1_050) == 9, "1000 itself may still come, and is in bucket 10"
+        assert speak(m, 4, a=1_051) == 10
+
+    def test_never_goes_back(self) -> None:
+        m = machine(1)
+        assert speak(m, 1, a=1_000) == 9
+        assert speak(m, 2, a=10) == 9
+        assert m.closed == 9
+        assert m.positions() == (InputPosition("cars", 0, 2, 1_000),)
+
+    def test_records_without_a_time_move_only_the_position(self) -> None:
+        m = machine(1)
+        m.read([ChunkFacts(A, 7, None)], 1)
+        assert m.advance(1) == 0
+        assert m.positions() == (InputPosition("cars", 0, 7, 0),)
+
+    def test_a_position_does_not_go_back(self) -> None:
+        m = machine(1)
+        m.read([ChunkFacts(A, 7, None)], 1)
+        with pytest.raises(LocalProtocolError, match="would go back to 6"):
+            m.read([ChunkFacts(A, 6, None)], 1)
+
+    def test_nothing_read_closes_nothing(self) -> None:
+        assert machine(0).advance(5) == 0
+        assert machine(0).waiting_for(5) is None
+
+
+class TestLimits:
+    def test_late_is_all_that_is_closed(self) -> None:
+        m = machine(1)
+        speak(m, 1, a=1_000)
+        assert m.limits(0).late_upto_ms == 900
+        assert m.limits(0).restamp_ms == 901
+
+    def test_ahead_is_by_the_wall_clock(self) -> None:
+        assert machine(ahead_ms=60_000).limits(5_000).ahead_above_ms == 65_000
+        assert machine(ahead_ms=None).limits(5_000).ahead_above_ms == STIME_MS_MAX
+        assert machine(ahead_ms=STIME_MS_MAX).limits(5_000).ahead_above_ms == STIME_MS_MAX
+
+
+class TestRestart:
+    def test_goes_on_where_the_record_says(self) -> None:
+        m = machine(closed=7, positions=(InputPosition("cars", 0, 40, 850), InputPosition("cars", 1, 50, 900)))
+        assert m.offsets() == {A: 40, B: 50}
+        assert m.limits(0).late_upto_ms == 700
+        assert m.advance(1) == 8, "nobody has to speak again"
+
+    def test_a_partition_that_is_gone_keeps_its_position(self) -> None:
+        old = InputPosition("old", 3, 40, 850)
+        m = machine(1, positions=(old, InputPosition("cars", 0, 5, 5)))
+        assert m.positions() == (InputPosition("cars", 0, 5, 5), old)
+        m.add(("old", 3), 0, 9)
+        assert m.offsets()["old", 3] == 40
+        assert m.positions() == (InputPosition("cars", 0, 5, 5), old)
+
+    def test_a_new_partition_holds_the_boundary(self) -> None:
+        m = machine(1)
+        speak(m, 1, a=1_000)
+        m.add(B, 3, 2)
+        assert speak(m, 3, a=2_000) == 9
+        assert speak(m, 4, b=1_500) == 14
+        assert m.offsets()[B] == 4
+
+
+class TestIdlePartition:
+    def test_is_left_out_while_others_speak(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        speak(m, 0, a=1_000, b=1_000)
+        watch(m, 400, 3_400, B)
+        assert m.advance(3_400) == 9, "nobody else has spoken either"
+        assert speak(m, 3_400, a=4_000) == 9, "the source was silent: b gets its time from here"
+        assert watch(m, 3_500, 6_300, B) == 9
+        assert watch(m, 6_400, 6_500, B) == 39
+
+    def test_is_left_out_at_once_if_the_source_never_fell_silent(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        speak(m, 0, a=1_000, b=1_000)
+        watch(m, 400, 1_500, B)
+        speak(m, 1_600, a=2_600)
+        watch(m, 1_600, 3_300, B)
+        speak(m, 3_300, a=4_000)
+        assert m.advance(3_300) == 9, "observed from 400 on"
+        watch(m, 3_400, 3_600, B)
+        assert m.advance(3_600) == 39
+
+    def test_counts_again_when_it_speaks(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        self._left_out(m)
+        assert speak(m, 6_800, b=1_500) == 39, "never back"
+        assert speak(m, 6_900, a=5_000) == 39, "b holds again"
+        assert speak(m, 7_000, b=4_800) == 47
+
+    def test_stays_left_out_over_a_silence_of_the_others(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        self._left_out(m)
+        watch(m, 6_800, 20_000, A, B)
+        assert speak(m, 20_000, a=18_000) == 179
+
+    def test_needs_a_fresh_look(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        self._left_out(m)
+        assert speak(m, 6_700 + LOOK_FRESH_MS + 1, a=5_000) == 39, "the process slept: b may have spoken"
+
+    def test_is_not_silent_while_nobody_looks(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        speak(m, 0, a=1_000, b=1_000)
+        watch(m, 400, 2_000, B)
+        later = 2_000 + LOOK_GAP_MS + 500
+        speak(m, later, a=4_000)
+        watch(m, later, later + 2_800, B)
+        assert speak(m, later + 2_800, a=5_000) == 9
+
+    def test_unread_records_are_not_silence(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        speak(m, 0, a=1_000, b=1_000)
+        watch(m, 400, 3_500)
+        speak(m, 3_500, a=4_000)
+        assert watch(m, 3_600, 9_000) == 9
+
+    def test_a_never_speaking_one_is_left_out_too(self) -> None:
+        m = machine(3, partition_idle_ms=3_000)
+        for now in range(0, 4_000, 500):
+            speak(m, now, a=1_000 + now, b=1_000 + now)
+            watch(m, now, now + 400, ("cars", 2))
+        assert m.closed == 44
+
+    @staticmethod
+    def _left_out(m: SourceMachine) -> None:
+        speak(m, 0, a=1_000, b=1_000)
+        speak(m, 3_400, a=4_000)
+        assert watch(m, 3_500, 6_700, B) == 39
+
+    def test_is_never_left_out_if_so_configured(self) -> None:
+        m = machine(partition_idle_ms=None)
+        speak(m, 0, a=1_000, b=1_000)
+        assert m.looks_due(10_000) == [], "then nobody needs to look"
+        assert speak(m, 10_000, a=11_000) == 9
+
+
+class TestIdleSource:
+    def test_goes_on_by_the_time_observed(self) -> None:
+        m = machine(disorder_ms=50, source_idle_ms=1_000)
+        speak(m, 0, a=1_000, b=3_000)
+        assert watch(m, 400, 1_300, A, B) == 9
+        assert watch(m, 1_400, 2_400, A, B) == 19, "since 400, less 1000: 950 + 1000"
+        assert watch(m, 2_500, 3_200, A, B) == 27
+
+    def test_starts_anew_after_speech(self) -> None:
+        m = machine(1, source_idle_ms=1_000)
+        speak(m, 0, a=1_000)
+        assert watch(m, 400, 2_400, A) == 19
+        assert speak(m, 2_500, a=2_500) == 24
+        assert watch(m, 2_600, 3_900, A) == 24
+        assert watch(m, 4_000, 4_900, A) == 34
+
+    def test_an_outage_is_not_silence(self) -> None:
+        m = machine(1, source_idle_ms=1_000)
+        speak(m, 0, a=1_000)
+        assert watch(m, 400, 2_000, A) == 15
+        assert watch(m, 2_100, 600_000) == 15, "the broker does not answer"
+        assert watch(m, 600_100, 601_100, A) == 15
+
+    def test_one_that_speaks_ends_it(self) -> None:
+        m = machine(source_idle_ms=1_000)
+        speak(m, 0, a=1_000, b=1_000)
+        watch(m, 400, 800, A, B)
+        for now in range(900, 5_000, 300):
+            speak(m, now, b=1_000 + now)
+        assert watch(m, 5_000, 5_100, A) == 9
+
+    def test_without_any_time_there_is_nothing_to_go_on_from(self) -> None:
+        assert watch(machine(source_idle_ms=1_000), 0, 9_000, A, B) == 0
+
+    def test_partitions_that_never_spoke_do_not_count(self) -> None:
+        m = machine(source_idle_ms=1_000)
+        speak(m, 0, a=1_000)
+        assert watch(m, 0, 2_400, A, B) == 19
+
+    def test_a_restarted_source_goes_on_from_its_boundary(self) -> None:
+        m = machine(1, closed=10, positions=(InputPosition("cars", 0, 5, 900),), source_idle_ms=1_000)
+        assert watch(m, 0, 2_000, A) == 20
+
+    def test_a_look_that_ended_before_the_silence_began_says_nothing(self) -> None:
+        m = machine(source_idle_ms=500)
+        speak(m, 0, a=1_000, b=1_000)
+        m.looked(A, empty=True, begun_ms=100, done_ms=100)
+        m.looked(B, empty=True, begun_ms=800, done_ms=800)
+        assert m.advance(900) == 9
+
+
+class TestEnd:
+    def test_closes_the_last_bucket_once_all_is_read(self) -> None:
+        m = machine(ends=True, disorder_ms=500)
+        speak(m, 0, a=1_000, b=3_120)
+        assert m.closed == 4
+        assert watch(m, 400, 300 + END_SILENCE_MS, A, B) == 4
+        assert watch(m, 400 + END_SILENCE_MS, 800 + END_SILENCE_MS, A, B) == 32
+        assert m.waiting_for(600_000) is None
+
+    def test_what_was_closed_stays_closed_when_more_comes(self) -> None:
+        m = machine(ends=True)
+        speak(m, 0, a=1_000, b=3_120)
+        watch(m, 400, 3_000, A, B)
+        assert speak(m, 3_100, a=3_150) == 32
+        assert speak(m, 3_200, a=5_000, b=4_000) == 39
+
+    def test_unread_records_keep_it_open(self) -> None:
+        m = machine(ends=True)
+        speak(m, 0, a=1_000, b=3_120)
+        assert watch(m, 400, 9_000, A) == 9
+
+    def test_empty_topics_close_nothing(self) -> None:
+        assert watch(machine(ends=True), 0, 9_000, A, B) == 0
+
+
+class TestLooks:
+    def test_are_due_where_silence_matters(self) -> None:
+        assert machine(1, partition_idle_ms=5_000).looks_due(9) == [], "there are no others"
+        assert machine(2, partition_idle_ms=5_000).looks_due(9) == [A, B]
+        assert machine(1, partition_idle_ms=None, source_idle_ms=1).looks_due(9) == [A]
+        assert machine(1, partition_idle_ms=None, ends=True).looks_due(9) == [A]
+
+    def test_have_a_pause_between_them(self) -> None:
+        m = machine()
+        m.looked(A, empty=False, begun_ms=10, done_ms=500)
+        speak(m, 600, b=1_000)
+        assert m.looks_due(499 + LOOK_EVERY_MS) == []
+        assert m.looks_due(500 + LOOK_EVERY_MS) == [A]
+
+
+class TestWaitingFor:
+    def test_names_the_lowest_partition_once_it_is_silent_for_a_while(self) -> None:
+        m = machine()
+        speak(m, 0, a=1_000, b=500)
+        assert m.waiting_for(WAITING_AFTER_MS - 1) is None
+        assert m.waiting_for(WAITING_AFTER_MS) == B
+        speak(m, WAITING_AFTER_MS, b=1_200)
+        assert m.waiting_for(WAITING_AFTER_MS) == A
+
+    def test_names_one_that_never_spoke(self) -> None:
+        assert machine().waiting_for(WAITING_AFTER_MS) == A
+
+    def test_names_none_that_is_left_out(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        TestIdlePartition._left_out(m)
+        assert m.waiting_for(6_700) == A

@@ -1,0 +1,55 @@
+"""What a plan allows. That the allow-list is right is shown on real Spark by tests/integration/test_batch_safety.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.protocol.plans import PlanFacts, judge
+
+
+def facts(*operators: str, **more: object) -> PlanFacts:
+    return PlanFacts(operators=frozenset({"Project", "Filter", *operators}), expressions=frozenset(), **more)  # type: ignore[arg-type]
+
+
+def test_projections_and_filters_are_stateless_and_batch_safe() -> None:
+    traits = judge(facts())
+    assert (traits.is_stateful, traits.is_batch_safe, traits.reasons, traits.errors) == (False, True, (), ())
+
+
+def test_exact_aggregates_are_stateful_and_batch_safe() -> None:
+    traits = judge(facts("Aggregate", aggregates=frozenset({"Sum", "Count", "CollectSet"})))
+    assert (traits.is_stateful, traits.is_batch_safe) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (facts("SomethingNew"), "SomethingNew is not on the batch-safe list"),
+        (facts("MapInArrow"), "sees whole batches"),
+        (facts("Aggregate", aggregates=frozenset({"First"})), "First depends on the order"),
+        (facts("Aggregate", aggregates=frozenset({"MinBy"})), "MinBy can tie"),
+        (facts("Aggregate", inexact_sums=("sum(x)",)), "sum(x) adds floating-point"),
+        (facts("Join", join_types=frozenset({"LeftOuter"})), "LeftOuter join"),
+        (facts("Deduplicate", deduplicated=("key",)), "dropDuplicates over key"),
+        (facts("DeduplicateWithinWatermark"), "dropDuplicatesWithinWatermark"),
+        (facts("TransformWithState", stateful_processors=frozenset({"P"})), "processor P is not known to sort"),
+    ],
+)
+def test_p1_what_is_not_known_runs_one_bucket_per_batch(given: PlanFacts, says: str) -> None:
+    traits = judge(given)
+    assert not traits.is_batch_safe
+    assert any(says in reason for reason in traits.reasons), traits.reasons
+    assert traits.errors == ()
+
+
+def test_a_batch_safe_processor_is_stateful_and_batch_safe() -> None:
+    traits = judge(facts("TransformWithState", stateful_processors=frozenset({"P"}), batch_safe_processors=frozenset({"P"})))
+    assert (traits.is_stateful, traits.is_batch_safe) == (True, True)
+
+
+def test_what_differs_between_replicas_cannot_run() -> None:
+    traits = judge(PlanFacts(frozenset({"Project"}), frozenset({"Rand", "Add"}), inputs_unused=("b",)))
+    assert traits.errors == (
+        "Rand gives another result at every replica and after every restart",
+        "input b is not used by the function: take it out of `reads`",
+    )
