@@ -1,0 +1,263 @@
+"""Avro's binary encoding of many records at once, by numpy: every field of all records in one go.
+
+Reading keeps a cursor per record. A record whose bytes do not fit is marked and its cursor parked at its end; the others are not
+disturbed, so one bad record costs nothing but itself. It accepts exactly what ``avro_binary.Reader`` accepts, and gives the same values.
+
+Writing works out the size of every field of every record, and from that where each goes, then writes field by field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from anabranch.codec.record_schema import INT_MAX, INT_MIN, Field
+
+_Bytes = npt.NDArray[np.uint8]
+_Longs = npt.NDArray[np.int64]
+_Marks = npt.NDArray[np.bool_]
+
+_PADDING: Final = 16
+"""Zero bytes after the last record: a field of a torn record is read past its end before that is noticed, by ten bytes at most."""
+
+
+class Rows:
+    """The bytes of many records and a cursor in each."""
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
+        self.data: _Bytes = np.frombuffer(b"".join([*values, bytes(_PADDING)]), dtype=np.uint8)
+        self.ends: _Longs = np.cumsum(lengths)
+        self.at: _Longs = self.ends - lengths
+        self.good: _Marks = np.ones(len(values), dtype=np.bool_)
+
+    def select(self, rows: npt.NDArray[np.intp]) -> Rows:
+        """The same bytes with cursors for some of the records only."""
+        part = object.__new__(Rows)
+        part.data, part.ends, part.at, part.good = self.data, self.ends[rows], self.at[rows], self.good[rows]
+        return part
+
+    def put_back(self, rows: npt.NDArray[np.intp], part: Rows) -> None:
+        """Take the cursors of ``part``, made by ``select(rows)``."""
+        self.at[rows], self.good[rows] = part.at, part.good
+
+    def require(self, holds: _Marks) -> None:
+        """Mark the records for which it does not hold, and park their cursors."""
+        self.good &= holds
+        self.at = np.where(self.good, self.at, self.ends)
+
+    def skip(self, length: int | _Longs) -> None:
+        """Move the cursors; records that end before are marked."""
+        fits = (self.ends - self.at >= length) & (np.asarray(length) >= 0)
+        self.at = np.where(fits, self.at + length, self.ends)
+        self.good &= fits
+
+    def longs(self) -> _Longs:
+        """A zigzag integer of each record."""
+        at = self.at
+        byte = self.data[at]
+        value = (byte & 0x7F).astype(np.uint64)
+        at = at + 1
+        rows = np.flatnonzero(byte & 0x80)
+        for shift in range(7, 70, 7):
+            if not len(rows):
+                break
+            byte = self.data[at[rows]]
+            value[rows] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(shift)
+            at[rows] += 1
+            rows = rows[(byte & 0x80) != 0]
+        at[rows] = self.data.size  # more than ten bytes
+        fits = at <= self.ends
+        self.at = np.where(fits, at, self.ends)
+        self.good &= fits
+        return ((value >> np.uint64(1)) ^ (np.uint64(0) - (value & np.uint64(1)))).view(np.int64)
+
+    def fixed(self, width: int) -> _Bytes:
+        """``width`` bytes of each record, as rows of a matrix; nothing meaningful for marked ones."""
+        at = self.at
+        self.skip(width)
+        matrix: _Bytes = self.data[at[:, None] + np.arange(width)]
+        return matrix
+
+    def slices(self) -> tuple[_Longs, _Longs]:
+        """(start, length) of bytes with their length before them; length 0 for marked ones."""
+        length = self.longs()
+        start = self.at
+        self.skip(length)
+        return start, np.where(self.good, length, 0)
+
+    def gather(self, start: _Longs, length: _Longs) -> tuple[_Longs, _Bytes]:
+        """(offsets, bytes) of the slices, one after the other."""
+        offsets = np.zeros(len(length) + 1, dtype=np.int64)
+        np.cumsum(length, out=offsets[1:])
+        index = np.repeat(start - offsets[:-1], length) + np.arange(offsets[-1])
+        return offsets, self.data[index]
+
+
+def read_fields(rows: Rows, fields: Sequence[tuple[Field, bool]]) -> list[pa.Array]:
+    """The columns of records that consist of ``fields``, each with whether null is the first branch of its union.
+
+    Afterwards ``rows.good`` says which records are whole; the columns hold anything, but something, for the others.
+    """
+    columns = [_read_nullable(rows, field, null_first) if field.nullable else _read(rows, field.kind) for field, null_first in fields]
+    rows.require(rows.at == rows.ends)
+    return columns
+
+
+def _read_nullable(rows: Rows, field: Field, null_first: bool) -> pa.Array:
+    branch = rows.longs()
+    rows.require((branch == 0) | (branch == 1))
+    is_null = (branch == (0 if null_first else 1)) | ~rows.good
+    present = np.flatnonzero(~is_null)
+    if len(present) == len(is_null):
+        return _read(rows, field.kind)
+    part = rows.select(present)
+    values = _read(part, field.kind)
+    rows.put_back(present, part)
+    index = np.cumsum(~is_null) - 1
+    return values.take(pa.array(index, mask=is_null))
+
+
+def _read(rows: Rows, kind: str) -> pa.Array:
+    if kind in ("int", "long"):
+        value = rows.longs()
+        if kind == "long":
+            return pa.array(value)
+        rows.require((value >= INT_MIN) & (value <= INT_MAX))
+        return pa.array(value.astype(np.int32))
+    if kind in ("float", "double"):
+        number = rows.fixed(4 if kind == "float" else 8).view("<f4" if kind == "float" else "<f8")[:, 0]
+        rows.require(np.isfinite(number))
+        return pa.array(number)
+    if kind == "boolean":
+        byte = rows.fixed(1)[:, 0]
+        rows.require(byte <= 1)
+        return pa.array(byte == 1)
+    start, length = rows.slices()
+    column = _slices(rows, start, length, pa.large_string() if kind == "string" else pa.large_binary())
+    if kind == "string" and not _is_text(column):
+        texts = np.fromiter((_is_utf8(item) for item in column.cast(pa.large_binary()).to_pylist()), dtype=np.bool_, count=len(length))
+        rows.require(texts)
+        column = _slices(rows, start, np.where(texts, length, 0), pa.large_string())
+    return column.cast(pa.string() if kind == "string" else pa.binary())
+
+
+def _slices(rows: Rows, start: _Longs, length: _Longs, kind: pa.DataType) -> pa.Array:
+    offsets, data = rows.gather(start, length)
+    return pa.Array.from_buffers(kind, len(length), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _is_text(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_utf8(item: bytes) -> bool:
+    try:
+        item.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# -- writing --------------------------------------------------------------------------------------------------------------------------
+
+
+def write_rows(columns: Sequence[tuple[pa.Array, str, bool]], prefix: bytes) -> list[bytes]:
+    """One encoded record per row, each with ``prefix`` before it.
+
+    ``columns`` are (values without chunks, kind, nullable); of a nullable one null is the first branch.
+    """
+    count = len(columns[0][0])
+    pieces: list[_Piece] = [_Fixed(np.tile(np.frombuffer(prefix, dtype=np.uint8), (count, 1)), np.full(count, len(prefix)))]
+    for values, kind, nullable in columns:
+        present = values.is_valid().to_numpy(zero_copy_only=False)
+        if nullable:
+            pieces.append(_Fixed(np.where(present, np.uint8(2), np.uint8(0))[:, None], np.ones(count, dtype=np.int64)))
+        pieces += _pieces(values, kind, present)
+    sizes = np.sum([piece.sizes for piece in pieces], axis=0, dtype=np.int64)
+    ends = np.cumsum(sizes)
+    at: _Longs = ends - sizes
+    out = np.zeros(int(ends[-1]) if count else 0, dtype=np.uint8)
+    for piece in pieces:
+        piece.write(out, at)
+        at = at + piece.sizes
+    raw = out.tobytes()
+    bounds = [0, *ends.tolist()]
+    return [raw[first:last] for first, last in pairwise(bounds)]
+
+
+class _Fixed:
+    """Up to some bytes per row: the first ``sizes[i]`` of row ``i`` of a matrix."""
+
+    def __init__(self, matrix: _Bytes, sizes: Any) -> None:
+        self.matrix = matrix
+        self.sizes: _Longs = sizes
+
+    def write(self, out: _Bytes, at: _Longs) -> None:
+        """Put the bytes at the cursors."""
+        least = int(self.sizes.min()) if len(self.sizes) else 0
+        for index in range(self.matrix.shape[1]):
+            if index < least:
+                out[at + index] = self.matrix[:, index]
+            else:
+                rows = np.flatnonzero(self.sizes > index)
+                out[at[rows] + index] = self.matrix[rows, index]
+
+
+class _Slices:
+    """Bytes of different length per row, one after the other in ``data``."""
+
+    def __init__(self, data: _Bytes, sizes: _Longs) -> None:
+        self.data = data
+        self.sizes = sizes
+
+    def write(self, out: _Bytes, at: _Longs) -> None:
+        """Put the bytes at the cursors."""
+        before = np.cumsum(self.sizes) - self.sizes
+        out[np.repeat(at - before, self.sizes) + np.arange(len(self.data))] = self.data
+
+
+_Piece = _Fixed | _Slices
+
+
+def _pieces(values: pa.Array, kind: str, present: _Marks) -> list[_Piece]:
+    widths = present.astype(np.int64)
+    if kind in ("int", "long"):
+        return [_longs(values.cast(pa.int64()).fill_null(0).to_numpy(), present)]
+    if kind in ("float", "double"):
+        dtype = "<f4" if kind == "float" else "<f8"
+        number = np.ascontiguousarray(values.fill_null(0.0).to_numpy().astype(dtype))
+        width = 4 if kind == "float" else 8
+        return [_Fixed(number.view(np.uint8).reshape(len(number), width), widths * width)]
+    if kind == "boolean":
+        return [_Fixed(values.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8)[:, None], widths)]
+    plain = values.cast(pa.large_binary()).fill_null(b"")
+    _, offset_buffer, data_buffer = plain.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[plain.offset : plain.offset + len(plain) + 1]
+    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer is not None else np.zeros(0, dtype=np.uint8)
+    lengths = np.diff(offsets)
+    return [_longs(lengths, present), _Slices(data[offsets[0] : offsets[-1]], lengths)]
+
+
+def _longs(values: _Longs, present: _Marks) -> _Fixed:
+    """Zigzag integers, nothing where not present."""
+    rest = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    columns: list[Any] = []
+    sizes = np.ones(len(values), dtype=np.int64)
+    while True:
+        more = rest > 0x7F
+        columns.append(((rest & np.uint64(0x7F)) | np.where(more, np.uint64(0x80), np.uint64(0))).astype(np.uint8))
+        if not more.any():
+            break
+        sizes += more
+        rest = rest >> np.uint64(7)
+    return _Fixed(np.stack(columns, axis=1), np.where(present, sizes, 0))

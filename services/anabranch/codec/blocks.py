@@ -1,0 +1,245 @@
+"""Blocks: many tuples of one bucket as one Kafka record, in Arrow IPC.
+
+A block's table has the record's columns and, last, ``stime`` (int64, ms). Its headers say which bucket, writer, epoch and attempt it
+belongs to and its number within the attempt (rule 7).
+
+The digest of a bucket is the sum modulo 2**64 of a 64-bit hash of each row, so it does not depend on order, partition or batching. A
+floating-point column enters only as null / NaN / number, because sums of floats depend on the order of addition. The hash is written out
+here, in numpy, because it must be the same for every version of every library: it is compared between replicas and kept in the log.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
+
+STIME: Final = "stime"
+_U64 = np.uint64
+_GOLDEN: Final = _U64(0x9E3779B97F4A7C15)
+_PRIME: Final = _U64(0x100000001B3)
+_NULL: Final = _U64(0xD6E8FEB86659FD93)
+_HEADER = struct.Struct(">qqI")
+
+IntArray = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockHeaders:
+    """What stands in the one header ``b`` of a block."""
+
+    bucket: int
+    epoch: int
+    number: int
+    replica: str
+    attempt: str
+
+    def encode(self) -> list[tuple[str, bytes]]:
+        """As Kafka headers: one, packed, since every header costs a reader time."""
+        return [("b", _HEADER.pack(self.bucket, self.epoch, self.number) + f"{self.attempt}/{self.replica}".encode())]
+
+    @classmethod
+    def decode(cls, headers: Sequence[tuple[str, bytes]]) -> Self:
+        """The headers of a block.
+
+        Raises:
+            RemoteProtocolError: they are not those of a block.
+        """
+        for key, value in headers:
+            if key == "b" and len(value) > _HEADER.size:
+                bucket, epoch, number = _HEADER.unpack_from(value)
+                attempt, slash, replica = value[_HEADER.size :].decode("ascii", "replace").partition("/")
+                if slash:
+                    return cls(bucket=bucket, epoch=epoch, number=number, replica=replica, attempt=attempt)
+        message = "a record in a block topic has no block header"
+        raise RemoteProtocolError(message)
+
+
+def encode_block(table: pa.Table) -> bytes:
+    """``table`` as an Arrow IPC stream of one batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def decode_block(value: bytes | None) -> pa.Table:
+    """The table of a block.
+
+    Raises:
+        RemoteProtocolError: ``value`` is too large or not an Arrow stream.
+    """
+    if value is None or len(value) > 4 * BLOCK_BYTES_MAX:
+        message = "a block is empty or too large"
+        raise RemoteProtocolError(message)
+    try:
+        return pa.ipc.open_stream(pa.py_buffer(value)).read_all()
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        message = f"a block is not an Arrow stream: {error}"
+        raise RemoteProtocolError(message) from error
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """``schema`` as text, for an ``EpochStarted`` record."""
+    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode("ascii")
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    """The schema that ``schema_text`` wrote.
+
+    Raises:
+        RemoteProtocolError: ``text`` is not one.
+    """
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        message = f"not the schema of a stream: {error}"
+        raise RemoteProtocolError(message) from error
+
+
+def pieces(table: pa.Table) -> list[pa.Table]:
+    """``table`` cut so that each piece fits a block: at most BLOCK_ROWS_MAX rows and about BLOCK_BYTES_MAX bytes."""
+    rows = table.num_rows
+    if rows == 0:
+        return []
+    each = min(BLOCK_ROWS_MAX, max(1, rows * BLOCK_BYTES_MAX // max(1, table.nbytes)))
+    return [table] if rows <= each else [table.slice(start, each) for start in range(0, rows, each)]
+
+
+def split_by_bucket(table: pa.Table, width_ms: int) -> list[tuple[int, pa.Table]]:
+    """The rows of ``table`` by bucket, buckets ascending; rows of one bucket keep their order."""
+    if table.num_rows == 0:
+        return []
+    stime = table.column(STIME).to_numpy()
+    buckets = -(-stime // width_ms)
+    if buckets[0] == buckets[-1] and (buckets == buckets[0]).all():
+        return [(int(buckets[0]), table)]
+    if not (buckets[1:] >= buckets[:-1]).all():
+        order = np.argsort(buckets, kind="stable")
+        table, buckets = table.take(pa.array(order)), buckets[order]
+    table = table.combine_chunks()
+    cuts = [0, *(np.flatnonzero(buckets[1:] != buckets[:-1]) + 1).tolist(), table.num_rows]
+    return [(int(buckets[a]), table.slice(a, b - a)) for a, b in pairwise(cuts)]
+
+
+def _mix(x: IntArray) -> IntArray:
+    """The finaliser of splitmix64."""
+    x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)
+    return x ^ (x >> _U64(31))
+
+
+def _hash_bytes(column: pa.Array) -> IntArray:
+    """A polynomial hash of each value of a binary or string column, over all bytes at once."""
+    column = column.cast(pa.large_binary())
+    _, offset_buffer, data_buffer = column.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[column.offset : column.offset + len(column) + 1]
+    lengths = np.diff(offsets)
+    result: IntArray = lengths.astype(np.uint64)
+    total = int(offsets[-1] - offsets[0])
+    if total:
+        data = np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
+        powers = np.cumprod(np.full(int(lengths.max()), _PRIME, dtype=np.uint64))
+        within = np.arange(total) - np.repeat(offsets[:-1] - offsets[0], lengths)
+        filled = lengths > 0
+        sums = np.add.reduceat((data + _U64(1)) * powers[within], (offsets[:-1] - offsets[0])[filled])
+        result[filled] += sums
+    return result
+
+
+def _hash_column(column: pa.Array) -> IntArray:
+    kind = column.type
+    if pa.types.is_floating(kind):
+        nan = pc.fill_null(pc.is_nan(column), fill_value=False)
+        values: IntArray = nan.to_numpy(zero_copy_only=False).astype(np.uint64)
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        filled = column.fill_null(False if pa.types.is_boolean(kind) else 0) if column.null_count else column
+        values = filled.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    elif pa.types.is_temporal(kind):
+        values = _temporal(column)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        values = _hash_bytes(column.fill_null(b"" if "binary" in str(kind) else "") if column.null_count else column)
+    else:  # nested or decimal: rare, one value at a time
+        words = [repr(_exact(value)).encode() for value in column.to_pylist()]
+        values = np.array([zlib.crc32(w) | (zlib.adler32(w) << 32) for w in words], dtype=np.uint64)
+    if column.null_count:
+        values = np.where(column.is_null().to_numpy(zero_copy_only=False), _NULL, values)
+    return values
+
+
+def _exact(value: object) -> object:
+    """A nested value with its floating-point numbers left out: they count as little inside a list as in a column of their own."""
+    if isinstance(value, float):
+        return "nan" if value != value else "number"  # noqa: PLR0124 - not a number
+    if isinstance(value, (list, tuple)):
+        return [_exact(each) for each in value]
+    return {key: _exact(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _temporal(column: pa.Array) -> IntArray:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us"))
+    whole = column.cast(pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64())
+    values: IntArray = whole.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    return values
+
+
+def row_hashes(table: pa.Table) -> IntArray:
+    """The 64-bit hash of each row, column by column in the table's order."""
+    state = np.full(table.num_rows, _GOLDEN, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for column in table.combine_chunks().columns:
+            if column.num_chunks:
+                chunk = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+                state = _mix(state * _GOLDEN + _hash_column(chunk))
+    return state
+
+
+def digests(tables: Sequence[pa.Table]) -> list[int]:
+    """The digest of each of ``tables``, which have one schema: one pass over all rows together."""
+    filled = [t for t in tables if t.num_rows]
+    if not filled:
+        return [0] * len(tables)
+    hashes = row_hashes(pa.concat_tables(filled))
+    starts = np.cumsum([0, *(t.num_rows for t in filled[:-1])])
+    with np.errstate(over="ignore"):
+        sums = iter(np.add.reduceat(hashes, starts).tolist())
+    return [int(next(sums)) if t.num_rows else 0 for t in tables]
+
+
+def digest(table: pa.Table) -> int:
+    """Sum modulo 2**64 of the hashes of the rows."""
+    return digests([table])[0]
+
+
+def canonical_sort(table: pa.Table) -> pa.Table:
+    """Rows in the canonical order of a bucket: stime, then the columns that are not floats, then floats; nulls first.
+
+    Columns that cannot be sorted (lists, maps, structs) come last, by their text.
+    """
+    if table.num_rows < 2:
+        return table
+
+    def floats_last(name: str) -> tuple[bool, int]:
+        return (pa.types.is_floating(table.schema.field(name).type), table.schema.get_field_index(name))
+
+    names = [STIME, *sorted((n for n in table.column_names if n != STIME), key=floats_last)]
+    keys = table
+    for name in names:
+        if pa.types.is_nested(table.schema.field(name).type):
+            text = pa.array([repr(v) for v in table.column(name).to_pylist()])
+            keys = keys.set_column(keys.schema.get_field_index(name), name, text)
+    order = pc.sort_indices(keys, sort_keys=[(n, "ascending", "at_start") for n in names])
+    return table.take(order)

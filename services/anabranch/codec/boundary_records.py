@@ -1,0 +1,301 @@
+"""Records of a boundary log as bytes.
+
+Written as Avro single objects (schemas/records/boundary_record, epoch_started, summary). Whatever stands in a log, ``decode`` gives a record
+that is whole and within the limits, or raises RemoteProtocolError: a reader refuses it, counts it and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, cast
+
+from anabranch.codec import single_object
+from anabranch.codec.catalog import catalog
+from anabranch.protocol import limits
+from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    InputPosition,
+    LogEntry,
+    Part,
+    ReplicaSummary,
+    StableRange,
+    Summary,
+)
+
+Headers = Sequence[tuple[str, bytes]]
+
+_HEADER: Final = "anabranch-record"
+"""Says to people and tools what a record is; never read by us."""
+
+
+def encode(entry: LogEntry) -> tuple[bytes, Headers]:
+    """Value and headers of a record of a boundary log.
+
+    Raises:
+        LocalProtocolError: the entry is beyond a limit, or is not one that ``decode`` would take: a bug here.
+    """
+    if isinstance(entry, EpochStarted):
+        name = "epoch_started"
+        value: object = _epoch_value(entry)
+    elif isinstance(entry, BoundaryRecord):
+        name, value = "boundary_record", _record_value(entry)
+    else:
+        name, value = "summary", _summary_value(entry)
+    try:
+        _check(entry)
+    except RemoteProtocolError as error:
+        raise LocalProtocolError(str(error)) from error
+    record = catalog().newest(name)
+    bytes_max = limits.SUMMARY_BYTES_MAX if name == "summary" else limits.BOUNDARY_BYTES_MAX
+    return single_object.write(record, value, bytes_max), [(_HEADER, f"{name}.v{record.version}".encode())]
+
+
+def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
+    """The record of a boundary log in ``value``; ``headers`` are not needed and not trusted.
+
+    Raises:
+        RemoteProtocolError: it is torn, unknown, too large, or holds what no writer may say.
+    """
+    del headers
+    record, fields = single_object.read(value, limits.SUMMARY_BYTES_MAX, limits.SUMMARY_ITEMS_MAX)
+    entry: LogEntry
+    if record.name == "boundary_record":
+        if value is not None and len(value) > limits.BOUNDARY_BYTES_MAX:
+            raise RemoteProtocolError(f"a boundary record of {len(value)} bytes")
+        entry = _record_of(fields)
+    elif record.name == "epoch_started":
+        entry = EpochStarted(*fields)
+    elif record.name == "summary":
+        entry = _summary_of(fields)
+    else:
+        raise RemoteProtocolError(f"a {record.name} in a boundary log")
+    _check(entry)
+    return entry
+
+
+# -- values to what fastavro writes ---------------------------------------------------------------------------------------------------
+
+
+def _epoch_value(entry: EpochStarted) -> dict[str, Any]:
+    return {"replica": entry.replica, "fingerprint": entry.fingerprint, "token": entry.token, "schema": entry.schema}
+
+
+def _id_value(ident: BatchId) -> dict[str, Any]:
+    return {"lineage": ident.lineage, "batch": ident.batch}
+
+
+def _part_value(part: Part) -> dict[str, Any]:
+    return {
+        "bucket": part.bucket,
+        "partition": part.partition,
+        "attempt": part.attempt,
+        "blocks": part.blocks,
+        "offset_first": part.offset_first,
+        "offset_next": part.offset_next,
+        "rows": part.rows,
+        "digest": (part.digest & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big"),
+    }
+
+
+def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
+    return {
+        "replica": entry.replica,
+        "epoch": entry.epoch,
+        "id": _id_value(entry.id),
+        "prev": None if entry.prev is None else _id_value(entry.prev),
+        "closed": entry.closed,
+        "parts": [_part_value(part) for part in entry.parts],
+        "base": entry.base,
+        "kind": str(entry.kind),
+        "branch": None if entry.branch is None else {"epoch": entry.branch[0], "counter": entry.branch[1]},
+        "missing": list(entry.missing),
+        "positions": [
+            {"topic": p.topic, "partition": p.partition, "offset_next": p.offset_next, "stime_max_ms": p.stime_max_ms}
+            for p in entry.positions
+        ],
+        "made_from": [{"stream": stream, "bucket": bucket} for stream, bucket in entry.made_from],
+        "written_ms": entry.written_ms,
+    }
+
+
+def _summary_value(entry: Summary) -> dict[str, Any]:
+    replicas = [
+        {
+            "replica": r.replica,
+            "epoch": r.epoch,
+            "fingerprint": r.fingerprint,
+            "schema": r.schema,
+            "closed": r.closed,
+            "base": r.base,
+            "path": [_id_value(ident) for ident in r.path],
+            "lineages": [_id_value(ident) for ident in r.lineages],
+            "pending": [{"id": _id_value(ident), "part": _part_value(part)} for ident, part in r.pending],
+            "last": None if r.last is None else _record_value(r.last),
+        }
+        for r in entry.replicas
+    ]
+    ranges = [
+        {"first": s.first, "last": s.last, "replica": s.replica, "parts": [_part_value(part) for part in s.parts]} for s in entry.ranges
+    ]
+    return {"as_of": entry.as_of, "forgotten": entry.forgotten, "replicas": replicas, "ranges": ranges}
+
+
+# -- what the reader gives to values --------------------------------------------------------------------------------------------------
+
+
+def _parts_of(items: Iterable[tuple[Any, ...]]) -> tuple[Part, ...]:
+    return tuple([Part(b, p, a, n, first, end, rows, int.from_bytes(digest, "big")) for b, p, a, n, first, end, rows, digest in items])
+
+
+def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
+    replica, epoch, ident, prev, closed, parts, base, kind, branch, missing, positions, made_from, written_ms = fields
+    return BoundaryRecord(
+        replica=replica,
+        epoch=epoch,
+        id=BatchId(*ident),
+        prev=None if prev is None else BatchId(*prev),
+        closed=closed,
+        parts=_parts_of(parts),
+        base=base,
+        kind=BoundaryKind(kind),
+        branch=branch,
+        missing=missing,
+        positions=tuple([InputPosition(*position) for position in positions]),
+        made_from=made_from,
+        written_ms=written_ms,
+    )
+
+
+def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
+    replica, epoch, mark, schema, closed, base, path, lineages, pending, last = fields
+    parts = _parts_of(part for _, part in pending)
+    return ReplicaSummary(
+        replica=replica,
+        epoch=epoch,
+        fingerprint=mark,
+        schema=schema,
+        closed=closed,
+        base=base,
+        path=tuple([BatchId(*ident) for ident in path]),
+        lineages=tuple([BatchId(*ident) for ident in lineages]),
+        pending=tuple([(BatchId(*ident), part) for (ident, _), part in zip(pending, parts, strict=True)]),
+        last=None if last is None else _record_of(last),
+    )
+
+
+def _summary_of(fields: tuple[Any, ...]) -> Summary:
+    as_of, forgotten, replicas, ranges = fields
+    return Summary(
+        as_of=as_of,
+        forgotten=forgotten,
+        replicas=tuple([_replica_of(replica) for replica in replicas]),
+        ranges=tuple([StableRange(first, last, replica, _parts_of(parts)) for first, last, replica, parts in ranges]),
+    )
+
+
+# -- what no writer may say -----------------------------------------------------------------------------------------------------------
+
+
+def _check(entry: LogEntry) -> None:
+    if isinstance(entry, EpochStarted):
+        _check_texts(entry.replica, entry.fingerprint, entry.token)
+        _require(len(entry.schema) <= limits.SCHEMA_BYTES_MAX, "a schema that is too large")
+    elif isinstance(entry, BoundaryRecord):
+        _check_record(entry)
+    else:
+        _require(entry.as_of >= 0 and entry.forgotten >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a summary out of range")
+        for replica in entry.replicas:
+            _check_texts(replica.replica, replica.fingerprint)
+            _require(replica.epoch >= -1 and replica.closed >= 0 and replica.base >= 0, "a writer out of range")
+            _require(len(replica.path) <= limits.CHAIN_RECORDS_MAX, "a chain that is too long")
+            for _, part in replica.pending:
+                _check_part(part)
+            if replica.last is not None:
+                _check_record(replica.last)
+        for stable in entry.ranges:
+            _check_texts(stable.replica)
+            _require(0 <= stable.first <= stable.last, "a range that ends before it begins")
+            for part in stable.parts:
+                _check_part(part)
+
+
+def _check_record(entry: BoundaryRecord) -> None:
+    _check_texts(entry.replica, entry.id.lineage, *entry.missing, *(stream for stream, _ in entry.made_from))
+    _require(entry.epoch >= 0 and entry.closed >= 0 and (entry.base is None or entry.base >= 0), "an epoch or bucket out of range")
+    _require(len(entry.parts) <= limits.PARTS_PER_RECORD_MAX, f"a boundary record of {len(entry.parts)} parts")
+    for part in entry.parts:
+        _check_part(part)
+    for position in entry.positions:
+        _check_texts(position.topic)
+        _require(position.partition >= 0 and position.offset_next >= 0, "a position out of range")
+
+
+def _check_part(part: Part) -> None:
+    if not (
+        0 <= part.offset_first <= part.offset_next
+        and 0 <= part.blocks <= part.offset_next - part.offset_first
+        and part.rows >= 0
+        and part.bucket >= 0
+        and 0 <= part.partition < limits.PARTITIONS_MAX
+        and len(part.attempt) <= limits.NAME_CHARACTERS_MAX
+        and 0 <= part.digest < 2**64
+    ):
+        raise RemoteProtocolError(f"a part out of range: {str(part)[:300]}")
+
+
+def _check_texts(*texts: str) -> None:
+    for text in texts:
+        if len(text) > limits.NAME_CHARACTERS_MAX:
+            raise RemoteProtocolError(f"a name of {len(text)} characters")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise RemoteProtocolError(what)
+
+
+# -- parts in Spark's offsets ---------------------------------------------------------------------------------------------------------
+
+
+def parts_to_json(parts: Iterable[Part]) -> list[list[Any]]:
+    """Parts as lists that JSON can carry: first the attempts, then one list per part that names its attempt by number.
+
+    Digests are texts: other readers of JSON keep numbers as doubles.
+    """
+    attempts: dict[str, int] = {}
+    rows = [
+        [
+            p.bucket,
+            p.partition,
+            attempts.setdefault(p.attempt, len(attempts)),
+            p.blocks,
+            p.offset_first,
+            p.offset_next,
+            p.rows,
+            f"{p.digest:x}",
+        ]
+        for p in parts
+    ]
+    return [list(attempts), *rows]
+
+
+def parts_from_json(value: object) -> tuple[Part, ...]:
+    """The parts that ``parts_to_json`` wrote.
+
+    Raises:
+        RemoteProtocolError: it did not write ``value``.
+    """
+    if not isinstance(value, list):
+        raise RemoteProtocolError("not a list of parts")
+    try:
+        attempts, *rows = cast("list[list[Any]]", value)
+        parts = tuple([Part(b, p, attempts[a], n, first, end, count, int(digest, 16)) for b, p, a, n, first, end, count, digest in rows])
+        for part in parts:
+            _check_part(part)
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise RemoteProtocolError(f"not a list of parts: {error}") from error
+    return parts

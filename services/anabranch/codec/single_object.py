@@ -1,0 +1,57 @@
+"""Our own records as Avro single objects: C3 01, eight bytes of the schema's fingerprint, body."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final
+
+import fastavro
+
+from anabranch.codec.avro_binary import MalformedError, Reader
+from anabranch.codec.catalog import AvroRecord, catalog
+from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
+
+MARKER: Final = b"\xc3\x01"
+HEADER_BYTES: Final = 10
+
+
+def write(record: AvroRecord, value: object, bytes_max: int) -> bytes:
+    """``value`` (as fastavro takes it) with its header.
+
+    Raises:
+        LocalProtocolError: it does not fit the schema or ``bytes_max``: a bug here.
+    """
+    out = io.BytesIO(MARKER + record.fingerprint)
+    out.seek(HEADER_BYTES)
+    try:
+        fastavro.schemaless_writer(out, record.parsed, value, strict=True)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise LocalProtocolError(f"a {record.name} does not fit its schema: {error}") from error
+    encoded = out.getvalue()
+    if len(encoded) > bytes_max:
+        raise LocalProtocolError(f"a {record.name} has {len(encoded)} bytes, more than {bytes_max}")
+    return encoded
+
+
+def read(value: bytes | None, bytes_max: int, items_max: int) -> tuple[AvroRecord, tuple[Any, ...]]:
+    """The record's schema and the values of its fields, in the schema's order.
+
+    Raises:
+        RemoteProtocolError: not such a record, of an unknown schema, too large, torn, or with something left over.
+    """
+    if value is None:
+        raise RemoteProtocolError("a record without a value")
+    if len(value) > bytes_max:
+        raise RemoteProtocolError(f"a record of {len(value)} bytes, more than {bytes_max}")
+    if value[:2] != MARKER:
+        raise RemoteProtocolError("a record that does not begin as an Avro single object")
+    record = catalog().by_fingerprint.get(value[2:HEADER_BYTES])
+    if record is None:
+        raise RemoteProtocolError(f"a record of an unknown schema {value[2:HEADER_BYTES].hex()}")
+    reader = Reader(value, HEADER_BYTES, items_max)
+    try:
+        values: tuple[Any, ...] = record.read(reader)
+        reader.end()
+    except MalformedError as error:
+        raise RemoteProtocolError(f"a {record.name} that does not fit its schema: {error}") from error
+    return record, values

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.codec.avro_columns import Rows, read_fields, write_rows
+from anabranch.codec.record_schema import Field
+
+
+def test_a_torn_record_is_parked_and_the_others_go_on() -> None:
+    rows = Rows([b"\x02\x04", b"\x80", b"\x06\x08"])
+    columns = read_fields(rows, [(Field("a", "long"), False), (Field("b", "long"), False)])
+    assert rows.good.tolist() == [True, False, True]
+    assert [column.to_pylist()[::2] for column in columns] == [[1, 3], [2, 4]]
+    assert rows.at.tolist() == rows.ends.tolist()
+
+
+def test_what_is_left_over_marks_a_record() -> None:
+    rows = Rows([b"\x02", b"\x02\x02"])
+    read_fields(rows, [(Field("a", "int"), False)])
+    assert rows.good.tolist() == [True, False]
+
+
+def test_cursors_of_some_records_move_alone() -> None:
+    rows = Rows([b"\x02\x04", b"\x06\x08"])
+    some = np.array([1])
+    part = rows.select(some)
+    assert part.longs().tolist() == [3]
+    rows.put_back(some, part)
+    assert rows.longs().tolist() == [1, 4]
+
+
+def test_a_length_that_goes_beyond_its_record_takes_nothing_of_the_next() -> None:
+    rows = Rows([b"\x06ab", b"\x04cd"])
+    column = read_fields(rows, [(Field("a", "bytes"), False)])[0]
+    assert rows.good.tolist() == [False, True]
+    assert column.to_pylist() == [b"", b"cd"]
+
+
+def test_rows_are_written_with_their_prefix() -> None:
+    values = write_rows([(pa.array([1, None, -300]), "long", True), (pa.array(["a", "", "bcd"]), "string", False)], b"\0\1")
+    assert values == [b"\0\1\x02\x02\x02a", b"\0\1\0\0", b"\0\1\x02\xd7\x04\x06bcd"]
+
+
+def test_a_slice_of_an_array_is_written_from_its_own_bytes() -> None:
+    column = pa.array(["zz", "a", None, "b"]).slice(1)
+    assert write_rows([(column, "string", True)], b"") == [b"\x02\x02a", b"\0", b"\x02\x02b"]

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import io
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from anabranch.codec.avro_records import AvroDecoder, AvroEncoder
+from anabranch.codec.record_schema import RecordSchema, from_avro
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RecordRejected, RejectionReason
+
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "r",
+    "fields": [
+        {"name": "l", "type": "long"},
+        {"name": "i", "type": "int"},
+        {"name": "f", "type": "float"},
+        {"name": "d", "type": "double"},
+        {"name": "b", "type": "boolean"},
+        {"name": "s", "type": "string"},
+        {"name": "y", "type": "bytes"},
+        {"name": "n", "type": ["null", "int"], "default": None},
+        {"name": "m", "type": ["string", "null"]},
+        {"name": "x", "type": ["null", "double"]},
+    ],
+}
+ROW = {"l": 2**40, "i": -5, "f": 0.5, "d": 1e300, "b": True, "s": "\u00e9", "y": b"\0", "n": 7, "m": None, "x": None}
+SMALL: dict[str, Any] = {
+    "type": "record",
+    "name": "r",
+    "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": ["null", "int"], "default": None}],
+}
+
+
+def record(avro: dict[str, Any] = AVRO, version: int = 1, *older: RecordSchema) -> RecordSchema:
+    made = from_avro(avro, "r", version)
+    return RecordSchema(made.name, version, avro, made.fields, made.schema_id, older)
+
+
+def body(avro: dict[str, Any], row: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(avro), row)
+    return out.getvalue()
+
+
+def framed(row: dict[str, Any], avro: dict[str, Any] = AVRO, schema_id: int = 1) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + body(avro, row)
+
+
+def single(row: dict[str, Any], avro: dict[str, Any] = AVRO) -> bytes:
+    canonical = fastavro.schema.to_parsing_canonical_form(avro)
+    return b"\xc3\x01" + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO")) + body(avro, row)
+
+
+def decoded(schema: RecordSchema, *values: bytes) -> tuple[list[dict[str, Any]], list[tuple[int, RejectionReason]]]:
+    table, rejected = AvroDecoder(schema).decode(values)
+    assert table.schema == schema.arrow_schema()
+    table.validate(full=True)
+    return table.to_pylist(), [(index, error.reason) for index, error in rejected]
+
+
+@pytest.mark.parametrize("row", [ROW, {**ROW, "n": None, "m": "x", "x": -0.5, "s": "", "y": b"\xff" * 300, "l": -(2**63), "b": False}])
+def test_both_framings_are_read(row: dict[str, Any]) -> None:
+    assert decoded(record(), framed(row), single(row)) == ([row, row], [])
+
+
+def test_rows_with_and_without_null_keep_their_places() -> None:
+    rows = [{**ROW, "n": None if n % 3 else n, "m": None if n % 2 else str(n), "x": None if n % 5 else n / 2} for n in range(50)]
+    assert decoded(record(), *(framed(row) for row in rows)) == (rows, [])
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\0", "not_avro"),
+        (b"\0\0\0\0", "not_avro"),
+        (b"\xc3\x01", "not_avro"),
+        (b"\xc3\x01" + b"x" * 7, "not_avro"),
+        (b"{}", "not_avro"),
+        (b"Obj\x01" + b"x" * 50, "not_avro"),
+        (framed(ROW, schema_id=2), "unknown_schema"),
+        (b"\xc3\x01" + b"x" * 8 + body(AVRO, ROW), "unknown_schema"),
+        (framed(ROW)[:5], "not_avro"),
+        (framed(ROW)[:-1], "not_avro"),
+        (framed(ROW) + b"\0", "not_avro"),
+        (framed({**ROW, "d": float("nan")}), "not_finite"),
+        (framed({**ROW, "f": float("-inf")}), "not_finite"),
+        (framed({**ROW, "x": float("inf")}), "not_finite"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_reason(value: bytes, reason: str) -> None:
+    rows, rejected = decoded(record(), framed(ROW), value, framed(ROW))
+    assert (rows, rejected) == ([ROW, ROW], [(1, RejectionReason(reason))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("int", b"\x80\x80\x80\x80\x10"), ("long", b"\x80" * 11), ("long", b"\x80" * 10), ("long", b""), ("boolean", b"\x02"), ("string", b"\x04\xff\xfe"),
+        ("string", b"\x01"), ("bytes", b"\x06ab"), ("bytes", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"), ("float", b"abc"),
+        (["null", "int"], b"\x04\x02"), (["null", "int"], b"\x01\x02"), (["int", "null"], b"\x00"), ("string", b""),
+    ],
+)  # fmt: skip
+def test_each_kind_is_read_strictly(kind: object, data: bytes) -> None:
+    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
+    assert decoded(record(avro), b"\0\0\0\0\1" + data) == ([], [(0, RejectionReason.NOT_AVRO)])
+
+
+def test_a_text_that_is_not_utf8_disturbs_no_other() -> None:
+    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}
+    head = b"\0\0\0\0\1"
+    rows, rejected = decoded(
+        record(avro), head + b"\x02\x04\xc3\xa9", head + b"\x02\x04\xc3\x28", head + b"\0", head + b"\x02\x02x", head + b"\x02\x02\xc3"
+    )
+    assert ([row["a"] for row in rows], [index for index, _ in rejected]) == (["\u00e9", None, "x"], [1, 4])
+
+
+def test_halves_of_letters_in_two_records_do_not_make_one() -> None:
+    """Joined, the two texts would be valid."""
+    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
+    head = b"\0\0\0\0\1"
+    assert decoded(record(avro), head + b"\x02\xc3", head + b"\x02\xa9")[0] == []
+
+
+def test_an_older_version_is_read_as_the_newest() -> None:
+    old_avro = {"type": "record", "name": "r", "fields": [
+        {"name": "gone", "type": "string"}, {"name": "a", "type": "int"}, {"name": "c", "type": "float"}, {"name": "e", "type": ["null", "long"]},
+    ]}  # fmt: skip
+    new_avro = {"type": "record", "name": "r", "fields": [
+        {"name": "a", "type": "long"}, {"name": "new", "type": "string", "default": "?"}, {"name": "c", "type": "double"},
+        {"name": "e", "type": ["null", "double"]}, {"name": "y", "type": ["null", "bytes"], "default": None},
+    ]}  # fmt: skip
+    old = record(old_avro, 1)
+    new = record(new_avro, 2, old)
+    old_row = {"gone": "x", "a": 5, "c": 0.5, "e": 3}
+    new_row = {"a": 2**40, "new": "n", "c": 1.5, "e": None, "y": b"z"}
+    as_new = {"a": 5, "new": "?", "c": 0.5, "e": 3.0, "y": None}
+    values = [
+        framed(new_row, new_avro, 2),
+        framed(old_row, old_avro, 1),
+        b"\0\0\0\0\3x",
+        single(old_row, old_avro),
+        single(new_row, new_avro),
+    ]
+    rows, rejected = decoded(new, *values)
+    assert rows == [new_row, as_new, as_new, new_row]
+    assert rejected == [(2, RejectionReason.UNKNOWN_SCHEMA)]
+    assert AvroDecoder(new).decode_one(values[1]) == list(as_new.values())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ({"name": "b", "type": "int"}, {"name": "a", "type": "int"}, "field a is new and has no default"),
+        ({"name": "a", "type": "long"}, {"name": "a", "type": "int"}, "field a was long and cannot become int"),
+        ({"name": "a", "type": "string"}, {"name": "a", "type": "bytes"}, "cannot become"),
+        ({"name": "a", "type": ["null", "int"]}, {"name": "a", "type": "int"}, "could be null and now cannot"),
+    ],
+)
+def test_versions_that_cannot_be_read_as_the_newest_are_refused(old: dict[str, Any], new: dict[str, Any], says: str) -> None:
+    schemas = [record({"type": "record", "name": "r", "fields": [field]}, number) for number, field in ((1, old), (2, new))]
+    with pytest.raises(ConfigurationError, match=says):
+        AvroDecoder(RecordSchema("r", 2, schemas[1].avro, schemas[1].fields, 2, (schemas[0],)))
+
+
+def test_no_records_are_an_empty_table() -> None:
+    assert decoded(record()) == ([], [])
+    assert decoded(record(), b"x") == ([], [(0, RejectionReason.NOT_AVRO)])
+
+
+def test_a_value_that_one_reader_alone_refuses_still_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = AvroDecoder(record())
+    monkeypatch.setattr(decoder, "decode_one", lambda _: [])
+    assert decoder.refusal(b"x").reason is RejectionReason.NOT_AVRO
+
+
+def test_decode_one_says_the_same() -> None:
+    decoder = AvroDecoder(record())
+    assert decoder.decode_one(framed(ROW)) == list(ROW.values())
+    assert decoder.decode_one(single(ROW)) == list(ROW.values())
+    with pytest.raises(RecordRejected, match="not r v1: 1 bytes too many"):
+        decoder.decode_one(framed(ROW) + b"\0")
+    with pytest.raises(RecordRejected, match="field b: branch 2"):
+        AvroDecoder(record(SMALL)).decode_one(framed({"a": 1, "b": None}, SMALL)[:-1] + b"\x04")
+
+
+# -- writing --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_encoded_decodes_to_the_same() -> None:
+    table, _ = AvroDecoder(record()).decode([framed(ROW), framed({**ROW, "n": None, "m": "x" * 500, "x": 0.25, "l": -1}), framed(ROW)])
+    encoder = AvroEncoder(table.schema, "an-output", 77)
+    values = encoder.encode(table)
+    assert encoder.avro["name"] == "an_output"
+    assert [fastavro.schemaless_reader(io.BytesIO(value[5:]), encoder.avro, None) for value in values] == table.to_pylist()
+    again, rejected = AvroDecoder(from_avro(encoder.avro, "r")).decode(values)
+    assert (again, rejected) == (table, [])
+    assert encoder.encode(table.slice(1, 1)) == values[1:2]
+    assert encoder.encode(pa.concat_tables([table.slice(2, 1), table.slice(1, 1)])) == [values[2], values[1]]
+    assert encoder.encode(table.slice(0, 0)) == []
+
+
+def test_other_columns_become_what_avro_has() -> None:
+    table = pa.table(
+        {
+            "t": pa.array([1_500_999, None], pa.timestamp("us", "UTC")), "day": [dt.date(1970, 1, 3), None],
+            "n": [decimal.Decimal("1.50"), None], "small": pa.array([1, -1], pa.int8()), "u": pa.array([2**32 - 1, 0], pa.uint32()),
+            "h": pa.array([0.5, None], pa.float32()), "ls": pa.array(["a", None], pa.large_string()), "lb": pa.array([b"a", None], pa.large_binary()),
+            "flag": [True, None], "none": pa.array([None, None], pa.string()),
+        }
+    )  # fmt: skip
+    encoder = AvroEncoder(table.schema, "r", 1)
+    types = {field["name"]: field["type"][1] for field in encoder.avro["fields"]}
+    assert types["t"] == {"type": "long", "logicalType": "timestamp-millis"}
+    assert types["day"] == {"type": "int", "logicalType": "date"}
+    assert [types[name] for name in ("n", "small", "u", "h", "ls", "lb", "flag")] == [
+        "string",
+        "int",
+        "long",
+        "float",
+        "string",
+        "bytes",
+        "boolean",
+    ]
+    found = [fastavro.schemaless_reader(io.BytesIO(value[5:]), encoder.avro, None) for value in encoder.encode(table)]
+    assert found[0]["t"] == dt.datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=dt.UTC)
+    assert found[0] | {"t": 0} == {
+        "t": 0, "day": dt.date(1970, 1, 3), "n": "1.50", "small": 1, "u": 2**32 - 1, "h": 0.5, "ls": "a", "lb": b"a", "flag": True, "none": None,
+    }  # fmt: skip
+    assert found[1] == {**dict.fromkeys(found[0]), "small": -1, "u": 0}
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (pa.schema([("a", pa.list_(pa.int32()))]), "use format: json"),
+        (pa.schema([("a b", pa.int32())]), "has no name that Avro allows"),
+        (pa.schema([("a", pa.int32()), ("a", pa.int32())]), "without names of their own"),
+        (pa.schema([]), "none"),
+    ],
+)
+def test_columns_that_cannot_become_avro_are_refused(schema: pa.Schema, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        AvroEncoder(schema, "r", 1)
+
+
+def test_null_where_none_may_be_is_not_written() -> None:
+    schema = pa.schema([pa.field("a", pa.int32(), nullable=False)])
+    with pytest.raises(LocalProtocolError, match="column a holds null"):
+        AvroEncoder(schema, "r", 1).encode(pa.table({"a": pa.array([1, None], pa.int32())}))

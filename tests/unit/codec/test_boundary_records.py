@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+
+import fastavro
+import pytest
+
+from anabranch.codec import boundary_records, control_records, single_object
+from anabranch.codec.catalog import catalog
+from anabranch.protocol import limits
+from anabranch.protocol.control import Alarm
+from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    InputPosition,
+    LogEntry,
+    Part,
+    ReplicaSummary,
+    StableRange,
+    Summary,
+)  # fmt: skip
+
+PART = Part(bucket=7, partition=1, attempt="00ff", blocks=2, offset_first=10, offset_next=15, rows=99, digest=2**64 - 1)
+SMALL = BoundaryRecord(replica="0", epoch=5, id=BatchId("l", 0), prev=None, closed=0)
+FULL = BoundaryRecord(
+    replica="1", epoch=5, id=BatchId("l", 3), prev=BatchId("k", 2), closed=6, parts=(PART, dataclasses.replace(PART, digest=0, bucket=8)),
+    base=4, kind=BoundaryKind.TENTATIVE, branch=(5, 1), missing=("reports",), positions=(InputPosition("t", 0, 17, 0),),
+    made_from=(("reports", 6),), written_ms=1_700_000_000_000,
+)  # fmt: skip
+EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s")
+REPLICA = ReplicaSummary(
+    replica="0", epoch=-1, fingerprint="f", schema="s", closed=6, base=0, path=(BatchId("l", 1), BatchId("l", 2)),
+    lineages=(BatchId("l", 2),), pending=((BatchId("l", 2), PART),), last=FULL,
+)  # fmt: skip
+SUMMARY = Summary(
+    as_of=9,
+    forgotten=3,
+    replicas=(REPLICA, dataclasses.replace(REPLICA, last=None)),
+    ranges=(StableRange(4, 5, "0", (PART,)), StableRange(6, 6, "", ())),
+)
+
+
+@pytest.mark.parametrize("entry", [SMALL, FULL, EPOCH, SUMMARY, Summary(0, 0)])
+def test_a_record_comes_back_as_it_was(entry: LogEntry) -> None:
+    value, headers = boundary_records.encode(entry)
+    assert boundary_records.decode(value, headers) == entry
+    assert boundary_records.decode(value) == entry
+
+
+def test_a_header_says_what_it_is() -> None:
+    assert boundary_records.encode(EPOCH)[1] == [("anabranch-record", b"epoch_started.v1")]
+
+
+def test_any_reader_of_avro_can_read_it() -> None:
+    value, _ = boundary_records.encode(FULL)
+    found = fastavro.schemaless_reader(io.BytesIO(value[10:]), catalog().newest("boundary_record").parsed, None)
+    assert found["parts"][0] == {**dataclasses.asdict(PART), "digest": b"\xff" * 8}
+    assert (found["kind"], found["branch"], found["prev"]) == ("tentative", {"epoch": 5, "counter": 1}, {"lineage": "k", "batch": 2})
+
+
+@pytest.mark.parametrize(("name", "kind"), [("boundary_record", BoundaryRecord), ("epoch_started", EpochStarted), ("summary", Summary)])
+def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
+    fields = catalog().newest(name).avro["fields"]
+    assert [field["name"] for field in fields] == [field.name for field in dataclasses.fields(kind)]
+
+
+def test_the_schema_of_a_part_has_its_fields_in_their_order() -> None:
+    parts = next(field for field in catalog().newest("boundary_record").avro["fields"] if field["name"] == "parts")
+    assert [field["name"] for field in parts["type"]["items"]["fields"]] == [field.name for field in dataclasses.fields(Part)]
+    replicas = next(field for field in catalog().newest("summary").avro["fields"] if field["name"] == "replicas")
+    assert [field["name"] for field in replicas["type"]["items"]["fields"]] == [field.name for field in dataclasses.fields(ReplicaSummary)]
+
+
+LONG = "x" * (limits.NAME_CHARACTERS_MAX + 1)
+WRONG: list[LogEntry] = [
+    *(dataclasses.replace(SMALL, parts=(dataclasses.replace(PART, **change),)) for change in (
+        {"offset_first": -1}, {"offset_next": 9}, {"blocks": -1}, {"blocks": 6}, {"rows": -1}, {"bucket": -1}, {"partition": -1},
+        {"partition": limits.PARTITIONS_MAX}, {"attempt": LONG},
+    )),
+    dataclasses.replace(SMALL, replica=LONG),
+    dataclasses.replace(SMALL, id=BatchId(LONG, 1)),
+    dataclasses.replace(SMALL, missing=(LONG,)),
+    dataclasses.replace(SMALL, made_from=((LONG, 1),)),
+    dataclasses.replace(SMALL, epoch=-1),
+    dataclasses.replace(SMALL, closed=-1),
+    dataclasses.replace(SMALL, base=-1),
+    dataclasses.replace(SMALL, positions=(InputPosition("t", -1, 0, 0),)),
+    dataclasses.replace(SMALL, positions=(InputPosition(LONG, 0, 0, 0),)),
+    dataclasses.replace(EPOCH, token=LONG),
+    dataclasses.replace(EPOCH, schema="x" * (limits.SCHEMA_BYTES_MAX + 1)),
+    dataclasses.replace(SUMMARY, as_of=-1),
+    dataclasses.replace(SUMMARY, replicas=(REPLICA,) * (limits.REPLICAS_MAX + 1)),
+    *(dataclasses.replace(SUMMARY, replicas=(dataclasses.replace(REPLICA, **change),)) for change in (
+        {"epoch": -2}, {"closed": -1}, {"replica": LONG}, {"path": (BatchId("l", 1),) * (limits.CHAIN_RECORDS_MAX + 1)},
+        {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)}, {"last": dataclasses.replace(SMALL, closed=-1)},
+    )),
+    *(dataclasses.replace(SUMMARY, ranges=(wrong,)) for wrong in (
+        StableRange(5, 4, "0", ()), StableRange(4, 5, LONG, ()), StableRange(4, 5, "0", (dataclasses.replace(PART, rows=-1),)),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", WRONG)
+def test_what_no_writer_may_say_is_neither_written_nor_read(entry: LogEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are made by an encoder that does not check, as a foreign writer may be."""
+    with pytest.raises(LocalProtocolError):
+        boundary_records.encode(entry)
+    with monkeypatch.context() as patched:
+        patched.setattr(boundary_records, "_check", lambda _: None)
+        value, _ = boundary_records.encode(entry)
+    with pytest.raises(RemoteProtocolError):
+        boundary_records.decode(value)
+
+
+def test_more_parts_than_a_record_may_have_are_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="parts"):
+        boundary_records.encode(dataclasses.replace(SMALL, parts=(PART,) * (limits.PARTS_PER_RECORD_MAX + 1)))
+
+
+def test_the_largest_record_that_is_allowed_fits() -> None:
+    parts = tuple(dataclasses.replace(PART, bucket=10**10 + n, attempt="0123456789abcdef") for n in range(limits.PARTS_PER_RECORD_MAX))
+    value, _ = boundary_records.encode(dataclasses.replace(SMALL, parts=parts))
+    assert len(value) < limits.BOUNDARY_BYTES_MAX
+    assert boundary_records.decode(value) == dataclasses.replace(SMALL, parts=parts)
+
+
+def test_a_boundary_record_larger_than_a_summary_may_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    value, _ = boundary_records.encode(FULL)
+    monkeypatch.setattr(limits, "BOUNDARY_BYTES_MAX", len(value) - 1)
+    with pytest.raises(RemoteProtocolError, match="boundary record of"):
+        boundary_records.decode(value)
+
+
+def test_lying_counts_cost_nothing() -> None:
+    """A few bytes that claim a million parts are refused before a million is allocated."""
+    head = boundary_records.encode(dataclasses.replace(SMALL, written_ms=0))[0]
+    with pytest.raises(RemoteProtocolError):
+        boundary_records.decode(head[:18] + b"\x80\x89\x7a" + head[19:])
+
+
+def test_a_record_of_another_topic_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="alarm in a boundary log"):
+        boundary_records.decode(control_records.encode(Alarm("k", "s", 0, "t", 0)))
+
+
+def test_a_value_beyond_64_bits_is_our_bug() -> None:
+    with pytest.raises(LocalProtocolError):
+        boundary_records.encode(dataclasses.replace(SMALL, closed=2**63))
+
+
+def test_parts_survive_json() -> None:
+    parts = (PART, dataclasses.replace(PART, attempt="b"), dataclasses.replace(PART, bucket=2**40))
+    found = json.loads(json.dumps(boundary_records.parts_to_json(parts)))
+    assert boundary_records.parts_from_json(found) == parts
+    assert boundary_records.parts_from_json(boundary_records.parts_to_json(())) == ()
+    assert found[0] == ["00ff", "b"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, 7, [], {}, "x", [["a"], [1]], [["a"], [1, 2, 5, 0, 0, 0, 0, "0"]], [["a"], [1, 2, 0, 0, 0, 0, 0, "z"]],
+        [["a"], ["x", 2, 0, 0, 0, 0, 0, "0"]], [["a"], [1, 2, 0, 9, 0, 0, 0, "0"]], [["a"], [1, 2, 0, 0, 0, 0, 0, "1" * 17]], [[7], [1, 2, 0, 0, 0, 0, 0, "0"]],
+    ],
+)  # fmt: skip
+def test_what_is_not_a_list_of_parts_is_refused(value: object) -> None:
+    with pytest.raises(RemoteProtocolError):
+        boundary_records.parts_from_json(value)
+
+
+def test_the_framing_is_that_of_all_our_records() -> None:
+    assert single_object.read(boundary_records.encode(EPOCH)[0], 1_000, 0)[0].name == "epoch_started"

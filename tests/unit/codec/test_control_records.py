@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from anabranch.codec import boundary_records, control_records
+from anabranch.codec.catalog import catalog
+from anabranch.protocol import limits
+from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Heartbeat
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.records import EpochStarted
+
+HEARTBEAT = Heartbeat(service="processing", name="tolls", replica="1", epoch=-1, state="running", bucket=7, written_ms=8)
+PROGRESS = DeliveryProgress(
+    output="tolls", first_bucket=3, last_bucket=9, positions=((0, 17), (1, 0)), written_ms=5, first_position=2, next_position=4
+)
+ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)
+
+
+@pytest.mark.parametrize("entry", [HEARTBEAT, PROGRESS, ALARM])
+def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
+    assert control_records.decode(control_records.encode(entry)) == entry
+
+
+@pytest.mark.parametrize(("name", "kind"), [("heartbeat", Heartbeat), ("delivery_progress", DeliveryProgress), ("alarm", Alarm)])
+def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
+    assert [field["name"] for field in catalog().newest(name).avro["fields"]] == [field.name for field in dataclasses.fields(kind)]
+
+
+def test_a_text_that_is_too_long_is_cut() -> None:
+    found = control_records.decode(control_records.encode(dataclasses.replace(ALARM, text="\u20ac" * 1_000_000)))
+    assert found == dataclasses.replace(ALARM, text="\u20ac" * limits.ALARM_CHARACTERS_MAX)
+
+
+def test_a_record_of_another_topic_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="epoch_started in a control topic"):
+        control_records.decode(boundary_records.encode(EpochStarted("0", "f", "t"))[0])
+
+
+@pytest.mark.parametrize("value", [None, b"", b"x", control_records.encode(ALARM)[:-1]])
+def test_anything_else_is_refused(value: bytes | None) -> None:
+    with pytest.raises(RemoteProtocolError):
+        control_records.decode(value)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from anabranch.codec.edge import Decoder, Encoder, Format
+from anabranch.codec.record_schema import from_avro
+from anabranch.protocol.errors import ConfigurationError, RejectionReason
+from anabranch.protocol.limits import RECORD_BYTES_MAX
+
+RECORD = from_avro({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}, {"name": "s", "type": "string"}]}, "r")
+TABLE = pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]}, schema=RECORD.arrow_schema())
+
+
+@pytest.mark.parametrize("kind", ["json", "avro"])
+def test_all_values_or_the_places_of_those_that_are_rows(kind: Format) -> None:
+    _, values = Encoder(TABLE.schema, kind).encode(TABLE)
+    decoder = Decoder(RECORD, kind)
+    found = decoder.decode(values)
+    assert (found.table, found.rows, found.rejected) == (TABLE, None, [])
+    found = decoder.decode([values[0], b"?", values[1]])
+    assert (found.table, found.rows) == (TABLE.slice(0, 2), [0, 2])
+    found = decoder.decode([None, values[0], b"", b"?", values[1], b"x" * (RECORD_BYTES_MAX + 1), values[2]])
+    assert (found.table, found.rows) == (TABLE, [1, 4, 6])
+    assert [(index, error.reason.value) for index, error in found.rejected] == [
+        (0, "null_value"), (2, "empty_value"), (3, f"not_{kind}"), (5, "too_large"),
+    ]  # fmt: skip
+    assert decoder.decode([]).table.num_rows == 0
+    nothing = decoder.decode([None])
+    assert (nothing.table.num_rows, nothing.rows, nothing.rejected[0][1].reason) == (0, [], RejectionReason.NULL_VALUE)
+
+
+def test_a_key_is_a_compact_object_of_its_columns() -> None:
+    keys, values = Encoder(TABLE.schema, "json", ["s", "a"]).encode(TABLE)
+    assert (keys[0], values[0]) == (b'{"s":"x","a":1}', b'{"a":1,"s":"x"}')
+    keys, _ = Encoder(TABLE.schema, "avro", ["a"]).encode(TABLE)
+    assert keys == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
+    assert Encoder(TABLE.schema, "avro").encode(TABLE)[0] == [None, None, None]
+
+
+def test_columns_that_are_not_asked_for_are_left_out() -> None:
+    wide = TABLE.append_column("stime", pa.array([1, 2, 3]))
+    assert Encoder(TABLE.schema, "json").encode(wide) == Encoder(TABLE.schema, "json").encode(TABLE)
+
+
+def test_the_schema_of_avro_values_is_told() -> None:
+    encoder = Encoder(TABLE.schema, "avro", name="out", schema_id=9)
+    assert encoder.avro is not None
+    assert (encoder.avro["name"], encoder.avro["schema_id"]) == ("out", 9)
+    assert encoder.encode(TABLE)[1][0][:5] == b"\0\0\0\0\x09"
+    assert Encoder(TABLE.schema, "json").avro is None
+
+
+def test_a_key_column_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="key column b is not a column of the output; there are a, s"):
+        Encoder(TABLE.schema, "json", ["a", "b"])

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+
+import pyarrow as pa
+import pytest
+
+from anabranch.codec.json_records import JsonDecoder, JsonEncoder, values_of
+from anabranch.codec.record_schema import from_avro
+from anabranch.protocol.errors import ConfigurationError, RejectionReason
+
+RECORD = from_avro(
+    {
+        "type": "record",
+        "name": "r",
+        "fields": [
+            {"name": "class", "type": "long"},
+            {"name": "i", "type": "int"},
+            {"name": "f", "type": "float", "default": 1.5},
+            {"name": "d", "type": "double"},
+            {"name": "b", "type": "boolean"},
+            {"name": "s", "type": "string"},
+            {"name": "y", "type": "bytes", "default": "\u00ff"},
+            {"name": "n", "type": ["null", "int"], "default": None},
+            {"name": "m", "type": ["null", "string"]},
+        ],
+    },
+    "r",
+)
+GOOD = {"class": 1, "i": 2, "f": 0.5, "d": 2.5, "b": True, "s": "x", "y": "AAE=", "n": 7, "m": None}
+ROW = {**GOOD, "y": b"\0\1"}
+
+
+def decoded(*values: bytes) -> tuple[list[dict[str, object]], list[tuple[int, RejectionReason]]]:
+    table, rejected = JsonDecoder(RECORD).decode(values)
+    assert table.schema == RECORD.arrow_schema()
+    table.validate(full=True)
+    return table.to_pylist(), [(index, error.reason) for index, error in rejected]
+
+
+def text(**change: object) -> bytes:
+    return json.dumps({**GOOD, **change}).encode()
+
+
+def without(name: str) -> bytes:
+    return json.dumps({key: value for key, value in GOOD.items() if key != name}).encode()
+
+
+def raw(name: str, value: str) -> bytes:
+    """A record in which one value is written as ``value`` stands."""
+    return json.dumps({**GOOD, name: "@@"}).replace('"@@"', value).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "row"),
+    [
+        (text(), ROW),
+        (b" \n\t" + text() + b"\r\n ", ROW),
+        (json.dumps(GOOD, indent=2).encode(), ROW),
+        (without("f"), {**ROW, "f": 1.5}),
+        (without("y"), {**ROW, "y": b"\xff"}),
+        (without("n"), {**ROW, "n": None}),
+        (text(n=None), {**ROW, "n": None}),
+        (text(m="\u00e9\U0001f600"), {**ROW, "m": "\u00e9\U0001f600"}),
+        (raw("s", r'"\u0000\ud83d\ude00"'), {**ROW, "s": "\0\U0001f600"}),
+        (raw("d", "3"), {**ROW, "d": 3.0}),
+        (raw("d", "1E2"), {**ROW, "d": 100.0}),
+        (raw("d", "-0.0"), {**ROW, "d": -0.0}),
+        (raw("d", str(10**40)), {**ROW, "d": 1e40}),
+        (raw("d", "1e-400"), {**ROW, "d": 0.0}),
+        (raw("d", "1.7976931348623157e308"), {**ROW, "d": 1.7976931348623157e308}),
+        (raw("f", "3.4028234663852886e38"), {**ROW, "f": 3.4028234663852886e38}),
+        (raw("i", "-2147483648"), {**ROW, "i": -(2**31)}),
+        (raw("class", "9223372036854775807"), {**ROW, "class": 2**63 - 1}),
+        (raw("class", "-9223372036854775808"), {**ROW, "class": -(2**63)}),
+        (raw("i", '5, "i": 6'), {**ROW, "i": 6}),
+    ],
+)
+def test_a_record_that_fits_becomes_a_row(value: bytes, row: dict[str, object]) -> None:
+    assert decoded(value) == ([row], [])
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"{", "not_json"),
+        (b" ", "not_json"),
+        (text()[:-1], "not_json"),
+        (text() + text(), "not_json"),
+        (text() + b"x", "not_json"),
+        (text() + b"\0", "not_json"),
+        (b"\xef\xbb\xbf" + text(), "not_json"),
+        (text().decode().encode("utf-16"), "not_json"),
+        (raw("s", '"\xff"').decode().encode("latin-1"), "not_json"),
+        (raw("s", '"a\nb"'), "not_json"),
+        (raw("s", r'"\ud800"'), "not_json"),
+        (raw("s", r'"\x"'), "not_json"),
+        (raw("i", "01"), "not_json"),
+        (raw("i", "+1"), "not_json"),
+        (raw("d", ".5"), "not_json"),
+        (raw("s", "'x'"), "not_json"),
+        (text().replace(b"{", b"{,", 1), "not_json"),
+        (b"[" * 100_000, "too_deep"),
+        (raw("s", "[" * 20 + "]" * 20), "too_deep"),
+        (raw("zzz", '{"a":' * 20 + "1" + "}" * 20), "too_deep"),
+        (raw("d", "NaN"), "not_finite"),
+        (raw("d", "-Infinity"), "not_finite"),
+        (raw("f", "Infinity"), "not_finite"),
+        (b"null", "wrong_type"),
+        (b"[]", "wrong_type"),
+        (b"[" + text() + b"]", "wrong_type"),
+        (b"7", "wrong_type"),
+        (b'"x"', "wrong_type"),
+        (raw("i", "1.0"), "wrong_type"),
+        (raw("i", "1e2"), "wrong_type"),
+        (raw("i", "true"), "wrong_type"),
+        (raw("i", '"1"'), "wrong_type"),
+        (raw("i", "null"), "wrong_type"),
+        (raw("i", "[1]"), "wrong_type"),
+        (raw("b", "1"), "wrong_type"),
+        (raw("b", "null"), "wrong_type"),
+        (raw("d", '"1"'), "wrong_type"),
+        (raw("d", "false"), "wrong_type"),
+        (raw("s", "1"), "wrong_type"),
+        (raw("s", "null"), "wrong_type"),
+        (raw("y", '"!"'), "wrong_type"),
+        (raw("y", "[1]"), "wrong_type"),
+        (raw("m", "{}"), "wrong_type"),
+        (raw("i", "2147483648"), "out_of_range"),
+        (raw("n", "-2147483649"), "out_of_range"),
+        (raw("class", "9223372036854775808"), "out_of_range"),
+        (raw("class", str(10**30)), "out_of_range"),
+        (raw("class", "1" * 5_000), "out_of_range"),
+        (raw("d", "1e400"), "out_of_range"),
+        (raw("d", "1" + "0" * 400), "out_of_range"),
+        (raw("f", "3.5e38"), "out_of_range"),
+        (raw("f", "-1e300"), "out_of_range"),
+        (without("i"), "missing_field"),
+        (without("m"), "missing_field"),
+        (b"{}", "missing_field"),
+        (text(more=1), "extra_field"),
+        (text(I=1), "extra_field"),
+        (json.dumps({**GOOD, "f0": 1}).encode(), "extra_field"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused_with_its_reason(value: bytes, reason: str) -> None:
+    assert decoded(value) == ([], [(0, RejectionReason(reason))])
+
+
+def test_good_records_are_not_disturbed_by_bad_ones_around_them() -> None:
+    rows, rejected = decoded(b"{", text(i=1), b"[", text(i=2), text(i=3), b"}")
+    assert [row["i"] for row in rows] == [1, 2, 3]
+    assert [index for index, _ in rejected] == [0, 2, 5]
+
+
+def test_two_halves_of_a_record_do_not_make_one() -> None:
+    """Values that joined would be valid are each looked at alone."""
+    half = len(text()) // 2
+    rows, rejected = decoded(text()[:half], text()[half:], text() + b"\n" + text(), b"")
+    assert (rows, len(rejected)) == ([], 4)
+
+
+def test_no_records_are_an_empty_table() -> None:
+    assert decoded() == ([], [])
+
+
+def test_rows_become_compact_objects_in_the_order_of_the_columns() -> None:
+    table = pa.table(
+        {
+            "class": pa.array([1, None]), "t": pa.array([1_500_999, -1], pa.timestamp("us", "UTC")), "d": pa.array([0.5, float("nan")]),
+            "s": ["\u00e9\n", ""], "y": [b"\0\1", None], "day": [dt.date(2024, 2, 29), None], "n": [decimal.Decimal("1.50"), None],
+            "l": [[1, 2], []], "o": [{"a": 1}, None], "left": [1, 2],
+        }
+    )  # fmt: skip
+    encoder = JsonEncoder(table.schema.remove(9))
+    assert [value.decode() for value in encoder.encode(table)] == [
+        '{"class":1,"t":1500,"d":0.5,"s":"\u00e9\\n","y":"AAE=","day":"2024-02-29","n":"1.50","l":[1,2],"o":{"a":1}}',
+        '{"class":null,"t":0,"d":null,"s":"","y":null,"day":null,"n":null,"l":[],"o":null}',
+    ]
+    assert encoder.encode(table.slice(0, 0)) == []
+
+
+@pytest.mark.parametrize(("unit", "number"), [("s", 2), ("ms", 2_000), ("us", 2_000_000), ("ns", 2_000_000_000)])
+def test_timestamps_of_all_units_become_milliseconds(unit: str, number: int) -> None:
+    assert values_of(pa.chunked_array([pa.array([number, None], pa.timestamp(unit))])) == [2_000, None]
+
+
+def test_columns_have_names_of_their_own() -> None:
+    with pytest.raises(ConfigurationError, match="same name"):
+        JsonEncoder(pa.schema([("a", pa.int32()), ("a", pa.int32())]))
+
+
+def test_what_is_encoded_decodes_to_the_same() -> None:
+    table, _ = JsonDecoder(RECORD).decode([text(), text(n=None, d=1e300)])
+    again, rejected = JsonDecoder(RECORD).decode(JsonEncoder(table.schema).encode(table))
+    assert (again, rejected) == (table, [])

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from anabranch.codec import record_schema
+from anabranch.protocol import limits
+from anabranch.protocol.errors import ConfigurationError
+
+
+def text(*fields: object, **more: object) -> str:
+    return json.dumps({"type": "record", "name": "r", "fields": list(fields), **more})
+
+
+def of(kind: object, **more: object) -> dict[str, object]:
+    return {"name": "a", "type": kind, **more}
+
+
+def test_fields_become_columns() -> None:
+    schema = record_schema.parse(
+        text(
+            {"name": "a", "type": "int"}, {"name": "b", "type": ["null", "long"], "default": None}, {"name": "c", "type": ["float", "null"]},
+            {"name": "d", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "e", "type": "double", "default": 1},
+            {"name": "f", "type": "boolean"}, {"name": "g", "type": "string"}, {"name": "h", "type": "bytes", "default": "\u00ff"},
+            doc="x", namespace="n", schema_id=7,
+        ),
+        "rec", 3,
+    )  # fmt: skip
+    assert (schema.name, schema.version, schema.schema_id) == ("rec", 3, 7)
+    assert schema.arrow_schema() == pa.schema(
+        [
+            pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.int64()), pa.field("c", pa.float32()),
+            pa.field("d", pa.int64(), nullable=False), pa.field("e", pa.float64(), nullable=False),
+            pa.field("f", pa.bool_(), nullable=False), pa.field("g", pa.string(), nullable=False), pa.field("h", pa.binary(), nullable=False),
+        ]
+    )  # fmt: skip
+    assert [(f.name, f.default) for f in schema.fields if f.has_default] == [("b", None), ("e", 1.0), ("h", b"\xff")]
+    assert schema.field("c") is schema.fields[2]
+    assert schema.field("z") is None
+
+
+def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
+    assert record_schema.parse(text(of("int")), "r", 5).schema_id == 5
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ("{", "is not JSON"),
+        ("[" * 50_000, "is not JSON"),
+        ("7", "must be {"),
+        ('{"type": "enum"}', "must be {"),
+        ('{"type": "record", "name": "r"}', "must be {"),
+        (" " * (limits.SCHEMA_BYTES_MAX + 1), "is larger than"),
+        (text(), "has no fields"),
+        (text(of("int"), name="a b"), "its name 'a b'"),
+        (text(of("int"), colour=1), "unknown key 'colour'"),
+        (text(of("int"), schema_id="x"), "schema_id 'x'"),
+        (text(of("int"), schema_id=2**32), "schema_id"),
+        (text(of("int"), schema_id=True), "schema_id"),
+        (text(*({"name": f"f{n}", "type": "int"} for n in range(limits.RECORD_FIELDS_MAX + 1))), "fields; at most"),
+        (text(7), "'7' is not a field"),
+        (text({"name": "a b", "type": "int"}), "'a b' is not a field"),
+        (text(of("int"), of("int")), "field a is there twice"),
+        (text({"name": "stime", "type": "long"}), "field stime: 'stime' and 'marker' are columns that anabranch adds"),
+        (text({"name": "Marker", "type": "long"}), "field Marker"),
+        (text(of("int", colour=1)), "field a: unknown key 'colour'"),
+        (text(of("date")), 'type "date" is not supported'),
+        (text(of(None)), "not supported"),
+        (text(of({"type": "array", "items": "int"})), "not supported"),
+        (text(of({"type": {"type": "int"}})), "not supported"),
+        (text(of(["null", ["null", "int"]])), "not supported"),
+        (text(of(["null", "int", "long"])), "not supported"),
+        (text(of(["int", "long"])), "not supported"),
+        (text(of(["null", "r"])), "not supported"),
+        (text(of({"type": "record", "name": "x", "fields": []})), "not supported"),
+        (text(of("int", default="x")), "default 'x' is not a value of type int"),
+        (text(of("int", default=2**31)), "default"),
+        (text(of("int", default=True)), "default"),
+        (text(of("int", default=1.5)), "default"),
+        (text(of("float", default=1e300)), "default"),
+        (text(of("boolean", default=1)), "default"),
+        (text(of("string", default=None)), "default"),
+        (text(of("bytes", default="\u0100")), "default"),
+        (text(of(["null", "int"], default=1)), "default 1 is not a value of type null"),
+    ],
+)
+def test_a_schema_that_cannot_be_carried_is_refused(schema: str, says: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        record_schema.parse(schema, "rec")
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("record rec: ")
+
+
+def test_all_mistakes_are_told() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        record_schema.parse(text(of("date"), of("int", default="x"), name=7), "r")
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_union_with_null_behind_has_a_default_of_its_kind() -> None:
+    schema = record_schema.parse(text(of(["boolean", "null"], default=True)), "r")
+    assert (schema.fields[0].nullable, schema.fields[0].default) == (True, True)
+
+
+def test_a_folder_has_dense_versions(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        (tmp_path / f"v{number}.avsc").write_text(text(of("int", doc=str(number))))
+    newest = record_schema.load_folder(tmp_path)
+    assert (newest.version, [older.version for older in newest.older]) == (3, [1, 2])
+    assert record_schema.load_folder(tmp_path, 2).version == 2
+    with pytest.raises(ConfigurationError, match="no version 4"):
+        record_schema.load_folder(tmp_path, 4)
+    (tmp_path / "v2.avsc").unlink()
+    with pytest.raises(ConfigurationError, match="without a gap"):
+        record_schema.load_folder(tmp_path)
+    (tmp_path / "v01.avsc").write_text("")
+    with pytest.raises(ConfigurationError, match="belong here"):
+        record_schema.load_folder(tmp_path)
+
+
+def test_an_empty_folder_has_no_versions(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="without a gap"):
+        record_schema.load_folder(tmp_path)
+
+
+def test_versions_have_ids_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "v1.avsc").write_text(text(of("int"), schema_id=9))
+    (tmp_path / "v2.avsc").write_text(text(of("int"), schema_id=9))
+    with pytest.raises(ConfigurationError, match="same schema_id"):
+        record_schema.load_folder(tmp_path)
+
+
+def test_a_file_is_named_in_each_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "r.avsc"
+    path.write_text(text(of("date"), of("time")))
+    with pytest.raises(ConfigurationError) as caught:
+        record_schema.load_file(path)
+    assert [line.startswith(str(path)) for line in str(caught.value).splitlines()] == [True, True]
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        record_schema.load_file(tmp_path / "none.avsc")
