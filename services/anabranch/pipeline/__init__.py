@@ -1,0 +1,1 @@
+"""The pipeline file: what a user wrote, checked as a whole before anything runs."""

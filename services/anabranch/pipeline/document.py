@@ -1,0 +1,160 @@
+"""A YAML document with line numbers: values taken out one by one, and for each that is not as it must be one line for the user."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from anabranch.pipeline.durations import format_ms, parse_ms
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.identifiers import checked_name
+
+Place = tuple[str | int, ...]
+"""Keys and indexes that lead to a value."""
+
+MISSING: Final = object()
+"""Stands for a value that is not there: null is one that is."""
+
+
+class Document:
+    """A YAML document that is being walked, and the mistakes found so far with the lines at which they stand."""
+
+    def __init__(self, path: Path, root: object) -> None:
+        self.path = path
+        self.root = root
+        self.mistakes: list[tuple[int, str]] = []
+
+    def sorted_mistakes(self) -> list[str]:
+        """Lines for the user, in the order of the file, none twice."""
+        return list(dict.fromkeys(f"{self.path}:{line}: {text}" for line, text in sorted(self.mistakes, key=lambda entry: entry[0])))
+
+    # -- places -------------------------------------------------------------------------------------------------------------------
+
+    def _line(self, at: Place) -> int:
+        node, line = self.root, 1
+        for step in at:
+            try:
+                if isinstance(node, CommentedMap) and step in node:
+                    line = int(node.lc.key(step)[0]) + 1
+                elif isinstance(node, CommentedSeq) and isinstance(step, int):
+                    line = int(node.lc.item(step)[0]) + 1
+                else:
+                    break
+                node = node[step]
+            except (KeyError, IndexError, TypeError, AttributeError):  # merged keys have no place of their own
+                break
+        return line
+
+    def mistake(self, at: Place, text: str) -> None:
+        """Note one mistake at the key ``at``."""
+        key = key_text(at)
+        self.mistakes.append((self._line(at), f"{key}: {text}" if key else text))
+
+    # -- values -------------------------------------------------------------------------------------------------------------------
+
+    def mapping(self, value: object, at: Place, keys: tuple[str, ...] | None) -> dict[str, Any]:
+        """``value`` as a mapping with no other keys than ``keys`` (None: any text)."""
+        if not isinstance(value, dict):
+            self.mistake(at, f"a mapping is wanted{f' with keys {words(keys)}' if keys else ''}, not {shown(value)}")
+            return {}
+        result: dict[str, Any] = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                self.mistake(at, f"the key {shown(key)} is not a text; put it in quotes")
+            elif keys is not None and key not in keys:
+                guess = difflib.get_close_matches(key, keys, 1)
+                self.mistake((*at, key), f"unknown key; did you mean {guess[0]!r}?" if guess else f"unknown key; known are {words(keys)}")
+            else:
+                result[key] = item
+        return result
+
+    def text(self, value: object, at: Place) -> str | None:
+        """A non-empty text."""
+        if isinstance(value, str) and value.strip():
+            return str(value)
+        self.mistake(at, "is missing" if value is MISSING else f"a text is wanted, not {shown(value)}")
+        return None
+
+    def choice(self, value: object, at: Place, known: tuple[str, ...]) -> str:
+        """One of ``known``; the first of them after a mistake."""
+        if isinstance(value, str) and value in known:
+            return str(value)
+        guess = difflib.get_close_matches(str(value), known, 1)
+        self.mistake(at, f"{shown(value)} is not known; " + (f"did you mean {guess[0]!r}?" if guess else f"use {words(known)}"))
+        return known[0]
+
+    def integer(self, value: object, at: Place, low: int, high: int) -> int:
+        """An integer from ``low`` to ``high``."""
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return int(value)
+        self.mistake(at, f"an integer from {low} to {high} is wanted, not {shown(value)}")
+        return low
+
+    def duration(self, value: object, at: Place, low_ms: int = 0, high_ms: int | None = None, word: str | None = None) -> int | None:
+        """A duration in ms, or None where the text is ``word``."""
+        if word is not None and value == word:
+            return None
+        try:
+            milliseconds = parse_ms(value)
+        except ValueError as error:
+            self.mistake(at, f"{error}{f', or {word!r}' if word else ''}")
+            return low_ms
+        if milliseconds < low_ms or (high_ms is not None and milliseconds > high_ms):
+            bound = f"at least {format_ms(low_ms)}" if high_ms is None else f"from {format_ms(low_ms)} to {format_ms(high_ms)}"
+            self.mistake(at, f"{value!r} is out of range; use {bound}")
+        return milliseconds
+
+    def texts(self, value: object, at: Place, what: str) -> list[tuple[str, Place]]:
+        """Distinct texts, at least one, with their places; a single text is a list of one."""
+        if isinstance(value, str):
+            text = self.text(value, at)
+            return [] if text is None else [(text, at)]
+        if not isinstance(value, list) or not value:
+            self.mistake(
+                at, f"is missing; name at least one {what}" if value is MISSING else f"a list of {what}s is wanted, not {shown(value)}"
+            )
+            return []
+        result: list[tuple[str, Place]] = []
+        for index, item in enumerate(value):
+            text = self.text(item, (*at, index))
+            if text is not None and any(text == other for other, _ in result):
+                self.mistake((*at, index), f"{what} {text} is there twice")
+            elif text is not None:
+                result.append((text, (*at, index)))
+        return result
+
+    def name(self, value: object, at: Place, kind: str) -> str | None:
+        """A name that topics, files and metrics can carry."""
+        text = self.text(value, at)
+        if text is None:
+            return None
+        try:
+            return checked_name(kind, text)
+        except ConfigurationError as error:
+            self.mistake(at, str(error))
+            return None
+
+
+def key_text(at: Place) -> str:
+    """``stages.tolls.reads[0]``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in at).lstrip(".")
+
+
+def words(words: tuple[str, ...] | list[str]) -> str:
+    """For a sentence."""
+    return ", ".join(words) if words else "none"
+
+
+def shown(value: object) -> str:
+    """A value as a person would name it, short."""
+    if value is None or value is MISSING:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,370 @@
+"""Reading the pipeline file.
+
+The file is walked key by key with the line numbers that the YAML reader keeps; every mistake becomes one line
+``FILE:LINE: key.path: what; how to fix``, and the walk goes on, so that a person sees all of them at once. Only a file without a single
+mistake becomes a ``Pipeline``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from anabranch.codec import catalog, record_schema
+from anabranch.codec.record_schema import RecordSchema
+from anabranch.pipeline import transforms
+from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
+from anabranch.pipeline.model import Idle, Output, Pipeline, Sink, Source, Stage, Stime
+from anabranch.protocol import limits
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.identifiers import TopicNames
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
+
+_FILE_KEYS: Final = ("pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "outputs")
+_SOURCE_KEYS: Final = ("topics", "record", "format", "stime", "disorder", "idle", "end", "ahead", "late", "dead_letter")
+_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "when_late", "parameters")
+_OUTPUT_KEYS: Final = ("stage", "corrected", "live")
+_SINK_KEYS: Final = ("topic", "format", "key", "partitions")
+
+
+def load(path: Path | str) -> Pipeline:
+    """The pipeline in the file at ``path``.
+
+    Raises:
+        ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(limits.PIPELINE_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: the pipeline file cannot be read: {error.strerror}") from error
+    if len(raw) > limits.PIPELINE_FILE_BYTES_MAX:
+        raise ConfigurationError(f"{path}: the pipeline file is larger than {limits.PIPELINE_FILE_BYTES_MAX} bytes")
+    try:
+        root = YAML(typ="rt", pure=True).load(raw.decode("utf-8"))
+    except DuplicateKeyError as error:
+        problem = str(error.problem).split(" with value", 1)[0]
+        raise ConfigurationError(f"{path}:{_mark(error)}: {problem}; keep one of them") from error
+    except MarkedYAMLError as error:
+        raise ConfigurationError(f"{path}:{_mark(error)}: not YAML: {error.problem or error.context}") from error
+    except (YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ConfigurationError(f"{path}:1: not YAML: {str(error).splitlines()[0] if str(error) else error!r}") from error
+    walk = _Walk(path, root)
+    pipeline = walk.pipeline()
+    if walk.mistakes or pipeline is None:
+        raise ConfigurationError("\n".join(walk.sorted_mistakes()))
+    return pipeline
+
+
+def _mark(error: MarkedYAMLError) -> int:
+    mark = error.problem_mark or error.context_mark
+    return int(mark.line) + 1 if mark is not None else 1
+
+
+class _Walk(Document):
+    """One pass over the pipeline file."""
+
+    def __init__(self, path: Path, root: object) -> None:
+        super().__init__(path, root)
+        self._topics: dict[str, Place] = {}
+        """Topic to the place at which it was named first, for uses that exclude each other."""
+
+    def topic(self, value: object, at: Place, *, alone: bool = True) -> str:
+        """A name that Kafka takes. ``alone``: no other use of the topic is allowed."""
+        text = self.text(value, at)
+        if text is None:
+            return ""
+        if not _TOPIC.match(text) or text in (".", ".."):
+            self.mistake(at, f"{text!r} is not a topic name; use at most 249 letters, digits, '.', '_' and '-'")
+        first = self._topics.get(text)
+        if first is not None and (alone or first[-1] != "dead_letter"):
+            self.mistake(at, f"topic {text} is used by {key_text(first)} already; a topic has one use")
+        self._topics.setdefault(text, at)
+        return text
+
+    # -- the file -----------------------------------------------------------------------------------------------------------------
+
+    def pipeline(self) -> Pipeline | None:
+        """The pipeline; only meaningful when there is no mistake."""
+        top = self.mapping(self.root, (), _FILE_KEYS)
+        name = self.name(top.get("pipeline", MISSING), ("pipeline",), "pipeline")
+        bucket_ms = cast("int", self.duration(top.get("bucket", "250ms"), ("bucket",), 10, 24 * 3_600_000))
+        max_delay_ms = cast("int", self.duration(top.get("max_delay", "3s"), ("max_delay",), 1))
+        partitions = self.integer(top.get("partitions", 4), ("partitions",), 1, limits.PARTITIONS_MAX)
+        sections = {key: self._section(top, key) for key in ("sources", "stages", "outputs")}
+        for key, twice in (("stages", sections["sources"]), ("outputs", {})):
+            for entry in sections[key]:
+                if entry in twice:
+                    self.mistake((key, entry), f"{entry} is the name of a source already; give every stream its own name")
+        streams = [*sections["sources"], *sections["stages"]]
+        sources = {key: self._source(key, value) for key, value in sections["sources"].items()}
+        stages = {key: self._stage(key, value, streams) for key, value in sections["stages"].items()}
+        self._cycles(stages)
+        outputs = {key: self._output(key, value, sections) for key, value in sections["outputs"].items()}
+        if name is None:
+            return None
+        self._internal_topics(name, stages, sources, outputs)
+        if self.mistakes:
+            return None
+        return Pipeline(
+            name=name,
+            path=self.path,
+            bucket_ms=bucket_ms,
+            max_delay_ms=max_delay_ms,
+            partitions=partitions,
+            sources={key: value for key, value in sources.items() if value is not None},
+            stages=stages,
+            outputs={key: value for key, value in outputs.items() if value is not None},
+        )
+
+    def _section(self, top: dict[str, Any], key: str) -> dict[str, Any]:
+        if key not in top:
+            if key == "sources" or isinstance(self.root, dict):
+                self.mistake((), f"{key}: is missing; a pipeline has sources, stages and outputs")
+            return {}
+        section = self.mapping(top[key], (key,), None)
+        if not section and isinstance(top[key], dict):
+            self.mistake((key,), "is empty; name at least one")
+        for entry in section:
+            self.name(entry, (key, entry), key[:-1])
+        return section
+
+    def _source(self, name: str, value: object) -> Source | None:
+        at: Place = ("sources", name)
+        raw = self.mapping(value, at, _SOURCE_KEYS)
+        if not isinstance(value, dict):
+            return None
+        topics = self.texts(raw.get("topics", MISSING), (*at, "topics"), "topic")
+        for topic, place in topics:
+            self.topic(topic, place)
+        record = self._record(raw.get("record", MISSING), (*at, "record"))
+        stime = self._stime(raw.get("stime", MISSING), (*at, "stime"), record)
+        idle = self.mapping(raw.get("idle", {}), (*at, "idle"), ("partition", "source"))
+        end = self.choice(raw.get("end", "never"), (*at, "end"), ("never", "last_record"))
+        format_ = self.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro"))
+        late = self.choice(raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "restamp"))
+        default = f"{topics[0][0]}.rejected" if topics else "rejected"
+        dead_letter = self.topic(raw.get("dead_letter", default), (*at, "dead_letter"), alone=False)
+        disorder_ms = self.duration(raw.get("disorder", "0ms"), (*at, "disorder"))
+        partition_ms = self.duration(idle.get("partition", "5s"), (*at, "idle", "partition"), 1, word="never")
+        source_ms = self.duration(idle.get("source", "never"), (*at, "idle", "source"), 1, word="never")
+        ahead_ms = self.duration(raw.get("ahead", "1m"), (*at, "ahead"), 1, word="unlimited")
+        if record is None or stime is None:
+            return None
+        return Source(
+            name=name,
+            topics=[topic for topic, _ in topics],
+            record=record,
+            format=cast("Literal['json', 'avro']", format_),
+            stime=stime,
+            disorder_ms=disorder_ms or 0,
+            idle=Idle(partition_ms=partition_ms, source_ms=source_ms),
+            end=cast("Literal['never', 'last_record']", end),
+            ahead_ms=ahead_ms,
+            late=cast("Literal['dead_letter', 'restamp']", late),
+            dead_letter=dead_letter,
+        )
+
+    def _record(self, value: object, at: Place) -> RecordSchema | None:
+        text = self.text(value, at)
+        if text is None:
+            return None
+        folder = self.path.resolve().parent
+        try:
+            if text.endswith(".avsc"):
+                return record_schema.load_file(folder / text)
+            match = _RECORD.match(text)
+            if match is None:
+                self.mistake(at, f"{text!r} is neither a record (name, or name/v2) nor the path of an .avsc file")
+                return None
+            places = [parent / "schemas" / "records" for parent in (folder, *folder.parents[:3])] + [catalog.records_folder()]
+            for place in places:
+                if (place / match["name"]).is_dir():
+                    version = int(match["version"]) if match["version"] else None
+                    return record_schema.load_folder(place / match["name"], version)
+            known = sorted({entry.name for place in places if place.is_dir() for entry in place.iterdir() if entry.is_dir()})
+            guess = difflib.get_close_matches(match["name"], known, 1)
+            hint = f"did you mean {guess[0]!r}?" if guess else "put it into schemas/records/NAME/v1.avsc next to the pipeline file"
+            self.mistake(at, f"there is no record {match['name']}; {hint}")
+        except ConfigurationError as error:
+            for line in str(error).splitlines():
+                self.mistake(at, line)
+        return None
+
+    def _stime(self, value: object, at: Place, record: RecordSchema | None) -> Stime | None:
+        if value is MISSING:
+            self.mistake(at[:-1], "stime is missing; name the field, stime: {field: NAME, unit: ms}, or stime: arrival")
+            return None
+        if value == "arrival":
+            return Stime(field=None)
+        if isinstance(value, str):
+            self.mistake(at, f"{value!r} is not known; use arrival, or {{field: {value}, unit: ms}}")
+            return None
+        raw = self.mapping(value, at, ("field", "unit"))
+        unit = self.choice(raw.get("unit", "ms"), (*at, "unit"), ("ms", "s", "us"))
+        if not isinstance(value, dict):
+            return None
+        field = self.text(raw.get("field", MISSING), (*at, "field"))
+        if field is not None and record is not None:
+            known = [entry.name for entry in record.fields if entry.kind in ("int", "long")]
+            if record.field(field) is None:
+                guess = difflib.get_close_matches(field, [entry.name for entry in record.fields], 1)
+                hint = f"did you mean {guess[0]!r}?" if guess else f"its integer fields are {words(known)}"
+                self.mistake((*at, "field"), f"record {record.name} has no field {field}; {hint}")
+            elif field not in known:
+                self.mistake((*at, "field"), f"{field} is not an integer field; use one of {words(known)}, or stime: arrival")
+        return None if field is None else Stime(field=field, unit=cast("Literal['ms', 's', 'us']", unit))
+
+    def _stage(self, name: str, value: object, streams: list[str]) -> Stage:
+        at: Place = ("stages", name)
+        raw = self.mapping(value, at, _STAGE_KEYS)
+        given = isinstance(value, dict)
+        participant = self.name(raw.get("participant", "local"), (*at, "participant"), "participant") or ""
+        reads = self.texts(raw.get("reads", MISSING), (*at, "reads"), "stream") if given else []
+        for stream, place in reads:
+            if stream not in streams:
+                self.mistake(place, f"there is no source or stage {stream}; {_guess(stream, streams)}")
+        if len(reads) > limits.INPUTS_MAX:
+            self.mistake((*at, "reads"), f"at most {limits.INPUTS_MAX} inputs are possible")
+        parameters = self._parameters(raw.get("parameters", {}), (*at, "parameters"))
+        for key in parameters:
+            if key in [stream for stream, _ in reads]:
+                self.mistake((*at, "parameters", key), f"{key} is an input of the stage already; give the parameter another name")
+        references = self._references(raw.get("transform", MISSING), (*at, "transform")) if given else []
+        for index, (reference, place) in enumerate(references):
+            alone = len(references) == 1
+            problem = transforms.check(reference, self.path, [stream for stream, _ in reads], parameters if alone and index == 0 else None)
+            if problem is not None:
+                self.mistake(place, problem)
+        return Stage(
+            name=name,
+            participant=participant,
+            reads=[stream for stream, _ in reads],
+            transform=[reference for reference, _ in references],
+            replicas=self.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX),
+            when_late=cast("Any", self.choice(raw.get("when_late", "process"), (*at, "when_late"), ("process", "delay", "suspend"))),
+            parameters=parameters,
+        )
+
+    def _references(self, value: object, at: Place) -> list[tuple[str, Place]]:
+        """As ``texts``, but the same function may come twice in a chain."""
+        if isinstance(value, str):
+            return [(str(value), at)]
+        if not isinstance(value, list) or not value:
+            self.mistake(at, "is missing; write module:function" if value is MISSING else f"module:function is wanted, not {shown(value)}")
+            return []
+        found = [(self.text(item, (*at, index)), (*at, index)) for index, item in enumerate(value)]
+        return [(text, place) for text, place in found if text is not None]
+
+    def _parameters(self, value: object, at: Place) -> dict[str, object]:
+        raw = self.mapping(value, at, None)
+        left = [limits.PARAMETER_VALUES_MAX]
+        result: dict[str, object] = {}
+        for key, item in raw.items():
+            if not key.isidentifier():
+                self.mistake((*at, key), "a parameter is an argument of a function; use letters, digits and '_'")
+            try:
+                result[key] = _plain(item, left)
+            except (ValueError, RecursionError) as error:
+                self.mistake((*at, key), str(error))
+        return result
+
+    def _cycles(self, stages: dict[str, Stage]) -> None:
+        done: set[str] = set()
+
+        def visit(name: str, trail: list[str]) -> None:
+            if name in trail:
+                cycle = trail[trail.index(name) :]
+                start = cycle.index(min(cycle, key=list(stages).index))
+                cycle = [*cycle[start:], *cycle[: start + 1]]
+                self.mistake(("stages", cycle[0], "reads"), f"stages read each other in a circle: {' reads '.join(cycle)}")
+                return
+            if name in done:
+                return
+            for stream in stages[name].reads:
+                if stream in stages:
+                    visit(stream, [*trail, name])
+            done.add(name)
+
+        for name in stages:
+            visit(name, [])
+
+    def _output(self, name: str, value: object, sections: dict[str, dict[str, Any]]) -> Output | None:
+        at: Place = ("outputs", name)
+        raw = self.mapping(value, at, _OUTPUT_KEYS)
+        if not isinstance(value, dict):
+            return None
+        stage = self.text(raw.get("stage", MISSING), (*at, "stage"))
+        if stage is not None and stage not in sections["stages"]:
+            source = stage in sections["sources"]
+            hint = "it is a source; an output shows a stage" if source else _guess(stage, list(sections["stages"]))
+            self.mistake((*at, "stage"), f"there is no stage {stage}; {hint}")
+        if "corrected" not in raw:
+            self.mistake(at, "corrected is missing; name its topic, corrected: {topic: NAME}")
+            return None
+        corrected = self._sink(raw["corrected"], (*at, "corrected"))
+        live = self._sink(raw["live"], (*at, "live")) if "live" in raw else None
+        return Output(name=name, stage=stage or "", corrected=corrected, live=live)
+
+    def _sink(self, value: object, at: Place) -> Sink:
+        raw = self.mapping(value, at, _SINK_KEYS)
+        topic = self.topic(raw.get("topic", MISSING), (*at, "topic")) if isinstance(value, dict) else ""
+        keys = self.texts(raw["key"], (*at, "key"), "column") if "key" in raw and raw["key"] != [] else []
+        for column, place in keys:
+            if column == "marker":
+                self.mistake(place, "marker is a column of anabranch and never in an output; name a column of the stage")
+        partitions = raw.get("partitions")
+        return Sink(
+            topic=topic,
+            format=cast("Literal['json', 'avro']", self.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro"))),
+            key=[column for column, _ in keys],
+            partitions=None if partitions is None else self.integer(partitions, (*at, "partitions"), 1, limits.PARTITIONS_MAX),
+        )
+
+    def _internal_topics(
+        self, name: str, stages: dict[str, Stage], sources: dict[str, Source | None], outputs: dict[str, Output | None]
+    ) -> None:
+        """A user's topic may not be one of ours: both would write it."""
+        names = TopicNames(name)
+        internal = {names.control(), names.alarms(), *(names.progress(output) for output in outputs)}
+        writers = {**{key: ["0"] for key in sources}, **{key: stage.replica_ids() for key, stage in stages.items()}}
+        for stream, replicas in writers.items():
+            internal |= {names.boundaries(stream), *(names.blocks(stream, replica) for replica in replicas)}
+        for topic, at in self._topics.items():
+            if topic in internal:
+                self.mistake(at, f"topic {topic} is an internal topic of this pipeline; give it another name")
+
+
+def _plain(value: object, left: list[int]) -> object:
+    """A parameter as plain Python values; bounded, since YAML aliases can make a small file huge."""
+    left[0] -= 1
+    if left[0] < 0:
+        raise ValueError(f"parameters hold more than {limits.PARAMETER_VALUES_MAX} values")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, list):
+        return [_plain(item, left) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {str(key): _plain(item, left) for key, item in value.items()}
+    raise ValueError(f"{shown(value)} is not a plain value; use texts, numbers, true, false, lists or mappings")
+
+
+def _guess(word: str, known: list[str]) -> str:
+    guess = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {guess[0]!r}?" if guess else f"there are {words(known)}"

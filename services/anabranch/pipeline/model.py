@@ -1,0 +1,146 @@
+"""A pipeline as values. Only ``pipeline.file.load`` makes one, so whatever holds a ``Pipeline`` holds a checked one.
+
+Words as in the design: a *source* is a stream that ingestion writes, a *stage* one that processing writes, an *output* a stream that
+delivery hands to users. All times are in ms; ``None`` for a time means never or unlimited, as said at the field.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from anabranch.codec.record_schema import Field, RecordSchema
+from anabranch.protocol.identifiers import TopicNames
+
+__all__ = ["Field", "Format", "Idle", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage", "Stime"]
+
+Format = Literal["json", "avro"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class Stime(_Model):
+    """Where a tuple's serialisation time comes from."""
+
+    field: str | None
+    """Field of the record; None: the time at which the broker got the record."""
+    unit: Literal["ms", "s", "us"] = "ms"
+
+
+class Idle(_Model):
+    """How long silence holds the boundary back."""
+
+    partition_ms: int | None = 5_000
+    """A partition silent for so long is left out while others speak; None: never."""
+    source_ms: int | None = None
+    """A source silent for so long goes on by elapsed time; None: never."""
+
+
+class Source(_Model):
+    """An input stream: user's topics, their record, and the rule for stime."""
+
+    name: str
+    topics: list[str]
+    record: RecordSchema
+    format: Format = "json"
+    stime: Stime
+    disorder_ms: int = 0
+    """A record may be older than its partition's newest by so much."""
+    idle: Idle = Idle()
+    end: Literal["never", "last_record"] = "never"
+    ahead_ms: int | None = 60_000
+    """Records further in front of the clock are dead letters; None: unlimited."""
+    late: Literal["dead_letter", "restamp"] = "dead_letter"
+    dead_letter: str
+
+
+class Stage(_Model):
+    """One query fragment of one participant."""
+
+    name: str
+    participant: str
+    reads: list[str]
+    """Streams: names of sources or stages."""
+    transform: list[str]
+    """``module:function``, applied one after the other."""
+    replicas: int = 1
+    when_late: Literal["process", "delay", "suspend"] = "process"
+    parameters: dict[str, object] = {}
+
+    def replica_ids(self) -> list[str]:
+        """Ids of the replicas, which are the writers of the stage's stream."""
+        return [str(number) for number in range(self.replicas)]
+
+
+class Sink(_Model):
+    """A user's topic that delivery writes."""
+
+    topic: str
+    format: Format = "json"
+    key: list[str] = []
+    """Columns; empty: records have no key."""
+    partitions: int | None = None
+    """None: as the topic has, or the pipeline's number when it is created."""
+
+
+class Output(_Model):
+    """A stage's stream as users get it."""
+
+    name: str
+    stage: str
+    corrected: Sink
+    live: Sink | None = None
+
+
+class Pipeline(_Model):
+    """Everything that the pipeline file says."""
+
+    name: str
+    path: Path
+    bucket_ms: int
+    max_delay_ms: int
+    partitions: int
+    sources: dict[str, Source]
+    stages: dict[str, Stage]
+    outputs: dict[str, Output]
+
+    @property
+    def topic_names(self) -> TopicNames:
+        """Names of the internal topics."""
+        return TopicNames(self.name)
+
+    def stream_writers(self, stream: str) -> list[str]:
+        """Replica ids of the writers of a stream.
+
+        Raises:
+            KeyError: there is no such stream.
+        """
+        return ["0"] if stream in self.sources else self.stages[stream].replica_ids()
+
+    def streams(self) -> list[str]:
+        """All streams: sources as written, then stages in dependency order."""
+        return [*self.sources, *self.order()]
+
+    def order(self) -> list[str]:
+        """Stages, each after those that it reads; else in the order of the file."""
+        done: list[str] = []
+
+        def visit(stage: str) -> None:
+            if stage in done:
+                return
+            for stream in self.stages[stage].reads:
+                if stream in self.stages:
+                    visit(stream)
+            done.append(stage)
+
+        for name in self.stages:
+            visit(name)
+        return done
+
+    def readers(self, stream: str) -> list[str]:
+        """Stages that read a stream, in the order of the file."""
+        return [name for name, stage in self.stages.items() if stream in stage.reads]

@@ -1,0 +1,161 @@
+"""Finding the user's functions: ``module:function``, next to the pipeline file or on the Python path.
+
+``check`` looks at the source text only, so that a service that never runs a function does not run the module either. ``import_transform``
+is for the service that does.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from anabranch.protocol.errors import ConfigurationError
+
+_REFERENCE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)\Z")
+
+
+def search_roots(module: str, pipeline_path: Path) -> list[Path]:
+    """Folders in which ``module`` is looked for before the Python path: next to the file, then around a package that holds the file."""
+    folder = pipeline_path.resolve().parent
+    return [folder, folder.parent] if module.split(".", maxsplit=1)[0] == folder.name else [folder]
+
+
+def import_root(reference: str, pipeline_path: Path) -> Path | None:
+    """The folder that must be on the Python path of every process that runs ``reference``; None: it is installed."""
+    module = _split(reference)[0]
+    first = module.split(".")[0]
+    for root in search_roots(module, pipeline_path):
+        if (root / f"{first}.py").is_file() or (root / first).is_dir():
+            return root
+    return None
+
+
+def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
+    """The function ``module:function``; its module is imported, from next to the pipeline file first.
+
+    Puts the folder in front of ``sys.path``, once.
+
+    Raises:
+        ConfigurationError: no such module or function, or the module fails while it is imported.
+    """
+    module_name, function_name = _split(reference)
+    root = import_root(reference, pipeline_path)
+    if root is not None and str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+        importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's module does when it is run
+        raise ConfigurationError(f"{pipeline_path}: transform {reference}: importing {module_name} failed: {error!r}") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise ConfigurationError(f"{pipeline_path}: transform {reference}: {module_name} has no function {function_name}")
+    return function  # type: ignore[no-any-return]
+
+
+def check(reference: str, pipeline_path: Path, inputs: Iterable[str], parameters: Iterable[str] | None) -> str | None:
+    """What is wrong with a reference, by its source text; None: nothing is.
+
+    ``inputs`` are the keyword arguments that are data; ``parameters`` those of the pipeline file. With ``parameters`` None only the
+    function's existence is checked (what a later function of a chain gets is not known here).
+    """
+    try:
+        module_name, function_name = _split(reference)
+    except ConfigurationError as error:
+        return str(error)
+    source = _source_file(module_name, pipeline_path)
+    if source is None:
+        return f"no module {module_name} next to the pipeline file or on the Python path"
+    if source.suffix != ".py":
+        return None  # compiled: found, and there is no text to look at
+    try:
+        tree = ast.parse(source.read_bytes(), str(source))
+    except (SyntaxError, ValueError, OSError) as error:
+        return f"module {module_name} cannot be read: {error}"
+    return _definition_mistake(tree, module_name, function_name, list(inputs), None if parameters is None else list(parameters))
+
+
+def _definition_mistake(
+    tree: ast.Module, module_name: str, function_name: str, inputs: list[str], parameters: list[str] | None
+) -> str | None:
+    bound = dict(_bound(tree.body))
+    if function_name not in bound:
+        if "*" in bound or "__getattr__" in bound:
+            return None
+        guess = difflib.get_close_matches(function_name, bound, 1)
+        return f"module {module_name} has no function {function_name}" + (f"; did you mean {guess[0]}?" if guess else "")
+    definition = bound[function_name]
+    if isinstance(definition, ast.ClassDef):
+        return f"{function_name} in {module_name} is a class; a function is wanted"
+    if parameters is None or not isinstance(definition, ast.FunctionDef) or definition.decorator_list:
+        return None
+    return _signature_mistake(definition, inputs, parameters)
+
+
+def _split(reference: str) -> tuple[str, str]:
+    match = _REFERENCE.match(reference)
+    if match is None:
+        raise ConfigurationError(f"{reference!r} is not of the form module:function")
+    return match["module"], match["function"]
+
+
+def _source_file(module: str, pipeline_path: Path) -> Path | None:
+    """File of a module, found without running it or its packages."""
+    search: list[str] | None = [str(root) for root in search_roots(module, pipeline_path)] + sys.path
+    origin: str | None = None
+    names = module.split(".")
+    for depth in range(1, len(names) + 1):
+        spec = PathFinder.find_spec(".".join(names[:depth]), search)
+        if spec is None:
+            return None
+        search, origin = list(spec.submodule_search_locations or []), spec.origin
+    return Path(origin) if origin else None
+
+
+def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
+    """Names that a module's top level binds, with the statement that does; ``*`` for a star import."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement.name, statement
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            for alias in statement.names:
+                yield (alias.asname or alias.name.split(".")[0]), statement
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for target in targets:
+                for node in ast.walk(target):
+                    if isinstance(node, ast.Name):
+                        yield node.id, statement
+        elif isinstance(statement, ast.If | ast.Try | ast.With):
+            yield from _bound(statement.body)
+            yield from _bound(getattr(statement, "orelse", []))
+            yield from _bound(getattr(statement, "finalbody", []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _bound(handler.body)
+
+
+def _signature_mistake(definition: ast.FunctionDef, inputs: list[str], parameters: list[str]) -> str | None:
+    arguments = definition.args
+    by_keyword = [argument.arg for argument in arguments.args + arguments.kwonlyargs]
+    optional = {argument.arg for argument in arguments.args[len(arguments.args) - min(len(arguments.defaults), len(arguments.args)) :]}
+    optional |= {argument.arg for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is not None}
+    if len(arguments.defaults) < len(arguments.posonlyargs):
+        return f"{definition.name} has arguments by position only; every input and parameter is given by its name"
+    given = [*inputs, *parameters]
+    if arguments.kwarg is None:
+        for name in given:
+            if name not in by_keyword:
+                what = "input" if name in inputs else "parameter"
+                return f"{definition.name} has no argument {name} for the {what} {name}; it has {', '.join(by_keyword) or 'none'}"
+    missing = [name for name in by_keyword if name not in given and name not in optional]
+    if missing:
+        return f"{definition.name} needs an argument {missing[0]}, which is neither an input (reads) nor in parameters"
+    return None

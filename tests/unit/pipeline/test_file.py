@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.protocol import limits
+from anabranch.protocol.errors import ConfigurationError
+
+RECORD = (
+    '{"type": "record", "name": "position_report", "fields": [{"name": "time", "type": "long"}, {"name": "vid", "type": "int"},'
+    ' {"name": "speed", "type": "double"}]}'
+)
+STAGES = "def tolls(reports, window=None): return reports\ndef join(reports, others): return reports\ndef chain(df): return df\n"
+GOOD = """\
+pipeline: toll-road
+bucket: 250ms
+max_delay: 3s
+partitions: 4
+sources:
+  reports:
+    topics: [reports]
+    record: position_report
+    format: json
+    stime: {field: time, unit: ms}
+    disorder: 200ms
+    idle: {partition: 5s, source: never}
+    ahead: 1m
+    late: dead_letter
+    dead_letter: reports.rejected
+stages:
+  tolls:
+    participant: north
+    reads: [reports]
+    transform: stages:tolls
+    replicas: 2
+    when_late: process
+    parameters: {window: 1 minute}
+outputs:
+  tolls:
+    stage: tolls
+    corrected: {topic: tolls, format: json, key: [xway, dir]}
+    live: {topic: tolls.live, format: json}
+"""
+SMALL = """\
+pipeline: p
+sources:
+  reports:
+    topics: reports
+    record: records/other.avsc
+    stime: arrival
+    idle: {partition: never, source: 1s}
+    end: last_record
+    ahead: unlimited
+stages:
+  a: {reads: reports, transform: [stages:chain, stages:chain]}
+outputs:
+  out: {stage: a, corrected: {topic: t}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    records = tmp_path / "schemas" / "records" / "position_report"
+    records.mkdir(parents=True)
+    (records / "v1.avsc").write_text(RECORD)
+    (records / "v2.avsc").write_text(RECORD)
+    (records / "v2.avsc").write_text(RECORD.replace("]}", ', {"name": "lane", "type": ["null", "int"], "default": null}]}'))
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "other.avsc").write_text(RECORD)
+    (tmp_path / "stages.py").write_text(STAGES)
+    return tmp_path
+
+
+def loaded(folder: Path, text: str) -> Pipeline:
+    path = folder / "pipeline.yaml"
+    path.write_text(text)
+    return load(path)
+
+
+def mistakes(folder: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        loaded(folder, text)
+    prefix = f"{folder / 'pipeline.yaml'}:"
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(prefix) for line in lines)
+    return [line.removeprefix(prefix) for line in lines]
+
+
+def test_everything_that_the_file_says_is_in_the_pipeline(folder: Path) -> None:
+    found = loaded(folder, GOOD)
+    assert (found.name, found.bucket_ms, found.max_delay_ms, found.partitions) == ("toll-road", 250, 3_000, 4)
+    source = found.sources["reports"]
+    assert (source.topics, source.format, source.disorder_ms, source.ahead_ms) == (["reports"], "json", 200, 60_000)
+    assert (source.idle.partition_ms, source.idle.source_ms, source.end, source.late) == (5_000, None, "never", "dead_letter")
+    assert (source.stime.field, source.stime.unit, source.dead_letter) == ("time", "ms", "reports.rejected")
+    assert (source.record.name, source.record.version, len(source.record.older)) == ("position_report", 2, 1)
+    stage = found.stages["tolls"]
+    assert (stage.participant, stage.reads, stage.transform, stage.replicas) == ("north", ["reports"], ["stages:tolls"], 2)
+    assert stage.parameters == {"window": "1 minute"}
+    output = found.outputs["tolls"]
+    assert (output.stage, output.corrected.topic, output.corrected.key) == ("tolls", "tolls", ["xway", "dir"])
+    assert output.live is not None
+    assert found.stream_writers("reports") == ["0"]
+    assert found.streams() == ["reports", "tolls"]
+
+
+def test_what_is_left_out_has_defaults(folder: Path) -> None:
+    found = loaded(folder, SMALL)
+    assert (found.bucket_ms, found.max_delay_ms, found.partitions) == (250, 3_000, 4)
+    source = found.sources["reports"]
+    assert (source.stime.field, source.idle.partition_ms, source.idle.source_ms) == (None, None, 1_000)
+    assert (source.end, source.ahead_ms, source.dead_letter) == ("last_record", None, "reports.rejected")
+    assert found.stages["a"].transform == ["stages:chain", "stages:chain"]
+    assert found.stages["a"].participant == "local"
+    assert (found.outputs["out"].live, found.outputs["out"].corrected.key) == (None, [])
+
+
+def test_a_version_of_the_record_can_be_named(folder: Path) -> None:
+    found = loaded(folder, GOOD.replace("record: position_report", "record: position_report/v1"))
+    assert found.sources["reports"].record.version == 1
+
+
+def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest) -> None:
+    files = sorted((request.config.rootpath / "examples").glob("*/*.yaml"))
+    assert files
+    for file in files:
+        assert load(file).stages
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("pipeline: toll-road", "pipeline: Toll Road", "1: pipeline: pipeline name 'Toll Road': use lower case"),
+        ("pipeline: toll-road\n", "", "1: pipeline: is missing"),
+        ("bucket: 250ms", "bucket: 250", '2: bucket: 250 has no unit; write for example "250ms"'),
+        ("bucket: 250ms", "bucket: 1ms", "2: bucket: '1ms' is out of range; use from 10ms to 1d"),
+        ("max_delay: 3s", "maxdelay: 3s", "3: maxdelay: unknown key; did you mean 'max_delay'?"),
+        ("partitions: 4", "partitions: many", "4: partitions: an integer from 1 to 1024 is wanted, not 'many'"),
+        ("topics: [reports]", "topics: []", "7: sources.reports.topics: a list of topics is wanted"),
+        ("topics: [reports]", "topics: [reports, reports]", "7: sources.reports.topics[1]: topic reports is there twice"),
+        ("topics: [reports]", "topics: ['a b']", "is not a topic name"),
+        ("topics: [reports]", "topics: [reports.rejected]", "15: sources.reports.dead_letter: topic reports.rejected is used by"),
+        ("topics: [reports]", "topics: [toll-road.tolls.boundaries]", "is an internal topic of this pipeline"),
+        ("topics: [reports]", "topics: [toll-road.tolls.blocks.1]", "is an internal topic of this pipeline"),
+        ("record: position_report", "record: position_reprt", "8: sources.reports.record: there is no record position_reprt; did you mean"),
+        ("record: position_report", "record: zzzz", "put it into schemas/records/NAME/v1.avsc"),
+        ("record: position_report", "record: Zzzz", "is neither a record"),
+        ("record: position_report", "record: 7", "8: sources.reports.record: a text is wanted, not 7"),
+        ("record: position_report", "record: position_report/v9", "there is no version 9"),
+        ("record: position_report", "record: nowhere.avsc", "cannot be read"),
+        ("format: json", "format: jsn", "9: sources.reports.format: 'jsn' is not known; did you mean 'json'?"),
+        ("stime: {field: time, unit: ms}", "stime: arival", "10: sources.reports.stime: 'arival' is not known; use arrival"),
+        ("    stime: {field: time, unit: ms}\n", "", "6: sources.reports: stime is missing"),
+        ("stime: {field: time, unit: ms}", "stime: [time]", "a mapping is wanted with keys field, unit"),
+        ("stime: {field: time, unit: ms}", "stime: {unit: s}", "10: sources.reports.stime.field: is missing"),
+        ("{field: time, unit: ms}", "{field: tim}", "record position_report has no field tim; did you mean 'time'?"),
+        ("{field: time, unit: ms}", "{field: zzz}", "its integer fields are time, vid"),
+        ("{field: time, unit: ms}", "{field: speed}", "speed is not an integer field"),
+        ("{field: time, unit: ms}", "{field: time, unit: minutes}", "10: sources.reports.stime.unit: 'minutes' is not known"),
+        ("idle: {partition: 5s, source: never}", "idle: {partitions: 5s}", "12: sources.reports.idle.partitions: unknown key"),
+        ("source: never}", "source: nevr}", "12: sources.reports.idle.source: 'nevr' is not a duration"),
+        ("ahead: 1m", "ahead: 5 parsecs", "13: sources.reports.ahead: '5 parsecs' has the unknown unit 'parsecs'"),
+        ("reads: [reports]", "reads: [reportz]", "19: stages.tolls.reads[0]: there is no source or stage reportz; did you mean 'reports'?"),
+        ("reads: [reports]", "reads: [reports, 3]", "19: stages.tolls.reads[1]: a text is wanted"),
+        ("    reads: [reports]\n", "", "17: stages.tolls.reads: is missing; name at least one stream"),
+        ("reads: [reports]", "reads: [tolls]", "stages read each other in a circle: tolls reads tolls"),
+        ("transform: stages:tolls", "transform: stages:tols", "20: stages.tolls.transform: module stages has no function tols; did you mean tolls?"),
+        ("transform: stages:tolls", "transform: nowhere_x:f", "no module nowhere_x next to the pipeline file"),
+        ("transform: stages:tolls", "transform: []", "module:function is wanted"),
+        ("    transform: stages:tolls\n", "", "is missing; write module:function"),
+        ("transform: stages:tolls", "transform: [stages:chain, stages:zzz]", "20: stages.tolls.transform[1]: module stages has no function zzz"),
+        ("transform: stages:tolls", "transform: stages:join", "join has no argument window for the parameter window"),
+        ("replicas: 2", "replicas: 99", "21: stages.tolls.replicas: an integer from 1 to 16"),
+        ("when_late: process", "when_late: wait", "22: stages.tolls.when_late: 'wait' is not known"),
+        ("{window: 1 minute}", "{reports: 1}", "23: stages.tolls.parameters.reports: reports is an input of the stage already"),
+        ("{window: 1 minute}", "{a-b: 1}", "a parameter is an argument of a function"),
+        ("{window: 1 minute}", "{window: .nan}", "is not a plain value"),
+        ("{window: 1 minute}", "{window: 2020-01-01}", "is not a plain value"),
+        ("    stage: tolls\n", "    stage: reports\n", "26: outputs.tolls.stage: there is no stage reports; it is a source"),
+        ("    stage: tolls\n", "    stage: toll\n", "26: outputs.tolls.stage: there is no stage toll; did you mean 'tolls'?"),
+        ("    stage: tolls\n", "    stage: zz\n", "there are tolls"),
+        ("    corrected:", "    correct:", "25: outputs.tolls: corrected is missing"),
+        ("{topic: tolls, ", "{", "27: outputs.tolls.corrected.topic: is missing"),
+        ("key: [xway, dir]", "key: [xway, xway]", "27: outputs.tolls.corrected.key[1]: column xway is there twice"),
+        ("key: [xway, dir]", "key: [marker]", "marker is a column of anabranch"),
+        ("key: [xway, dir]", "partitions: 0", "27: outputs.tolls.corrected.partitions: an integer from 1"),
+        ("topic: tolls.live", "topic: tolls", "28: outputs.tolls.live.topic: topic tolls is used by outputs.tolls.corrected.topic already"),
+        ("topic: tolls.live", "topic: reports", "topic reports is used by sources.reports.topics[0] already"),
+        ("live: {topic: tolls.live, format: json}", "live: 7", "28: outputs.tolls.live: a mapping is wanted"),
+        ("  tolls:\n    participant", "  reports:\n    participant", "17: stages.reports: reports is the name of a source already"),
+        ("  tolls:\n    stage", "  Tolls:\n    stage", "25: outputs.Tolls: output name 'Tolls'"),
+    ],
+)  # fmt: skip
+def test_each_mistake_names_file_line_and_key(folder: Path, old: str, new: str, says: str) -> None:
+    assert GOOD.count(old) >= 1
+    found = mistakes(folder, GOOD.replace(old, new, 1))
+    assert any(says in line for line in found), found
+
+
+@pytest.mark.parametrize("section", ["sources", "stages", "outputs"])
+@pytest.mark.parametrize("value", ["7", "{}", "{x: 7}"])
+def test_a_section_that_is_not_one_is_a_mistake(folder: Path, section: str, value: str) -> None:
+    start = GOOD.index(f"{section}:")
+    end = {"sources": GOOD.index("stages:"), "stages": GOOD.index("outputs:"), "outputs": len(GOOD)}[section]
+    assert any(f": {section}" in line for line in mistakes(folder, f"{GOOD[:start]}{section}: {value}\n{GOOD[end:]}"))
+    assert any(f"{section}: is missing" in line for line in mistakes(folder, GOOD[:start] + GOOD[end:]))
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(folder: Path) -> None:
+    text = GOOD.replace("250ms", "250").replace("format: json\n", "format: xml\n", 1).replace("reads: [reports]", "reads: [nothing]")
+    found = mistakes(folder, text.replace("stage: tolls", "stage: nothing"))
+    assert [int(line.split(":")[0]) for line in found] == [2, 9, 19, 20, 26]
+
+
+def test_a_circle_is_told_once(folder: Path) -> None:
+    text = SMALL.replace(
+        "  a: {reads: reports, transform: [stages:chain, stages:chain]}\n",
+        "".join(
+            f"  {a}: {{reads: {b}, transform: [stages:chain, stages:chain]}}\n" for a, b in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
+        ),
+    )
+    entered_first = text.replace("stages:\n", "stages:\n  z: {reads: b, transform: [stages:chain, stages:chain]}\n")
+    assert mistakes(folder, entered_first) == ["12: stages.a.reads: stages read each other in a circle: a reads b reads c reads a"]
+    assert mistakes(folder, text) == ["11: stages.a.reads: stages read each other in a circle: a reads b reads c reads a"]
+
+
+def test_dead_letters_of_two_sources_may_share_a_topic(folder: Path) -> None:
+    second = GOOD[GOOD.index("  reports:\n    topics") : GOOD.index("stages:")].replace(
+        "  reports:\n    topics: [reports]", "  more:\n    topics: [more]"
+    )
+    assert loaded(folder, GOOD.replace("stages:\n", f"{second}stages:\n", 1)).sources["more"].dead_letter == "reports.rejected"
+
+
+def test_a_schema_that_does_not_fit_is_told_line_by_line(folder: Path) -> None:
+    (folder / "records" / "other.avsc").write_text(
+        RECORD.replace('"time"', '"stime"').replace('"vid"', '"marker"').replace('"double"', '"date"')
+    )
+    found = mistakes(folder, SMALL)
+    assert len(found) == 3
+    assert all(line.startswith("5: sources.reports.record: ") for line in found)
+
+
+def test_a_file_with_too_many_inputs_is_refused(folder: Path) -> None:
+    many = ", ".join(f"s{number}" for number in range(limits.INPUTS_MAX + 1))
+    assert any("inputs are possible" in line for line in mistakes(folder, SMALL.replace("reads: reports", f"reads: [{many}]")))
+
+
+def test_parameters_keep_their_values(folder: Path) -> None:
+    text = SMALL.replace("stages:chain]}", "stages:chain], parameters: {a: [1, 2.5, x, true, null, {b: 0x10}]}}")
+    assert loaded(folder, text).stages["a"].parameters == {"a": [1, 2.5, "x", True, None, {"b": 16}]}
+
+
+def test_aliases_cannot_make_a_small_file_huge(folder: Path) -> None:
+    """Ten levels of ten aliases each would be ten thousand million values."""
+    levels = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"      a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+    )
+    found = mistakes(folder, GOOD.replace("parameters: {window: 1 minute}", f"parameters:\n      {levels}"))
+    assert any("parameters hold more than" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"a: [1", "not YAML"),
+        (b"\x00\x01", "not YAML"),
+        (b"a: \xff", "not YAML"),
+        (b"x: 1\nx: 2\n", ':2: found duplicate key "x"'),
+        (b"a: *nothing", "not YAML"),
+        (b"", "a mapping is wanted with keys pipeline"),
+        (b"[]", "a mapping is wanted"),
+        (b"7", "a mapping is wanted"),
+        (b"[" * 200, "not YAML"),
+        (b"!!python/object/apply:os.system [ls]", "a mapping is wanted"),
+        (b"a: 1\n" * 1 + b"#" * limits.PIPELINE_FILE_BYTES_MAX, "is larger than"),
+    ],
+)
+def test_what_is_no_pipeline_file_at_all_is_one_clear_line(tmp_path: Path, text: bytes, says: str) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_bytes(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load(path)
+    assert says in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        load(tmp_path / "nothing.yaml")

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
+
+
+def stage(name: str, *reads: str, replicas: int = 1) -> Stage:
+    return Stage(name=name, participant="north", reads=list(reads), transform=["m:f"], replicas=replicas)
+
+
+def pipeline(*stages: Stage) -> Pipeline:
+    outputs = {"out": Output(name="out", stage=stages[0].name, corrected=Sink(topic="t"))}
+    return Pipeline(
+        name="p", path=Path("p.yaml"), bucket_ms=250, max_delay_ms=3_000, partitions=4, sources={},
+        stages={entry.name: entry for entry in stages}, outputs=outputs,
+    )  # fmt: skip
+
+
+def test_stages_come_after_what_they_read() -> None:
+    found = pipeline(stage("c", "b", "a"), stage("b", "a"), stage("a", "s"), stage("d", "s"))
+    assert found.order() == ["a", "b", "c", "d"]
+    assert found.streams() == ["a", "b", "c", "d"]
+
+
+def test_a_deep_lattice_is_ordered_without_walking_every_path() -> None:
+    layers = [[f"s{layer}-{i}" for i in range(4)] for layer in range(40)]
+    stages = [stage(name, *(layers[n - 1] if n else ["in"])) for n, layer in enumerate(layers) for name in layer]
+    order = pipeline(*reversed(stages)).order()
+    assert sorted(order) == sorted(entry.name for entry in stages)
+    assert all(order.index(read) < order.index(entry.name) for entry in stages for read in entry.reads if read != "in")
+
+
+def test_writers_of_a_stage_are_its_replicas() -> None:
+    assert pipeline(stage("a", "s", replicas=3)).stream_writers("a") == ["0", "1", "2"]
+    with pytest.raises(KeyError):
+        pipeline(stage("a")).stream_writers("zzz")
+
+
+def test_readers_and_topic_names() -> None:
+    found = pipeline(stage("a", "s"), stage("b", "a"), stage("c", "a"))
+    assert found.readers("a") == ["b", "c"]
+    assert found.topic_names.boundaries("a") == "p.a.boundaries"
+
+
+def test_a_pipeline_cannot_be_changed_and_has_no_other_keys() -> None:
+    found = pipeline(stage("a"))
+    with pytest.raises(ValidationError):
+        found.bucket_ms = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        Sink(topic="t", colour="red")  # type: ignore[call-arg]
