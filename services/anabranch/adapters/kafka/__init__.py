@@ -1,0 +1,1 @@
+"""``ports.EventLog`` over a real Kafka, by confluent-kafka."""

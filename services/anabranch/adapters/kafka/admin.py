@@ -1,0 +1,157 @@
+"""``ports.LogAdmin`` over a real Kafka."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from anabranch.adapters.kafka.errors import Doing, translated
+from anabranch.adapters.kafka.settings import KafkaSettings
+from anabranch.ports import TopicSettings
+from anabranch.protocol.errors import LocalProtocolError, Unavailable
+
+_APPEAR_PAUSE_S: Final = 0.05
+_GRACE_S: Final = 5.0
+
+_logger = logging.getLogger("anabranch.adapters.kafka")
+
+
+def broker_answers(address: str, timeout_s: float) -> bool:
+    """Whether a broker at ``address`` answers a metadata request within ``timeout_s`` and has a controller that it names."""
+    # Its log is dropped: not being there yet is what is asked about.
+    silent = logging.getLogger("anabranch.adapters.kafka.unheard")
+    silent.setLevel(logging.CRITICAL + 1)
+    client = AdminClient(KafkaSettings(address).administrator(), logger=silent)
+    try:
+        return bool(client.list_topics(timeout=timeout_s).brokers)
+    except KafkaException:
+        return False
+
+
+class KafkaLogAdmin:
+    """Creates topics and looks at them. Every call asks the broker anew."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        """Nothing is contacted yet."""
+        self._settings = settings
+        self._client: AdminClient | None = AdminClient(settings.administrator(), logger=_logger)
+        self._timeout_s = settings.request_timeout_ms / 1000
+
+    def create(self, topics: Sequence[TopicSettings]) -> list[str]:
+        """Create those that are missing and wait until the cluster knows them; the differences of the others, as sentences.
+
+        Raises:
+            Unavailable: the broker did not answer, refused, or a new topic did not appear in time.
+        """
+        if not topics:
+            return []
+        wanted = [NewTopic(t.name, num_partitions=t.partitions, replication_factor=t.replication, config=dict(t.config)) for t in topics]
+        futures = self._open().create_topics(wanted, operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
+        existing: list[TopicSettings] = []
+        for topic in topics:
+            try:
+                self._result(futures[topic.name], f"create topic {topic.name}")
+            except _AlreadyThereError:
+                existing.append(topic)
+        self._await(topics)
+        return self._differences(existing)
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, int]:
+        """Number of partitions of each topic that exists; missing topics are left out.
+
+        Raises:
+            Unavailable: no answer.
+        """
+        known = self._metadata()
+        return {topic: known[topic] for topic in topics if topic in known}
+
+    def settings(self, topic: str) -> dict[str, str]:
+        """The topic's configuration as the broker applies it, defaults included.
+
+        Raises:
+            Unavailable: no answer, or no such topic.
+        """
+        return self._configurations([topic])[topic]
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._client = None
+
+    def _open(self) -> AdminClient:
+        if self._client is None:
+            message = "the administrator of the log was closed"
+            raise LocalProtocolError(message)
+        return self._client
+
+    def _result(self, future: Future[Any], what: str) -> Any:
+        """What a request gave."""
+        try:
+            return future.result(timeout=self._timeout_s + _GRACE_S)
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                raise _AlreadyThereError from error
+            raise translated(cause, Doing.ASKING, what) from error
+        except TimeoutError as error:
+            message = f"{what}: no answer"
+            raise Unavailable(message) from error
+
+    def _metadata(self) -> dict[str, int]:
+        """Every topic whose partitions all have a leader: its number of partitions."""
+        try:
+            answer = self._open().list_topics(timeout=self._timeout_s)
+        except KafkaException as error:
+            raise translated(error.args[0], Doing.ASKING, "list topics") from error
+        return {
+            name: len(topic.partitions)
+            for name, topic in answer.topics.items()
+            if topic.error is None and topic.partitions and all(partition.leader >= 0 for partition in topic.partitions.values())
+        }
+
+    def _await(self, topics: Sequence[TopicSettings]) -> None:
+        """Return when every topic has leaders: until then a writer would be told that the topic is unknown."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            known = self._metadata()
+            absent = [topic.name for topic in topics if topic.name not in known]
+            if not absent:
+                return
+            if time.monotonic() >= deadline:
+                message = f"topics were created but have no leader yet: {', '.join(absent)}"
+                raise Unavailable(message)
+            time.sleep(_APPEAR_PAUSE_S)
+
+    def _configurations(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        futures = self._open().describe_configs(resources, request_timeout=self._timeout_s)
+        found: dict[str, dict[str, str]] = {}
+        for resource, future in futures.items():
+            entries = self._result(future, f"settings of topic {resource.name}")
+            found[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        return found
+
+    def _differences(self, topics: Sequence[TopicSettings]) -> list[str]:
+        """How existing topics differ from what they should be."""
+        if not topics:
+            return []
+        known = self._metadata()
+        applied = self._configurations([topic.name for topic in topics])
+        sentences: list[str] = []
+        for topic in topics:
+            if known.get(topic.name) != topic.partitions:
+                sentences.append(f"topic {topic.name} has {known.get(topic.name)} partitions instead of {topic.partitions}")
+            for name, value in sorted(topic.config.items()):
+                actual = applied[topic.name].get(name)
+                if actual != value:
+                    sentences.append(f"topic {topic.name} has {name}={actual} instead of {value}")
+        return sentences
+
+
+class _AlreadyThereError(Exception):
+    """The topic exists: not an error here."""

@@ -1,0 +1,116 @@
+"""The one place where librdkafka's errors become anabranch's (table-driven, tests/unit/adapters/kafka/test_errors.py).
+
+The question behind every row is: *may what was asked have happened?*
+
+- it certainly did not: ``Unavailable``;
+- it may have: ``OutcomeUnknown``;
+- someone newer took over: ``Fenced``;
+- data that was named is not there: ``DataMissing``.
+
+A code that is in no table is treated as the caller's worst case: a write of unknown outcome, a question without answer.
+"""
+
+# ruff: noqa: SLF001 - the names of librdkafka's own codes begin with an underscore; they are public
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+
+
+class Doing(Enum):
+    """What was asked when the error came."""
+
+    SENDING = "sending"
+    """A record, in a transaction or not."""
+    TRANSACTION = "transaction"
+    """init, begin, commit, abort."""
+    FETCHING = "fetching"
+    ASKING = "asking"
+    """Offsets, metadata, settings, creating topics: safe to repeat."""
+
+
+_FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+
+_NOT_SENT: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._QUEUE_FULL,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._INVALID_ARG,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    }
+)
+"""A record with one of these is certainly not in the log. Time-outs are not here: librdkafka does not tell whether it was under way."""
+
+_MISSING: Final = frozenset(
+    {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION, KafkaError._NO_OFFSET}
+)
+
+_BROKEN_DATA: Final = frozenset({KafkaError._BAD_MSG, KafkaError.INVALID_MSG, KafkaError._BAD_COMPRESSION})
+"""What a reader finds when bytes in the log do not match their checksum."""
+
+_FOR_GOOD: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError._INVALID_ARG,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_EXCEPTION,
+    }
+)
+"""A reader that meets one of these does not get further by waiting."""
+
+
+def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
+    """The anabranch error for ``error``; ``what`` says in words what was asked, for its text."""
+    text = f"{what}: {error.name()}: {error.str()}"
+    code = error.code()
+    if code in _FENCED:
+        return Fenced(text)
+    if doing is Doing.FETCHING:
+        return DataMissing(text) if code in _MISSING or code in _BROKEN_DATA else Unavailable(text)
+    if doing is Doing.ASKING:
+        return DataMissing(text) if code in _MISSING else Unavailable(text)
+    if doing is Doing.SENDING and code in _NOT_SENT and not error.fatal():
+        return Unavailable(text)
+    if doing is Doing.TRANSACTION and code in _NOT_SENT and not error.fatal() and not error.txn_requires_abort():
+        return Unavailable(text)
+    return OutcomeUnknown(text)
+
+
+def names_nobody(error: KafkaError) -> bool:
+    """Whether the address has a host name that does not resolve."""
+    return bool(error.code() == KafkaError._RESOLVE)
+
+
+def ends_reading(error: KafkaError) -> bool:
+    """Whether a reader that met ``error`` must tell its caller; anything else is passing trouble that librdkafka works on itself."""
+    code = error.code()
+    return error.fatal() or code in _MISSING or code in _BROKEN_DATA or code in _FOR_GOOD

@@ -1,0 +1,175 @@
+"""``ports.LogReader`` over a real Kafka."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from anabranch.adapters.kafka.errors import Doing, ends_reading, names_nobody, translated
+from anabranch.adapters.kafka.settings import KafkaSettings
+from anabranch.ports import Chunk, TopicPartition
+from anabranch.protocol.errors import AnabranchError, LocalProtocolError
+
+_RECORDS_PER_CALL: Final = 8_192
+"""Records taken from librdkafka at a time: their wrappers stay in the processor's cache until they are unpacked. 50 000 at a time took
+nearly twice as long per record."""
+
+_ELECTING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NO_OFFSET})  # noqa: SLF001
+"""Passes by itself: a partition without a leader for a moment, as every new one is."""
+
+_ELECTION_PAUSE_S: Final = 0.05
+
+_logger = logging.getLogger("anabranch.adapters.kafka")
+
+
+class KafkaLogReader:
+    """Reads hand-assigned partitions. Not thread-safe."""
+
+    def __init__(self, settings: KafkaSettings, *, committed: bool, headers: bool) -> None:
+        """Nothing is contacted yet."""
+        self._headers = headers
+        self._timeout_s = settings.request_timeout_ms / 1000
+        self._assigned: dict[TopicPartition, int] = {}
+        self._one_topic = False
+        self._failure: AnabranchError | None = None
+        self._reached = False
+        options: dict[str, object] = {**settings.consumer(committed=committed), "error_cb": self._on_error}
+        self._consumer: Consumer | None = Consumer(options, logger=_logger)
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read exactly these partitions from these offsets on. Replaces an earlier assignment, also one that failed."""
+        consumer = self._open()
+        self._failure = None
+        self._assigned = dict(positions)
+        self._one_topic = len({at.topic for at in positions}) == 1
+        consumer.assign([KafkaPartition(at.topic, at.partition, offset) for at, offset in positions.items()])
+
+    def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
+        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first only. One chunk per partition.
+
+        Raises:
+            DataMissing: an assigned offset does not exist, or a record does not match its checksum. Assign anew to go on.
+            Unavailable: the broker refuses, or a topic does not exist.
+        """
+        consumer = self._open()
+        if self._failure is not None:
+            raise self._failure
+        # ``consume(n, timeout)`` would wait out its whole time-out unless n records came: so wait for one, then take what is there.
+        try:
+            first = consumer.poll(wait_ms / 1000)
+        except KafkaException as error:  # only where the client as a whole has failed for good
+            self._failure = translated(error.args[0], Doing.FETCHING, "read")
+            raise self._failure from error
+        chunks: dict[TopicPartition, Chunk] = {}
+        taken = 0
+        if first is not None:
+            taken = 1
+            messages = [first]
+            while taken < records_max:
+                more = consumer.consume(min(records_max - taken, _RECORDS_PER_CALL), 0)
+                taken += len(more)
+                messages += more
+                if len(more) < _RECORDS_PER_CALL:
+                    break
+                self._unpack(messages, chunks)
+                messages = []
+            self._unpack(messages, chunks)
+        if chunks:
+            self._reached = True
+        elif self._failure is not None:
+            raise self._failure
+        return list(chunks.values())
+
+    def position(self, at: TopicPartition) -> int:
+        """The next offset that ``fetch`` returns; past records that are not shown (aborted, control) too.
+
+        Raises:
+            LocalProtocolError: ``at`` is not assigned.
+        """
+        if at not in self._assigned:
+            message = f"{at} is not assigned to this reader"
+            raise LocalProtocolError(message)
+        (answer,) = self._open().position([KafkaPartition(at.topic, at.partition)])
+        return max(int(answer.offset), self._assigned[at])  # negative before the first record
+
+    def offsets(self, at: TopicPartition) -> tuple[int, int]:
+        """(first offset that exists, end offset), asked from the broker now. With committed isolation the end is the last stable offset.
+
+        Raises:
+            Unavailable: no answer within the request time-out, or no such partition.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                answer = self._open().get_watermark_offsets(KafkaPartition(at.topic, at.partition), timeout=self._timeout_s, cached=False)
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.code() in _ELECTING and time.monotonic() < deadline:
+                    time.sleep(_ELECTION_PAUSE_S)  # a partition is new, or its leader is moving
+                    continue
+                raise translated(cause, Doing.ASKING, f"offsets of {at.topic}[{at.partition}]") from error
+            self._reached = True
+            low, high = answer
+            return int(low), int(high)
+
+    def close(self) -> None:
+        """Give back threads and sockets. Idempotent."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            message = "the reader was closed"
+            raise LocalProtocolError(message)
+        return self._consumer
+
+    def _unpack(self, messages: list[Message], chunks: dict[TopicPartition, Chunk]) -> None:
+        """Add ``messages`` to the chunks of their partitions."""
+        good = [message for message in messages if message.error() is None]
+        if len(good) != len(messages):
+            self._note_errors(messages)
+        if len(self._assigned) == 1:
+            (at,) = self._assigned
+            if good:
+                self._extend(at, good, chunks)
+            return
+        # Grouping is a tenth of the cost of reading: with one topic the partition's number alone is the key.
+        groups: defaultdict[Hashable, list[Message]] = defaultdict(list)
+        numbers: Iterable[Hashable] = map(Message.partition, good)
+        for key, message in zip(numbers if self._one_topic else zip(map(Message.topic, good), numbers, strict=True), good, strict=True):
+            groups[key].append(message)
+        for group in groups.values():
+            self._extend(TopicPartition(str(group[0].topic()), int(group[0].partition() or 0)), group, chunks)
+
+    def _extend(self, at: TopicPartition, messages: list[Message], chunks: dict[TopicPartition, Chunk]) -> None:
+        chunk = chunks.get(at)
+        if chunk is None:
+            chunk = chunks[at] = Chunk(at, [], [], [], [], [])
+        chunk.offsets.extend(map(Message.offset, messages))
+        chunk.values.extend(map(Message.value, messages))
+        chunk.keys.extend(map(Message.key, messages))
+        chunk.timestamps_ms.extend([time_ms for _, time_ms in map(Message.timestamp, messages)])
+        if self._headers:
+            chunk.headers.extend([message.headers() or () for message in messages])
+        else:
+            chunk.headers.extend([()] * len(messages))
+
+    def _note_errors(self, messages: list[Message]) -> None:
+        """Remember the first error that ends reading; it is raised when the good records before it were handed over."""
+        for message in messages:
+            error = message.error()
+            if error is not None and self._failure is None and ends_reading(error):
+                self._failure = translated(error, Doing.FETCHING, f"read {message.topic()}[{message.partition()}] at {message.offset()}")
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Errors of the client as a whole; called from within ``poll``. A name that never resolved is a bad address."""
+        never_found = names_nobody(error) and not self._reached
+        if self._failure is None and (never_found or ends_reading(error)):
+            self._failure = translated(error, Doing.FETCHING, "reach the broker")

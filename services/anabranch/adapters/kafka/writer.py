@@ -1,0 +1,170 @@
+"""``ports.LogWriter`` over a real Kafka."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from anabranch.adapters.kafka.errors import Doing, translated
+from anabranch.adapters.kafka.settings import KafkaSettings, Options
+from anabranch.ports import Delivered, Headers, TopicPartition
+from anabranch.protocol.errors import AnabranchError, Fenced, LocalProtocolError, OutcomeUnknown
+
+_SERVE_EVERY: Final = 1_000
+"""Records between two looks at delivery reports: serving them for each record costs more than sending it."""
+_FULL_WAIT_S: Final = 0.1
+_GRACE_S: Final = 5.0
+"""Librdkafka fails every record at its delivery time-out; this much later flush gives up on librdkafka."""
+
+_logger = logging.getLogger("anabranch.adapters.kafka")
+
+
+class _Partition:
+    """Delivery reports of one partition since the last flush: they come in the order of sending."""
+
+    __slots__ = ("offsets", "report")
+
+    def __init__(self, failures: list[KafkaError]) -> None:
+        self.offsets: list[int] = []
+        self.report = _reporter(self.offsets, failures)
+
+
+def _reporter(offsets: list[int], failures: list[KafkaError]) -> Callable[[KafkaError | None, Message], None]:
+    """The delivery callback of a partition: called for every record, so it does next to nothing."""
+    add = offsets.append
+
+    def report(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            add(message.offset())
+        else:
+            failures.append(error)
+
+    return report
+
+
+class KafkaLogWriter:
+    """An idempotent producer. Not thread-safe."""
+
+    def __init__(self, settings: KafkaSettings, options: Options | None = None) -> None:
+        """Nothing is contacted yet. ``options`` replace those of a plain producer."""
+        chosen: Mapping[str, object] = settings.producer() if options is None else options
+        self._give_up_s = settings.delivery_timeout_ms / 1000 + _GRACE_S
+        self._sent: list[_Partition] = []
+        self._places: list[TopicPartition] = []
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._failures: list[KafkaError] = []
+        self._broken: AnabranchError | None = None
+        self._fatal: KafkaError | None = None
+        self._producer: Producer | None = Producer(dict(chosen), logger=_logger)
+
+    def send(
+        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+    ) -> None:
+        """Queue one record. Blocks while the queue is full (backpressure). What is wrong with it is told by ``flush``.
+
+        Raises:
+            OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.
+        """
+        producer = self._usable()
+        partition = self._partitions.get(at)
+        if partition is None:
+            partition = self._partitions[at] = _Partition(self._failures)
+        while True:
+            try:
+                producer.produce(
+                    at.topic,
+                    value,
+                    key,
+                    at.partition,
+                    partition.report,
+                    timestamp=timestamp_ms or 0,
+                    headers=headers if type(headers) is list else list(headers),
+                )
+            except BufferError:
+                self._serve(lambda: producer.poll(_FULL_WAIT_S))
+                continue
+            except KafkaException as error:
+                self._failures.append(error.args[0])
+            break
+        self._places.append(at)
+        if len(self._places) % _SERVE_EVERY == 0:
+            self._serve(lambda: producer.poll(0))
+
+    def flush(self) -> list[Delivered]:
+        """Wait for everything queued since the last flush; its places in the order of sending.
+
+        Raises:
+            OutcomeUnknown: at least one record may or may not be in the log; the writer must be closed and a new one opened.
+            Fenced: a newer writer with the same transactional id exists.
+            Unavailable: at least one record is certainly not in the log, and every other one is.
+        """
+        producer = self._usable()
+        self._drain(producer)
+        waiting = len(producer) if self._fatal is None else 0
+        places, partitions, failures = self._places, self._partitions, list(self._failures)
+        if waiting:
+            message = f"{waiting} records have no delivery report after {self._give_up_s:g} s"
+            self._broken = OutcomeUnknown(message)
+            raise self._broken
+        self._places, self._partitions = [], {}
+        self._failures.clear()
+        if failures or self._fatal is not None:
+            raise self._failed(failures, len(places))
+        following = {at: iter(partition.offsets) for at, partition in partitions.items()}
+        return [Delivered(at, next(following[at])) for at in places]
+
+    def _drain(self, producer: Producer) -> None:
+        """Wait for a report of every record, or for the end of patience."""
+        deadline = time.monotonic() + self._give_up_s
+        while len(producer) and self._fatal is None and time.monotonic() < deadline:
+            self._serve(lambda: producer.flush(self._give_up_s))
+
+    def close(self) -> None:
+        """Give up what is queued. Idempotent."""
+        if self._producer is not None:
+            producer, self._producer = self._producer, None
+            self._discard(producer)
+
+    def _discard(self, producer: Producer) -> None:
+        """Drop what is queued or under way, then end librdkafka's threads."""
+        producer.purge(in_queue=True, in_flight=True)
+        self._serve(lambda: producer.flush(0))
+        producer.close()
+
+    def _usable(self) -> Producer:
+        if self._broken is not None:
+            raise self._broken
+        if self._producer is None:
+            message = "the writer was closed"
+            raise LocalProtocolError(message)
+        return self._producer
+
+    def _failed(self, failures: list[KafkaError], count: int) -> AnabranchError:
+        """The worst of what went wrong: being fenced, then not knowing, then certainly not written."""
+        causes = failures if self._fatal is None else [self._fatal, *failures]
+        what = f"send {count} records, {len(failures)} failed"
+        errors = [translated(cause, Doing.SENDING, what) for cause in causes]
+        for kind in (Fenced, OutcomeUnknown):
+            for error in errors:
+                if isinstance(error, kind):
+                    self._broken = error
+                    return error
+        # What was purged was so because of another record's failure, which is the one to tell.
+        telling = [error for cause, error in zip(causes, errors, strict=True) if cause.code() != KafkaError._PURGE_QUEUE]  # noqa: SLF001
+        return (telling or errors)[0]
+
+    def _serve(self, call: Callable[[], object]) -> None:
+        """Do ``call``, which serves librdkafka's callbacks: it raises where the client as a whole has failed for good."""
+        try:
+            call()
+        except KafkaException as error:
+            self._fatal = error.args[0]
+        except SystemError as error:
+            # The client raises a fatal error before it calls the delivery callbacks that wait; one written in C stumbles over that.
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._fatal = error.__cause__.args[0]

@@ -1,0 +1,120 @@
+"""Checkpoint directories and lineage files of one replica on a local disk.
+
+::
+
+    <root>/lineages/<name>.json      which directory is the stable lineage; <name> carries the epoch (rule 8)
+    <root>/checkpoints/<name>/       Spark's checkpoint
+    <root>/copying-<name>/           a copy that is not finished; removed at the next start
+
+Copies are hard links: Spark never changes a finished file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.lineage import Lineage, newest, obsolete
+
+_TRIES: Final = 20
+
+
+class ReplicaDisk:
+    """The folder of one replica."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lineages, self._checkpoints = root / "lineages", root / "checkpoints"
+        for folder in (self._lineages, self._checkpoints):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def newest(self) -> Lineage | None:
+        """The lineage that the newest file names; None: a new replica."""
+        name = newest(path.stem for path in self._lineages.glob("*.json"))
+        if name is None:
+            return None
+        fields = json.loads((self._lineages / f"{name}.json").read_text(encoding="utf-8"))
+        tip = fields["start_tip"]
+        return Lineage(name=fields["name"], start_batch=fields["start_batch"], start_tip=None if tip is None else BatchId(**tip))
+
+    def directory(self, name: str) -> Path:
+        """The checkpoint directory of a lineage."""
+        return self._checkpoints / name
+
+    def copy(self, source: str, target: str) -> None:
+        """Make ``target``'s directory a copy of ``source``'s, whole or not at all; replaces an earlier copy.
+
+        Raises:
+            Unavailable: the source kept changing.
+        """
+        for _ in range(_TRIES):
+            partial = self._root / f"copying-{target}"
+            shutil.rmtree(partial, ignore_errors=True)
+            try:
+                shutil.copytree(self.directory(source), partial, copy_function=_link)
+            except (FileNotFoundError, shutil.Error):
+                continue  # its old process is still alive and purges: a file vanished under the copy
+            _move_paths(partial, self.directory(source), self.directory(target))
+            shutil.rmtree(self.directory(target), ignore_errors=True)
+            os.sync()
+            partial.rename(self.directory(target))
+            return
+        message = f"checkpoint {self.directory(source)} kept changing while it was copied"
+        raise Unavailable(message)
+
+    def create(self, name: str) -> None:
+        """An empty directory for a replica that starts from nothing."""
+        self.directory(name).mkdir(exist_ok=True)
+
+    def write(self, lineage: Lineage) -> None:
+        """Make ``lineage`` the newest, durably."""
+        path = self._lineages / f"{lineage.name}.json"
+        partial = path.with_suffix(".partial")
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(asdict(lineage), file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+        folder = os.open(self._lineages, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def clean(self, epoch: int) -> None:
+        """Remove what belongs to lower epochs (rule 8)."""
+        for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch):
+            shutil.rmtree(self.directory(name), ignore_errors=True)
+        for name in obsolete([path.stem for path in self._lineages.glob("*.json")], epoch):
+            (self._lineages / f"{name}.json").unlink(missing_ok=True)
+        for partial in self._root.glob("copying-*"):
+            if obsolete([partial.name.removeprefix("copying-")], epoch):
+                shutil.rmtree(partial, ignore_errors=True)
+
+
+def _link(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        shutil.copy2(source, target)  # another file system
+    return target
+
+
+def _move_paths(copy: Path, old: Path, new: Path) -> None:
+    """TransformWithState notes the absolute path of its schema files: without this the copy breaks when the original goes."""
+    for path in copy.glob("state/*/_metadata/**/*"):
+        if path.is_file() and not path.name.startswith("."):
+            content = path.read_bytes()
+            moved = content.replace(str(old).encode(), str(new).encode())
+            if moved != content:
+                path.unlink()  # it is a hard link
+                path.write_bytes(moved)
+                (path.parent / f".{path.name}.crc").unlink(missing_ok=True)

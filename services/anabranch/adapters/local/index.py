@@ -1,0 +1,107 @@
+"""``ports.Index`` in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.ports import Clock
+from anabranch.protocol.errors import LocalProtocolError, Unavailable
+
+
+class LocalIndex:
+    """Hashes and sorted sets in dictionaries. Thread-safe."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        """``clock`` decides when keys expire; the system's by default."""
+        self._clock: Clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._hashes: dict[str, tuple[dict[str, str], int | None]] = {}
+        self._sets: dict[str, dict[str, float]] = {}
+        self._closed = False
+        self._cut = False
+
+    def cut_off(self, cut: bool) -> None:
+        """Until called with False, every method raises Unavailable."""
+        self._cut = cut
+
+    def flush_all(self) -> None:
+        """Lose everything, as ``FLUSHALL`` or a restart of Redis does."""
+        with self._lock:
+            self._hashes.clear()
+            self._sets.clear()
+
+    def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
+        """Replace the hash at ``key`` as a whole; without fields it is gone."""
+        self._check()
+        until_ms = None if expire_ms is None else self._clock.monotonic_ms() + expire_ms
+        with self._lock:
+            self._sets.pop(key, None)
+            if fields:
+                self._hashes[key] = (dict(fields), until_ms)
+            else:
+                self._hashes.pop(key, None)
+
+    def get(self, key: str) -> dict[str, str]:
+        """The hash at ``key``; empty if there is none."""
+        self._check()
+        with self._lock:
+            self._expire()
+            return dict(self._hashes[key][0]) if key in self._hashes else {}
+
+    def delete(self, key: str) -> None:
+        """Forget ``key``."""
+        self._check()
+        with self._lock:
+            self._hashes.pop(key, None)
+            self._sets.pop(key, None)
+
+    def keys(self, prefix: str) -> list[str]:
+        """Keys that start with ``prefix``, sorted."""
+        self._check()
+        with self._lock:
+            self._expire()
+            return sorted(key for key in self._hashes.keys() | self._sets.keys() if key.startswith(prefix))
+
+    def rank(self, key: str, member: str, score: float) -> None:
+        """Add or move ``member`` in the sorted set at ``key``."""
+        self._check()
+        with self._lock:
+            self._sets.setdefault(key, {})[member] = float(score)
+
+    def ranked(self, key: str, low: float, high: float, *, count_max: int = 1_000) -> list[tuple[str, float]]:
+        """Members with ``low <= score <= high``, ascending by (score, member)."""
+        self._check()
+        with self._lock:
+            found = [(member, score) for member, score in self._sets.get(key, {}).items() if low <= score <= high]
+        return sorted(found, key=lambda pair: (pair[1], pair[0].encode()))[:count_max]
+
+    def unrank_below(self, key: str, score: float) -> int:
+        """Remove members with a score below ``score``; how many."""
+        self._check()
+        with self._lock:
+            members = self._sets.get(key, {})
+            below = [member for member, own in members.items() if own < score]
+            for member in below:
+                del members[member]
+            if not members:
+                self._sets.pop(key, None)
+            return len(below)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._closed = True
+
+    def _check(self) -> None:
+        if self._closed:
+            message = "the index was closed"
+            raise LocalProtocolError(message)
+        if self._cut:
+            message = "the index is cut off"
+            raise Unavailable(message)
+
+    def _expire(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for key in [key for key, (_, until_ms) in self._hashes.items() if until_ms is not None and until_ms <= now_ms]:
+            del self._hashes[key]

@@ -1,0 +1,1 @@
+"""``ports.Index`` over a real Redis, by redis-py."""

@@ -1,0 +1,121 @@
+"""``ports.Index`` over a real Redis. Only commands of Redis 6.2, so that Redis, Valkey and the embedded server all serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from anabranch.adapters.redis.settings import RedisSettings
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, Unavailable
+
+T = TypeVar("T")
+
+_SCAN_COUNT: Final = 1_000
+
+
+class RedisIndex:
+    """The index of one pipeline. Thread-safe as far as redis-py's connection pool is."""
+
+    def __init__(self, url: str, *, prefix: str = "", timeout_ms: int = 500) -> None:
+        """Nothing is contacted yet; the arguments are those of ``RedisSettings``.
+
+        Raises:
+            ConfigurationError: ``url`` is not one of Redis.
+        """
+        self._settings = RedisSettings(url, prefix, timeout_ms)
+        timeout_s = timeout_ms / 1000
+        try:
+            # One more try at once, for a connection that died unnoticed (a restarted server); never after a time-out.
+            # All commands used here may be repeated.
+            self._client: redis.Redis | None = redis.Redis.from_url(
+                url,
+                decode_responses=True,
+                protocol=2,
+                socket_timeout=timeout_s,
+                socket_connect_timeout=timeout_s,
+                retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
+                client_name="anabranch",
+            )
+        except ValueError as error:
+            message = f"{url!r} is not a Redis URL ({error}): give redis://host:port/0"
+            raise ConfigurationError(message) from error
+
+    def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
+        """Replace the hash at ``key`` as a whole; without fields it is gone. Readers see the old or the new one."""
+
+        def replace(client: Any) -> None:
+            with client.pipeline(transaction=True) as pipeline:
+                pipeline.delete(self._full(key))
+                if fields:
+                    pipeline.hset(self._full(key), mapping=dict(fields))
+                    if expire_ms is not None:
+                        pipeline.pexpire(self._full(key), expire_ms)
+                pipeline.execute()
+
+        self._ask(replace)
+
+    def get(self, key: str) -> dict[str, str]:
+        """The hash at ``key``; empty if there is none."""
+        return self._ask(lambda client: dict(client.hgetall(self._full(key))))
+
+    def delete(self, key: str) -> None:
+        """Forget ``key``."""
+        self._ask(lambda client: client.delete(self._full(key)))
+
+    def keys(self, prefix: str) -> list[str]:
+        """Keys that start with ``prefix``, sorted."""
+        skip = len(self._settings.prefix)
+        pattern = _literal(self._full(prefix)) + "*"
+        # A set: SCAN may show a key twice.
+        return self._ask(lambda client: sorted({key[skip:] for key in client.scan_iter(match=pattern, count=_SCAN_COUNT)}))
+
+    def rank(self, key: str, member: str, score: float) -> None:
+        """Add or move ``member`` in the sorted set at ``key``."""
+        self._ask(lambda client: client.zadd(self._full(key), {member: score}))
+
+    def ranked(self, key: str, low: float, high: float, *, count_max: int = 1_000) -> list[tuple[str, float]]:
+        """Members with ``low <= score <= high``, ascending."""
+        return self._ask(
+            lambda client: [
+                (str(member), float(score))
+                for member, score in client.zrangebyscore(self._full(key), low, high, start=0, num=count_max, withscores=True)
+            ]
+        )
+
+    def unrank_below(self, key: str, score: float) -> int:
+        """Remove members with a score below ``score``; how many."""
+        return self._ask(lambda client: int(client.zremrangebyscore(self._full(key), "-inf", f"({score!r}")))
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _full(self, key: str) -> str:
+        return self._settings.prefix + key
+
+    def _ask(self, question: Callable[[Any], T]) -> T:
+        """``question`` of the server. The client is passed as ``Any``: its types are for both its synchronous and asynchronous form."""
+        if self._client is None:
+            message = "the index was closed"
+            raise LocalProtocolError(message)
+        try:
+            return question(self._client)
+        except (redis.RedisError, OSError) as error:
+            message = f"the index at {_without_password(self._settings.url)} does not answer: {error}"
+            raise Unavailable(message) from error
+
+
+def _literal(text: str) -> str:
+    """``text`` as a pattern that matches only itself."""
+    return "".join(f"\\{character}" if character in "*?[]\\^-" else character for character in text)
+
+
+def _without_password(url: str) -> str:
+    scheme, separator, rest = url.rpartition("@")
+    return f"{scheme.partition('://')[0]}://...@{rest}" if separator else url

@@ -1,0 +1,216 @@
+"""What the services need from the outside, as types. The adapters implement them; ``adapters.local`` does so in memory.
+
+Words. A *log* is a Kafka cluster: named topics of partitions, each an append-only sequence of records with offsets. An offset names a
+record; ``offset_next`` is that of the next one to read. Every implementation passes the one suite in ``tests/conformance``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive records of one partition as parallel lists: cheap for many small records.
+
+    ``headers[i]`` is ``()`` for all where the reader was opened without headers; ``timestamps_ms`` are the broker's record timestamps.
+    Offsets ascend but need not be dense (compaction, transactions).
+    """
+
+    at: TopicPartition
+    offsets: list[int]
+    values: list[bytes | None]
+    keys: list[bytes | None]
+    timestamps_ms: list[int]
+    headers: list[Headers]
+
+    @property
+    def offset_next(self) -> int:
+        """Where reading goes on after this chunk."""
+        return self.offsets[-1] + 1
+
+
+class LogReader(Protocol):
+    """Reads partitions that are assigned by hand; never a consumer group, never committed offsets. Not thread-safe."""
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read exactly these partitions from these offsets on. Replaces an earlier assignment."""
+
+    def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
+        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first only. One chunk per partition.
+
+        Raises:
+            DataMissing: an assigned offset is below the partition's start, or above its end (the log was cut).
+            Unavailable: the broker cannot be reached *for good* (bad address, authentication); passing trouble is an empty answer.
+        """
+
+    def position(self, at: TopicPartition) -> int:
+        """The next offset that ``fetch`` returns; past records that are not shown (aborted, control) too."""
+
+    def offsets(self, at: TopicPartition) -> tuple[int, int]:
+        """(first offset that exists, end offset), asked from the broker now. With committed isolation the end is the last stable offset.
+
+        Raises:
+            Unavailable: no answer within the adapter's time-out.
+        """
+
+    def close(self) -> None:
+        """Give back threads and sockets. Idempotent."""
+
+
+class Delivered(NamedTuple):
+    """Where a sent record came to stand."""
+
+    at: TopicPartition
+    offset: int
+
+
+class LogWriter(Protocol):
+    """Sends records; order within a partition is kept. Not thread-safe."""
+
+    def send(
+        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+    ) -> None:
+        """Queue one record. Blocks while the queue is full (backpressure)."""
+
+    def flush(self) -> list[Delivered]:
+        """Wait for everything queued since the last flush; its places in the order of sending.
+
+        Raises:
+            OutcomeUnknown: at least one record may or may not be in the log; the writer must be closed and a new one opened.
+            Unavailable: at least one record is certainly not in the log (too large, unknown topic, not allowed).
+        """
+
+    def close(self) -> None:
+        """Give up what is queued. Idempotent."""
+
+
+class TransactionalWriter(LogWriter, Protocol):
+    """A writer whose records become visible together. Opening one fences every older one with the same id."""
+
+    def begin(self) -> None:
+        """Start a transaction.
+
+        Raises:
+            Fenced: a newer writer with the same transactional id exists (any call may raise it).
+            OutcomeUnknown: close this writer and open a new one, read back, go on (any call may raise it).
+        """
+
+    def send_many(
+        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
+    ) -> None:
+        """Queue many records of one topic, given as parallel lists. Of them ``commit`` need name only the last in each partition."""
+
+    def commit(self) -> list[Delivered]:
+        """Flush and commit. On OutcomeUnknown the transaction may be committed, aborted, or (old brokers) torn: read back."""
+
+    def abort(self) -> None:
+        """Make what was sent since ``begin`` invisible to committed readers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """A topic as it must be. ``config`` are broker settings by their Kafka names."""
+
+    name: str
+    partitions: int
+    replication: int = 1
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+class LogAdmin(Protocol):
+    """Topics."""
+
+    def create(self, topics: Sequence[TopicSettings]) -> list[str]:
+        """Create those that are missing (safe to race). Returns the differences of existing ones, as sentences.
+
+        Raises:
+            Unavailable: the broker did not answer or refused.
+        """
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, int]:
+        """Number of partitions of each topic that exists; missing topics are left out."""
+
+    def settings(self, topic: str) -> dict[str, str]:
+        """The topic's configuration as the broker applies it."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class EventLog(Protocol):
+    """A Kafka cluster, or one in memory."""
+
+    def reader(self, *, committed: bool = True, headers: bool = True) -> LogReader:
+        """A new reader. ``committed``: hides aborted and open transactions."""
+
+    def writer(self) -> LogWriter:
+        """A new idempotent writer, acks=all."""
+
+    def transactional_writer(self, transactional_id: str) -> TransactionalWriter:
+        """A new transactional writer; fences older ones of the id before it returns."""
+
+    def admin(self) -> LogAdmin:
+        """Topics."""
+
+
+class Index(Protocol):
+    """Quick look-ups, never the truth: every method may find nothing, and every caller must do without (DESIGN 2).
+
+    All methods raise Unavailable when the index cannot be reached within a fraction of a second.
+    """
+
+    def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
+        """Replace the hash at ``key`` as a whole."""
+
+    def get(self, key: str) -> dict[str, str]:
+        """The hash at ``key``; empty if there is none."""
+
+    def delete(self, key: str) -> None:
+        """Forget ``key``."""
+
+    def keys(self, prefix: str) -> list[str]:
+        """Keys that start with ``prefix``, sorted."""
+
+    def rank(self, key: str, member: str, score: float) -> None:
+        """Add or move ``member`` in the sorted set at ``key``."""
+
+    def ranked(self, key: str, low: float, high: float, *, count_max: int = 1_000) -> list[tuple[str, float]]:
+        """Members with ``low <= score <= high``, ascending."""
+
+    def unrank_below(self, key: str, score: float) -> int:
+        """Remove members with a score below ``score``; how many."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class Clock(Protocol):
+    """Time, as an argument."""
+
+    def now_ms(self) -> int:
+        """Wall clock: for lag, heartbeats and the `ahead` guard."""
+
+    def monotonic_ms(self) -> int:
+        """For waits and time-outs."""
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Wait."""
+
+
+class Entropy(Protocol):
+    """Randomness, as an argument."""
+
+    def token(self) -> str:
+        """16 lower-case hexadecimal digits."""

@@ -1,0 +1,362 @@
+"""What every ``EventLog`` must do: one suite for the one in memory and the real one."""
+
+from __future__ import annotations
+
+import time
+from threading import Thread
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.ports import Chunk, Delivered, TopicPartition, TopicSettings
+from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, Unavailable
+from harness.event_logs import Rig, fetch_until_error, read, values
+from harness.waiting import wait_until
+
+MIB = 1024 * 1024
+
+
+# ---------------------------------------------------------------- writing and reading
+
+
+def test_records_come_back_in_order_with_offsets_from_zero(rig: Rig) -> None:
+    (at,) = rig.topic()
+    delivered = rig.write(at, *(b"%d" % n for n in range(1_000)))
+    assert delivered == [Delivered(at, n) for n in range(1_000)]
+    chunks = read(rig.reader({at: 0}), 1_000)
+    assert values(chunks) == [b"%d" % n for n in range(1_000)]
+    assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(1_000))
+    assert chunks[-1].offset_next == 1_000
+
+
+def test_keys_headers_null_values_and_timestamps_survive(rig: Rig) -> None:
+    (at,) = rig.topic()
+    writer = rig.log.writer()
+    writer.send(at, b"value", b"key", [("h", b"1"), ("h", b"2"), ("empty", b"")], 1_234_567_890_123)
+    writer.send(at, None, b"key only")
+    writer.send(at, b"", b"")
+    writer.flush()
+    writer.close()
+    chunks = read(rig.reader({at: 0}), 3)
+    assert values(chunks) == [b"value", None, b""]
+    assert [key for chunk in chunks for key in chunk.keys] == [b"key", b"key only", b""]
+    headers = [list(each) for chunk in chunks for each in chunk.headers]
+    assert headers == [[("h", b"1"), ("h", b"2"), ("empty", b"")], [], []]
+    stamps = [stamp for chunk in chunks for stamp in chunk.timestamps_ms]
+    assert stamps[0] == 1_234_567_890_123
+    assert stamps[1] > 1_600_000_000_000
+
+
+def test_a_reader_without_headers_gives_empty_ones(rig: Rig) -> None:
+    (at,) = rig.topic()
+    writer = rig.log.writer()
+    writer.send(at, b"v", headers=[("h", b"1")])
+    writer.flush()
+    writer.close()
+    (chunk,) = read(rig.reader({at: 0}, headers=False), 1)
+    assert list(chunk.headers) == [()]
+
+
+def test_delivered_is_in_the_order_of_sending_across_partitions(rig: Rig) -> None:
+    places = rig.topic(partitions=3)
+    writer = rig.log.writer()
+    order = [places[n % 3] for n in (0, 2, 1, 1, 0, 2, 2, 2, 0)]
+    for at in order:
+        writer.send(at, b"v")
+    assert writer.flush() == [
+        Delivered(places[0], 0), Delivered(places[2], 0), Delivered(places[1], 0), Delivered(places[1], 1), Delivered(places[0], 1),
+        Delivered(places[2], 1), Delivered(places[2], 2), Delivered(places[2], 3), Delivered(places[0], 2),
+    ]  # fmt: skip
+    assert writer.flush() == []
+    writer.send(places[1], b"v")
+    assert writer.flush() == [Delivered(places[1], 2)]
+    writer.close()
+
+
+def test_every_partition_has_one_chunk_and_its_own_order(rig: Rig) -> None:
+    places = rig.topic(partitions=4)
+    writer = rig.log.writer()
+    for n in range(4_000):
+        writer.send(places[n % 4], b"%d" % n)
+    writer.flush()
+    writer.close()
+    reader = rig.reader(dict.fromkeys(places, 0))
+    chunks: list[Chunk] = []
+
+    def enough() -> bool:
+        got = reader.fetch(10_000, 200)
+        assert len({chunk.at for chunk in got}) == len(got)
+        chunks.extend(got)
+        return sum(len(chunk.offsets) for chunk in chunks) == 4_000
+
+    wait_until(enough, 20, "all records")
+    for number, at in enumerate(places):
+        own = [value for chunk in chunks if chunk.at == at for value in chunk.values]
+        assert own == [b"%d" % n for n in range(number, 4_000, 4)]
+
+
+def test_a_large_block_passes(rig: Rig) -> None:
+    (at,) = rig.topic(max_message_bytes=str(16 * MIB))
+    block = bytes(range(256)) * (8 * MIB // 256)
+    rig.write(at, block, b"next")
+    assert values(read(rig.reader({at: 0}), 2)) == [block, b"next"]
+
+
+# ---------------------------------------------------------------- fetching
+
+
+def test_fetch_gives_at_most_what_was_asked_for(rig: Rig) -> None:
+    (at,) = rig.topic()
+    rig.write(at, *(b"%d" % n for n in range(10)))
+    reader = rig.reader({at: 0})
+    got: list[bytes | None] = []
+    sizes: list[int] = []
+
+    def enough() -> bool:
+        chunks = reader.fetch(3, 200)
+        sizes.append(sum(len(chunk.offsets) for chunk in chunks))
+        got.extend(values(chunks))
+        return len(got) >= 10
+
+    wait_until(enough, 20, "ten records")
+    assert got == [b"%d" % n for n in range(10)]
+    assert max(sizes) <= 3
+
+
+def test_fetch_of_one_record(rig: Rig) -> None:
+    (at,) = rig.topic()
+    rig.write(at, b"0", b"1")
+    reader = rig.reader({at: 0})
+    first = wait_until(lambda: reader.fetch(1, 500), 20, "a record")
+    assert values(first) == [b"0"]
+    assert reader.position(at) == 1
+
+
+def test_fetch_waits_for_the_first_record_only(rig: Rig) -> None:
+    (at,) = rig.topic()
+    reader = rig.reader({at: 0})
+    assert reader.fetch(100, 0) == []
+    writing = Thread(target=rig.write, args=(at, b"late"))
+    writing.start()
+    began = time.monotonic()
+    chunks = reader.fetch(100, 30_000)
+    assert time.monotonic() - began < 15  # it does not wait out its time for the 99 others
+    writing.join()
+    assert values(chunks) == [b"late"]
+
+
+def test_reading_starts_where_it_was_assigned_and_can_be_assigned_anew(rig: Rig) -> None:
+    a, b = rig.topic(partitions=2)
+    rig.write(a, *(b"a%d" % n for n in range(5)))
+    rig.write(b, *(b"b%d" % n for n in range(5)))
+    reader = rig.reader({a: 3})
+    assert reader.position(a) == 3
+    assert values(read(reader, 2)) == [b"a3", b"a4"]
+    reader.assign({b: 4})
+    assert values(read(reader, 1)) == [b"b4"]
+    assert reader.position(b) == 5
+    reader.assign({a: 0})
+    assert values(read(reader, 5)) == [b"a0", b"a1", b"a2", b"a3", b"a4"]
+    with pytest.raises(LocalProtocolError):
+        reader.position(b)
+
+
+def test_a_reader_at_the_end_waits_there(rig: Rig) -> None:
+    (at,) = rig.topic()
+    rig.write(at, b"0")
+    reader = rig.reader({at: 1})
+    assert reader.fetch(10, 300) == []
+    assert reader.position(at) == 1
+    rig.write(at, b"1")
+    assert values(read(reader, 1)) == [b"1"]
+
+
+def test_without_assignment_there_is_nothing(rig: Rig) -> None:
+    assert rig.reader({}).fetch(10, 100) == []
+
+
+def test_offsets_are_asked_anew(rig: Rig) -> None:
+    (at,) = rig.topic()
+    reader = rig.reader({at: 0})
+    assert reader.offsets(at) == (0, 0)
+    rig.write(at, b"0", b"1")
+    assert reader.offsets(at) == (0, 2)
+    rig.trim(at, 1)
+    assert reader.offsets(at) == (1, 2)
+
+
+def test_offsets_of_a_missing_topic_are_unavailable(rig: Rig) -> None:
+    reader = rig.reader({})
+    with pytest.raises(Unavailable):
+        reader.offsets(TopicPartition(f"{rig.prefix}.nothing", 0))
+
+
+# ---------------------------------------------------------------- missing data
+
+
+def test_an_offset_below_the_start_is_missing_data(rig: Rig) -> None:
+    (at,) = rig.topic()
+    rig.write(at, *(b"%d" % n for n in range(10)))
+    rig.trim(at, 5)
+    reader = rig.reader({at: 2})
+    fetch_until_error(reader, DataMissing)
+    with pytest.raises(DataMissing):  # and stays so
+        reader.fetch(10, 0)
+    reader.assign({at: 5})
+    assert values(read(reader, 5)) == [b"%d" % n for n in range(5, 10)]
+
+
+def test_an_offset_beyond_the_end_is_missing_data(rig: Rig) -> None:
+    (at,) = rig.topic()
+    rig.write(at, b"0")
+    fetch_until_error(rig.reader({at: 7}), DataMissing)
+
+
+def test_reading_a_missing_topic_is_unavailable(rig: Rig) -> None:
+    fetch_until_error(rig.reader({TopicPartition(f"{rig.prefix}.nothing", 0): 0}), Unavailable)
+
+
+# ---------------------------------------------------------------- refused records
+
+
+@pytest.mark.parametrize("partition", [0, 9])
+def test_a_record_for_a_missing_topic_or_partition_is_unavailable(rig: Rig, partition: int) -> None:
+    (at,) = rig.topic()
+    missing = TopicPartition(f"{rig.prefix}.nothing", 0) if partition == 0 else TopicPartition(at.topic, partition)
+    writer = rig.log.writer()
+    writer.send(missing, b"v")
+    with pytest.raises(Unavailable):
+        writer.flush()
+    writer.close()
+
+
+def test_after_a_refused_record_the_writer_goes_on(rig: Rig) -> None:
+    (at,) = rig.topic(max_message_bytes="100000")
+    writer = rig.log.writer()
+    # Incompressible: the limit is about what is sent.
+    large = b"".join(n.to_bytes(4, "big") for n in (pow(3, k, 2**32) for k in range(50_000)))
+    writer.send(at, b"0")
+    assert writer.flush() == [Delivered(at, 0)]
+    writer.send(at, large)
+    with pytest.raises(Unavailable):
+        writer.flush()
+    writer.send(at, b"1")
+    assert [each.offset for each in writer.flush()] == [1]
+    writer.close()
+    assert values(read(rig.reader({at: 0}), 2)) == [b"0", b"1"]
+
+
+def test_a_record_larger_than_any_is_unavailable(rig: Rig) -> None:
+    (at,) = rig.topic()
+    writer = rig.log.writer()
+    writer.send(at, bytes(20 * MIB))
+    with pytest.raises(Unavailable):
+        writer.flush()
+    writer.close()
+
+
+# ---------------------------------------------------------------- topics
+
+
+def test_creating_topics_reports_differences_and_changes_nothing(rig: Rig) -> None:
+    admin = rig.log.admin()
+    name = f"{rig.prefix}.a"
+    wanted = TopicSettings(name, 3, config={"cleanup.policy": "compact"})
+    assert admin.create([wanted]) == []
+    assert admin.create([wanted]) == []
+    differences = admin.create([TopicSettings(name, 2, config={"cleanup.policy": "delete"})])
+    assert len(differences) == 2
+    assert all(name in sentence for sentence in differences)
+    assert admin.partitions([name, f"{rig.prefix}.nothing"]) == {name: 3}
+    assert admin.settings(name)["cleanup.policy"] == "compact"
+    admin.close()
+    admin.close()
+
+
+def test_creating_topics_may_race(rig: Rig) -> None:
+    topics = [TopicSettings(f"{rig.prefix}.{number}", 2) for number in range(3)]
+    results: list[list[str]] = []
+
+    def create() -> None:
+        admin = rig.log.admin()
+        results.append(admin.create(topics))
+        admin.close()
+
+    threads = [Thread(target=create) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [[], [], []]
+    assert rig.log.admin().partitions([topic.name for topic in topics]) == {topic.name: 2 for topic in topics}
+
+
+def test_settings_of_a_missing_topic_are_unavailable(rig: Rig) -> None:
+    with pytest.raises(Unavailable):
+        rig.log.admin().settings(f"{rig.prefix}.nothing")
+
+
+def test_a_topic_that_cannot_be_is_unavailable(rig: Rig) -> None:
+    with pytest.raises(Unavailable):
+        rig.log.admin().create([TopicSettings(f"{rig.prefix}.a", 0)])
+
+
+def test_log_append_time_is_the_brokers_clock(rig: Rig) -> None:
+    (at,) = rig.topic(message_timestamp_type="LogAppendTime")
+    writer = rig.log.writer()
+    writer.send(at, b"v", timestamp_ms=1_000)
+    writer.flush()
+    writer.close()
+    (chunk,) = read(rig.reader({at: 0}), 1)
+    assert chunk.timestamps_ms[0] > 1_600_000_000_000
+
+
+# ---------------------------------------------------------------- closing
+
+
+def test_what_was_closed_is_not_used_again_and_closes_twice(rig: Rig) -> None:
+    (at,) = rig.topic()
+    reader, writer, transactional = rig.reader({at: 0}), rig.log.writer(), rig.log.transactional_writer(f"{rig.prefix}.w")
+    for each in (reader, writer, transactional):
+        each.close()
+        each.close()
+    with pytest.raises(LocalProtocolError):
+        reader.fetch(1, 0)
+    with pytest.raises(LocalProtocolError):
+        reader.offsets(at)
+    with pytest.raises(LocalProtocolError):
+        writer.send(at, b"v")
+    with pytest.raises(LocalProtocolError):
+        writer.flush()
+    with pytest.raises(LocalProtocolError):
+        transactional.begin()
+
+
+def test_closing_gives_up_what_is_queued_without_waiting(rig: Rig) -> None:
+    writer = rig.log.writer()
+    writer.send(TopicPartition(f"{rig.prefix}.nothing", 0), b"v")
+    writer.close()
+
+
+@pytest.mark.integration
+def test_without_a_broker_nothing_is_ever_claimed() -> None:
+    """A port where nobody listens: reading finds nothing, questions have no answer, sending has an unknown outcome."""
+    log = KafkaEventLog("127.0.0.1:9", delivery_timeout_ms=1_000, request_timeout_ms=1_000)
+    at = TopicPartition("t", 0)
+    reader = log.reader()
+    reader.assign({at: 0})
+    assert reader.fetch(1, 200) == []
+    with pytest.raises(Unavailable):
+        reader.offsets(at)
+    reader.close()
+    writer = log.writer()
+    writer.send(at, b"v")
+    with pytest.raises(OutcomeUnknown):
+        writer.flush()
+    with pytest.raises(OutcomeUnknown):
+        writer.send(at, b"v")
+    writer.close()
+    with pytest.raises(Unavailable):
+        log.transactional_writer("w")
+    with pytest.raises(Unavailable):
+        log.admin().partitions(["t"])

@@ -1,0 +1,106 @@
+"""What every ``Index`` must do: one suite for the one in memory and the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.adapters.local.index import LocalIndex
+from anabranch.adapters.redis.index import RedisIndex
+from anabranch.ports import Index
+from anabranch.protocol.errors import LocalProtocolError
+from harness.waiting import wait_until
+
+INFINITY = float("inf")
+
+
+@pytest.fixture(params=["local", pytest.param("redis", marks=pytest.mark.integration)])
+def index(request: pytest.FixtureRequest, topic_prefix: str) -> Iterator[Index]:
+    made: Index = LocalIndex() if request.param == "local" else RedisIndex(request.getfixturevalue("redis_url"), prefix=f"{topic_prefix}:")
+    yield made
+    made.close()
+
+
+def test_put_replaces_the_whole_hash(index: Index) -> None:
+    assert index.get("a") == {}
+    index.put("a", {"x": "1", "y": "ü"})
+    assert index.get("a") == {"x": "1", "y": "ü"}
+    index.put("a", {"z": ""})
+    assert index.get("a") == {"z": ""}
+
+
+@pytest.mark.parametrize("how", ["put", "delete"])
+def test_put_of_nothing_and_delete_forget(index: Index, how: str) -> None:
+    for _ in range(2):
+        index.put("a", {"x": "1"})
+        if how == "put":
+            index.put("a", {})
+        else:
+            index.delete("a")
+        assert index.get("a") == {}
+        assert index.keys("") == []
+    index.delete("a")
+
+
+def test_a_key_expires_unless_it_is_put_again(index: Index) -> None:
+    index.put("short", {"x": "1"}, expire_ms=50)
+    index.put("long", {"x": "1"}, expire_ms=60_000)
+    index.put("again", {"x": "1"}, expire_ms=50)
+    index.put("again", {"x": "2"})
+    wait_until(lambda: index.get("short") == {}, 5, "the key to expire")
+    assert index.keys("") == ["again", "long"]
+
+
+def test_keys_by_literal_prefix(index: Index) -> None:
+    for key in ("b:1", "b:2", "a", "b*", "b?x", "b[1]", "bb", "b\\1"):
+        index.put(key, {"x": "1"})
+    assert index.keys("b:") == ["b:1", "b:2"]
+    assert index.keys("b*") == ["b*"]
+    assert index.keys("b?") == ["b?x"]
+    assert index.keys("b[") == ["b[1]"]
+    assert index.keys("b\\") == ["b\\1"]
+    assert index.keys("c") == []
+    assert len(index.keys("")) == 8
+
+
+def test_many_keys_are_all_found_once(index: Index) -> None:
+    for number in range(2_500):
+        index.put(f"k{number:05}", {"x": "1"})
+    assert index.keys("k") == [f"k{number:05}" for number in range(2_500)]
+
+
+def test_ranks_are_inclusive_ascending_and_bounded(index: Index) -> None:
+    assert index.ranked("z", -INFINITY, INFINITY) == []
+    for member, score in (("c", 3), ("a", 1), ("b", 2), ("b2", 2), ("d", 4.5)):
+        index.rank("z", member, score)
+    assert index.ranked("z", 2, 3) == [("b", 2.0), ("b2", 2.0), ("c", 3.0)]
+    assert index.ranked("z", -INFINITY, INFINITY, count_max=2) == [("a", 1.0), ("b", 2.0)]
+    index.rank("z", "a", 10)
+    assert index.ranked("z", 4, INFINITY) == [("d", 4.5), ("a", 10.0)]
+
+
+def test_large_scores_are_exact(index: Index) -> None:
+    """Milliseconds and offsets are scores."""
+    for score in (1_700_000_000_123, 2**53 - 1):
+        index.rank("z", str(score), score)
+    assert index.ranked("z", 1_700_000_000_123, 1_700_000_000_123) == [("1700000000123", 1_700_000_000_123.0)]
+    assert index.unrank_below("z", 2**53 - 1) == 1
+    assert index.ranked("z", -INFINITY, INFINITY) == [(str(2**53 - 1), float(2**53 - 1))]
+
+
+def test_unrank_below_keeps_the_bound(index: Index) -> None:
+    for score in range(5):
+        index.rank("z", str(score), score)
+    assert index.unrank_below("z", 3) == 3
+    assert index.ranked("z", -INFINITY, INFINITY) == [("3", 3.0), ("4", 4.0)]
+    assert index.unrank_below("nothing", 3) == 0
+    index.delete("z")
+    assert index.ranked("z", -INFINITY, INFINITY) == []
+
+
+def test_a_closed_index_is_not_used_again_and_closes_twice(index: Index) -> None:
+    index.close()
+    index.close()
+    with pytest.raises(LocalProtocolError):
+        index.get("a")

@@ -1,0 +1,31 @@
+"""Servers that many tests share, and names that keep the tests apart on them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from harness.kafka import broker
+from harness.redis import redis_server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real broker, one for the whole session. Tests that stop a broker start their own."""
+    with broker(tmp_path_factory.mktemp("kafka")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real Redis, one for the whole session."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """A name that no other test uses, also on a broker that outlives the session. Put it before names of topics and pipelines."""
+    return f"t{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,1 @@
+"""Servers, processes and waiting for the tests."""

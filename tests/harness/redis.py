@@ -1,0 +1,26 @@
+"""A real Redis for tests: the one that ``ANABRANCH_TEST_REDIS`` names, else an embedded one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anabranch.local.embedded_redis import EmbeddedRedis
+
+URL_VARIABLE = "ANABRANCH_TEST_REDIS"
+
+
+@contextmanager
+def redis_server(state_dir: Path) -> Iterator[str]:
+    """The URL of a server that runs until the end of the block. That there is none is an error, never a skip."""
+    named = os.environ.get(URL_VARIABLE)
+    if named:
+        yield named
+        return
+    embedded = EmbeddedRedis(state_dir)
+    try:
+        yield embedded.start()
+    finally:
+        embedded.stop()

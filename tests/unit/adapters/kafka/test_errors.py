@@ -1,0 +1,97 @@
+"""The table of errors: what may have happened decides, not what the library calls it."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from anabranch.adapters.kafka.errors import Doing, ends_reading, translated
+from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+
+S, T, F, A = Doing.SENDING, Doing.TRANSACTION, Doing.FETCHING, Doing.ASKING
+
+TABLE: list[tuple[int, Doing, type[AnabranchError]]] = [
+    # code, doing, what it becomes
+    (KafkaError._FENCED, T, Fenced),
+    (KafkaError._FENCED, S, Fenced),
+    (KafkaError.PRODUCER_FENCED, T, Fenced),
+    (KafkaError.INVALID_PRODUCER_EPOCH, S, Fenced),
+    (KafkaError.MSG_SIZE_TOO_LARGE, S, Unavailable),
+    (KafkaError.RECORD_LIST_TOO_LARGE, S, Unavailable),
+    (KafkaError._UNKNOWN_TOPIC, S, Unavailable),
+    (KafkaError._UNKNOWN_PARTITION, S, Unavailable),
+    (KafkaError.UNKNOWN_TOPIC_OR_PART, S, Unavailable),
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, S, Unavailable),
+    (KafkaError._PURGE_QUEUE, S, Unavailable),
+    (KafkaError._PURGE_INFLIGHT, S, OutcomeUnknown),
+    (KafkaError._MSG_TIMED_OUT, S, OutcomeUnknown),
+    (KafkaError._TIMED_OUT, S, OutcomeUnknown),
+    (KafkaError._TRANSPORT, S, OutcomeUnknown),
+    (KafkaError.REQUEST_TIMED_OUT, S, OutcomeUnknown),
+    (KafkaError.NOT_ENOUGH_REPLICAS, S, OutcomeUnknown),
+    (KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, S, OutcomeUnknown),
+    (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, S, OutcomeUnknown),
+    (KafkaError.UNKNOWN, S, OutcomeUnknown),
+    (KafkaError._TIMED_OUT, T, OutcomeUnknown),
+    (KafkaError._STATE, T, OutcomeUnknown),
+    (KafkaError.INVALID_TXN_STATE, T, OutcomeUnknown),
+    (KafkaError.UNKNOWN_PRODUCER_ID, T, OutcomeUnknown),
+    (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, T, Unavailable),
+    (KafkaError._AUTO_OFFSET_RESET, F, DataMissing),
+    (KafkaError.OFFSET_OUT_OF_RANGE, F, DataMissing),
+    (KafkaError._BAD_MSG, F, DataMissing),
+    (KafkaError._AUTHENTICATION, F, Unavailable),
+    (KafkaError._TIMED_OUT, A, Unavailable),
+    (KafkaError._TRANSPORT, A, Unavailable),
+    (KafkaError.UNKNOWN_TOPIC_OR_PART, A, Unavailable),
+    (KafkaError.OFFSET_OUT_OF_RANGE, A, DataMissing),
+    (KafkaError.INVALID_REPLICATION_FACTOR, A, Unavailable),
+]
+
+
+@pytest.mark.parametrize(("code", "doing", "kind"), TABLE)
+def test_table(code: int, doing: Doing, kind: type[AnabranchError]) -> None:
+    error = translated(KafkaError(code, "why"), doing, "send 3 records")
+    assert type(error) is kind
+    assert "send 3 records" in str(error)
+    assert "why" in str(error)
+
+
+@pytest.mark.parametrize("doing", [S, T])
+def test_a_fatal_error_leaves_the_outcome_open(doing: Doing) -> None:
+    """Also where the code alone would be harmless: the client can no longer tell."""
+    assert type(translated(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "why", fatal=True), doing, "x")) is OutcomeUnknown
+
+
+def test_a_transaction_that_must_be_aborted_is_not_certain() -> None:
+    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "why", txn_requires_abort=True)
+    assert type(translated(error, T, "x")) is OutcomeUnknown
+
+
+def test_every_code_becomes_an_error_of_the_project_and_no_write_is_ever_called_certain_by_default() -> None:
+    codes = [value for name in dir(KafkaError) if name.isupper() and isinstance(value := getattr(KafkaError, name), int)]
+    assert len(codes) > 150
+    for doing in Doing:
+        kinds = {type(translated(KafkaError(code), doing, "x")) for code in codes}
+        assert kinds <= {Fenced, OutcomeUnknown, Unavailable, DataMissing}
+    certain = {code for code in codes if type(translated(KafkaError(code), S, "x")) is Unavailable}
+    assert len(certain) < 25
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [
+        (KafkaError._TRANSPORT, False),
+        (KafkaError._ALL_BROKERS_DOWN, False),
+        (KafkaError._TIMED_OUT, False),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, False),
+        (KafkaError._RESOLVE, False),
+        (KafkaError._AUTO_OFFSET_RESET, True),
+        (KafkaError._BAD_MSG, True),
+        (KafkaError._AUTHENTICATION, True),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, True),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, True),
+    ],
+)
+def test_passing_trouble_does_not_end_reading(code: int, ends: bool) -> None:
+    assert ends_reading(KafkaError(code)) is ends

@@ -1,0 +1,60 @@
+"""What the clients are told, where a wrong value would lose or invent data."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.adapters.kafka.settings import RECORD_BYTES_ON_BROKER_MAX, KafkaSettings
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.limits import BLOCK_BYTES_MAX, BOUNDARY_BYTES_MAX
+
+SETTINGS = KafkaSettings("127.0.0.1:1")
+
+
+def test_a_reader_never_joins_a_group_never_commits_and_never_skips() -> None:
+    options = SETTINGS.consumer(committed=True)
+    assert options["enable.auto.commit"] is False
+    assert options["enable.auto.offset.store"] is False
+    assert options["auto.offset.reset"] == "error"
+    assert options["isolation.level"] == "read_committed"
+    assert options["check.crcs"] is True
+    assert SETTINGS.consumer(committed=False)["isolation.level"] == "read_uncommitted"
+
+
+@pytest.mark.parametrize("options", [SETTINGS.producer(), SETTINGS.transactional_producer("w")])
+def test_a_writer_is_idempotent_and_waits_for_all_replicas(options: dict[str, object]) -> None:
+    assert options["enable.idempotence"] is True
+    assert options["acks"] == "all"
+    assert options["allow.auto.create.topics"] is False
+
+
+def test_what_the_protocol_allows_fits() -> None:
+    assert max(BLOCK_BYTES_MAX, BOUNDARY_BYTES_MAX) < RECORD_BYTES_ON_BROKER_MAX
+    assert SETTINGS.producer()["message.max.bytes"] == RECORD_BYTES_ON_BROKER_MAX
+    reader = SETTINGS.consumer(committed=True)
+    assert int(reader["receive.message.max.bytes"]) >= int(reader["fetch.max.bytes"]) + RECORD_BYTES_ON_BROKER_MAX
+    assert int(reader["fetch.max.bytes"]) >= int(reader["message.max.bytes"])
+
+
+def test_records_fail_before_their_transaction_does() -> None:
+    short = KafkaSettings("127.0.0.1:1", delivery_timeout_ms=30_000, transaction_timeout_ms=5_000).transactional_producer("w")
+    assert int(short["delivery.timeout.ms"]) <= int(short["transaction.timeout.ms"])
+    assert int(short["request.timeout.ms"]) <= int(short["delivery.timeout.ms"])
+
+
+@pytest.mark.parametrize("option", ["auto.offset.reset", "acks", "group.id", "sas.password"])
+def test_security_options_cannot_undo_safety(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=option):
+        KafkaSettings("127.0.0.1:1", security={option: "x"})
+
+
+def test_security_options_reach_the_client() -> None:
+    settings = KafkaSettings("127.0.0.1:1", security={"sasl.username": "u"})
+    assert settings.producer()["sasl.username"] == "u"
+    assert settings.consumer(committed=True)["sasl.username"] == "u"
+    assert settings.administrator()["sasl.username"] == "u"
+
+
+def test_an_empty_address_is_refused() -> None:
+    with pytest.raises(ConfigurationError):
+        KafkaSettings(" ")

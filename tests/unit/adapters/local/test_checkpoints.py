@@ -1,0 +1,159 @@
+"""Checkpoint directories and lineage files on a disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.local.checkpoints import ReplicaDisk
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.lineage import Lineage, lineage_name
+
+ONE, TWO, THREE = (lineage_name(epoch, 0) for epoch in (1, 2, 10))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> ReplicaDisk:
+    return ReplicaDisk(tmp_path / "s.0")
+
+
+def fill(folder: Path) -> None:
+    for name in ("offsets/0", "commits/0", "state/0/0/1.zip", ".metadata.crc"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_new_replica_has_no_lineage(disk: ReplicaDisk) -> None:
+    assert disk.newest() is None
+    disk.create(ONE)
+    disk.create(ONE)
+    assert disk.directory(ONE).is_dir()
+    assert disk.newest() is None, "a directory without a lineage file counts for nothing"
+
+
+@pytest.mark.parametrize("tip", [None, BatchId(ONE, 7)])
+def test_the_newest_lineage_is_that_of_the_highest_epoch(disk: ReplicaDisk, tip: BatchId | None) -> None:
+    for name in (TWO, THREE, ONE):
+        disk.write(Lineage(name=name, start_batch=7, start_tip=tip))
+    assert disk.newest() == Lineage(name=THREE, start_batch=7, start_tip=tip)
+
+
+def test_a_lineage_file_that_was_not_finished_does_not_count(disk: ReplicaDisk, tmp_path: Path) -> None:
+    disk.write(Lineage.fresh(1))
+    (tmp_path / "s.0" / "lineages" / f"{TWO}.partial").write_text("{")
+    assert disk.newest() == Lineage.fresh(1)
+
+
+class TestCopy:
+    def test_has_everything_and_leaves_the_original(self, disk: ReplicaDisk) -> None:
+        fill(disk.directory(ONE))
+        disk.copy(ONE, TWO)
+        assert contents(disk.directory(TWO)) == contents(disk.directory(ONE)) != {}
+        shutil.rmtree(disk.directory(ONE))
+        assert contents(disk.directory(TWO))
+
+    def test_costs_no_space_and_what_is_added_to_it_is_its_own(self, disk: ReplicaDisk) -> None:
+        fill(disk.directory(ONE))
+        disk.copy(ONE, TWO)
+        assert (disk.directory(TWO) / "offsets/0").stat().st_nlink == 2
+        (disk.directory(TWO) / "offsets/1").write_text("new")
+        assert not (disk.directory(ONE) / "offsets/1").exists()
+
+    def test_replaces_an_earlier_copy_and_one_that_was_not_finished(self, disk: ReplicaDisk, tmp_path: Path) -> None:
+        fill(disk.directory(ONE))
+        (disk.directory(TWO) / "commits").mkdir(parents=True)
+        (disk.directory(TWO) / "commits/9").touch()
+        (tmp_path / "s.0" / f"copying-{TWO}" / "junk").mkdir(parents=True)
+        disk.copy(ONE, TWO)
+        assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
+        assert not list((tmp_path / "s.0").glob("copying-*"))
+
+    def test_is_whole_or_not_there(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        fill(disk.directory(ONE))
+
+        def full(_source: str, _target: str) -> str:
+            raise OSError(28, "no space left on device")
+
+        monkeypatch.setattr(os, "link", full)
+        monkeypatch.setattr(shutil, "copy2", full)
+        with pytest.raises((OSError, Unavailable)):
+            disk.copy(ONE, TWO)
+        assert not disk.directory(TWO).exists()
+
+    def test_of_a_directory_whose_process_still_purges_begins_anew(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        fill(disk.directory(ONE))
+        link, left = os.link, [3]
+
+        def vanishing(source: str, target: str) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                (disk.directory(ONE) / "state/0/0/1.zip").unlink(missing_ok=True)
+                raise FileNotFoundError(source)
+            link(source, target)
+
+        monkeypatch.setattr(os, "link", vanishing)
+        disk.copy(ONE, TWO)
+        assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
+
+    def test_of_a_directory_that_never_rests_is_given_up(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        fill(disk.directory(ONE))
+
+        def gone(source: str, _target: str) -> None:
+            raise FileNotFoundError(source)
+
+        monkeypatch.setattr(os, "link", gone)
+        with pytest.raises(Unavailable, match="kept changing"):
+            disk.copy(ONE, TWO)
+
+    def test_on_a_disk_without_links_copies(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        fill(disk.directory(ONE))
+
+        def refused(_source: str, _target: str) -> None:
+            raise PermissionError(1, "links are not permitted")
+
+        monkeypatch.setattr(os, "link", refused)
+        disk.copy(ONE, TWO)
+        assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
+        assert (disk.directory(TWO) / "offsets/0").stat().st_nlink == 1
+
+    def test_paths_inside_the_state_are_those_of_the_copy(self, disk: ReplicaDisk) -> None:
+        """Spark notes where its schema files are; the original goes away."""
+        folder = disk.directory(ONE) / "state/0/_metadata/v2"
+        folder.mkdir(parents=True)
+        (folder / "0").write_text(f"v2\n{disk.directory(ONE)}/state/0/_stateSchema\n")
+        (folder / ".0.crc").write_text("sum")
+        (folder / "1").write_text("no path")
+        disk.copy(ONE, TWO)
+        copied = disk.directory(TWO) / "state/0/_metadata/v2"
+        assert (copied / "0").read_text() == f"v2\n{disk.directory(TWO)}/state/0/_stateSchema\n"
+        assert not (copied / ".0.crc").exists(), "the sum of the old content"
+        assert (copied / "1").read_text() == "no path"
+        assert str(disk.directory(ONE)) in (folder / "0").read_text(), "the original is as it was, links or not"
+        assert (folder / ".0.crc").exists()
+
+
+def test_only_what_belongs_to_lower_epochs_is_removed(disk: ReplicaDisk, tmp_path: Path) -> None:
+    root = tmp_path / "s.0"
+    for name in (ONE, TWO, THREE):
+        fill(disk.directory(name))
+        disk.write(Lineage(name=name, start_batch=-1, start_tip=None))
+        (root / f"copying-{name}").mkdir()
+    (root / "checkpoints" / "something else").mkdir()
+    disk.clean(2)
+    assert sorted(path.name for path in (root / "checkpoints").iterdir()) == [TWO, THREE, "something else"]
+    assert sorted(path.stem for path in (root / "lineages").iterdir()) == [TWO, THREE]
+    assert sorted(path.name for path in root.glob("copying-*")) == [f"copying-{TWO}", f"copying-{THREE}"]
+    disk.clean(2)
+
+
+def test_a_restarted_process_finds_what_was_written(disk: ReplicaDisk, tmp_path: Path) -> None:
+    disk.write(Lineage.fresh(1))
+    assert ReplicaDisk(tmp_path / "s.0").newest() == Lineage.fresh(1)
