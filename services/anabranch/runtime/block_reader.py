@@ -1,0 +1,133 @@
+"""Reads exactly the blocks that parts name: rule 7. A mismatch is missing data, never less data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from anabranch.codec.blocks import BlockHeaders, decode_block, digest, digests
+from anabranch.ports import Clock, EventLog, LogReader, TopicPartition
+from anabranch.protocol.errors import DataMissing, RemoteProtocolError
+from anabranch.protocol.records import Part
+
+_FETCH_RECORDS: Final = 4_000
+_WAIT_MS: Final = 30_000
+_SKIP_MAX: Final = 256
+"""Blocks that are read and thrown away rather than sought over: a seek empties the client's buffers."""
+
+Wanted = tuple[int, str, Sequence[Part]]
+"""(bucket, writer to read from, its parts), as ``StreamFold.stable`` gives it."""
+
+
+class BlockReader:
+    """Reads blocks of one stream, of any of its writers. Keeps one Kafka reader per writer, positioned where the last read ended."""
+
+    def __init__(self, log: EventLog, topic_of: Callable[[str], str], clock: Clock) -> None:
+        """``topic_of(replica)`` is the block topic of a writer."""
+        self._log, self._topic_of, self._clock = log, topic_of, clock
+        self._readers: dict[tuple[str, tuple[int, ...]], LogReader] = {}
+        self._assigned: set[tuple[str, tuple[int, ...]]] = set()
+
+    def read(self, replica: str, parts: Sequence[Part]) -> pa.Table | None:
+        """All rows of ``parts``, in the order of the parts; None if they have no rows. Raises as ``read_parts``."""
+        tables = self.read_parts(replica, parts)
+        return pa.concat_tables(tables) if tables else None
+
+    def read_buckets(self, wanted: Sequence[Wanted]) -> list[tuple[int, pa.Table]]:
+        """The non-empty buckets of ``wanted``, whole and in that order. Raises as ``read_parts``."""
+        by_writer: dict[str, list[Part]] = {}
+        for _, replica, parts in wanted:
+            by_writer.setdefault(replica, []).extend(parts)
+        tables: dict[int, list[pa.Table]] = {}
+        for replica, parts in by_writer.items():
+            for part, table in zip(parts, self.read_parts(replica, parts), strict=True):
+                tables.setdefault(part.bucket, []).append(table)
+        return [(bucket, pa.concat_tables(tables[bucket])) for bucket, _, _ in wanted if bucket in tables]
+
+    def read_parts(self, replica: str, parts: Sequence[Part]) -> list[pa.Table]:
+        """One table per part.
+
+        Raises:
+            DataMissing: blocks are gone, or their count, rows or digest are not those of the part.
+        """
+        blocks: list[dict[int, pa.Table]] = [{} for _ in parts]
+        index = {(p.partition, p.attempt, p.bucket): i for i, p in enumerate(parts)}
+        ranges: dict[int, list[Part]] = {}
+        for part in parts:
+            ranges.setdefault(part.partition, []).append(part)
+        for partitions in ranges.values():
+            partitions.sort(key=lambda p: p.offset_first)
+        if ranges:
+            self._collect(replica, ranges, parts, index, blocks)
+        return self._checked(replica, parts, blocks)
+
+    def close(self) -> None:
+        """Idempotent."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+        self._assigned.clear()
+
+    def _collect(
+        self, replica: str, ranges: dict[int, list[Part]], parts: Sequence[Part], index: dict[tuple[int, str, int], int],
+        blocks: list[dict[int, pa.Table]],
+    ) -> None:  # fmt: skip
+        topic, key = self._topic_of(replica), (replica, tuple(sorted(ranges)))
+        reader = self._readers.get(key)
+        if reader is None:
+            reader = self._readers[key] = self._log.reader(committed=False, headers=True)
+        start = {TopicPartition(topic, p): rs[0].offset_first for p, rs in ranges.items()}
+        end = {TopicPartition(topic, p): max(r.offset_next for r in rs) for p, rs in ranges.items()}
+        positions = {at: reader.position(at) for at in start} if key in self._assigned else {}
+        if not positions or any(not 0 <= start[at] - positions[at] <= _SKIP_MAX for at in start):
+            reader.assign(start)
+            self._assigned.add(key)
+            positions = dict(start)
+        waiting = {at for at in end if positions[at] < end[at]}
+        deadline = self._clock.monotonic_ms() + _WAIT_MS
+        while waiting:
+            for chunk in reader.fetch(_FETCH_RECORDS, 200):
+                deadline = self._clock.monotonic_ms() + _WAIT_MS
+                for offset, value, headers in zip(chunk.offsets, chunk.values, chunk.headers, strict=True):
+                    self._take(chunk.at.partition, offset, value, headers, parts, index, blocks)
+            waiting = {at for at in waiting if reader.position(at) < end[at]}
+            if waiting and self._clock.monotonic_ms() > deadline:
+                at = min(waiting)
+                message = f"{at.topic}[{at.partition}]: nothing came up to offset {end[at]} within {_WAIT_MS} ms"
+                raise DataMissing(message)
+
+    @staticmethod
+    def _take(
+        partition: int, offset: int, value: bytes | None, headers: Sequence[tuple[str, bytes]], parts: Sequence[Part],
+        index: dict[tuple[int, str, int], int], blocks: list[dict[int, pa.Table]],
+    ) -> None:  # fmt: skip
+        try:
+            head = BlockHeaders.decode(headers)
+            at = index.get((partition, head.attempt, head.bucket))
+            if at is not None and parts[at].offset_first <= offset < parts[at].offset_next:
+                blocks[at][head.number] = decode_block(value)
+        except RemoteProtocolError:
+            return  # not a block: if a part counts on it, the count says so
+
+    @staticmethod
+    def _checked(replica: str, parts: Sequence[Part], blocks: list[dict[int, pa.Table]]) -> list[pa.Table]:
+        try:
+            tables = [pa.concat_tables([found[n] for n in sorted(found)]) if found else None for found in blocks]
+        except pa.ArrowInvalid as error:
+            message = f"blocks of one part of writer {replica} have different columns: {error}"
+            raise DataMissing(message) from error
+        for part, found, table in zip(parts, blocks, tables, strict=True):
+            if table is None or len(found) != part.blocks or table.num_rows != part.rows:
+                rows = 0 if table is None else table.num_rows
+                message = f"part {part} of writer {replica}: found {len(found)} blocks with {rows} rows"
+                raise DataMissing(message)
+        whole = [table for table in tables if table is not None]
+        alike = all(table.schema.equals(whole[0].schema) for table in whole)  # not where the stage's function has changed in between
+        totals = digests(whole) if alike else [digest(table) for table in whole]
+        for part, total in zip(parts, totals, strict=True):
+            if part.digest != total:
+                message = f"part {part} of writer {replica}: the rows have digest {total}"
+                raise DataMissing(message)
+        return whole

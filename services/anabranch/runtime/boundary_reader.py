@@ -1,0 +1,74 @@
+"""Follows one boundary log: decodes, folds, counts what was refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+from anabranch.codec import boundary_records
+from anabranch.ports import EventLog, TopicPartition
+from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.records import LogEntry
+
+_FETCH_RECORDS: Final = 2_000
+
+Listener = Callable[[int, LogEntry, Outcome], None]
+
+
+class BoundaryReader:
+    """One reader of one stream's boundary log. Not thread-safe.
+
+    A crash loses nothing: a new reader folds the log again.
+    """
+
+    def __init__(self, log: EventLog, topic: str, writers: Iterable[str], *, listener: Listener | None = None,
+                 lock: AbstractContextManager[object] | None = None) -> None:  # fmt: skip
+        """Open the log.
+
+        Args:
+            log: Where the topic is.
+            topic: The boundary log.
+            writers: The replicas of the stream; records of others are refused.
+            listener: Called with every decoded record, after it was folded: (offset, record, outcome).
+            lock: Held while the fold changes, for callers that look at it from another thread.
+        """
+        self._at = TopicPartition(topic, 0)
+        self._reader = log.reader(committed=False, headers=True)
+        self._listener = listener
+        self._lock = lock if lock is not None else nullcontext()
+        self.fold = StreamFold(writers)
+        self.counts: Counter[str] = Counter()
+        self.offset_next, _ = self._reader.offsets(self._at)
+        self._reader.assign({self._at: self.offset_next})
+
+    def poll(self, wait_ms: int) -> int:
+        """Apply what is there; waits up to ``wait_ms`` for the first record. Returns the number of records read."""
+        read = 0
+        for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
+            for offset, value, headers in zip(chunk.offsets, chunk.values, chunk.headers, strict=True):
+                read += 1
+                try:
+                    entry = boundary_records.decode(value, headers)
+                except RemoteProtocolError:
+                    self.counts["undecodable"] += 1
+                    continue
+                with self._lock:
+                    outcome = self.fold.apply(offset, entry)
+                self.counts[outcome.reason] += 1
+                if self._listener is not None:
+                    self._listener(offset, entry, outcome)
+        self.offset_next = self._reader.position(self._at)
+        return read
+
+    def read_to_end(self) -> None:
+        """Apply everything up to an end offset that is fetched now."""
+        _, end = self._reader.offsets(self._at)
+        while self.offset_next < end:
+            self.poll(100)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._reader.close()

@@ -1,0 +1,147 @@
+"""Appends to a boundary log as one writer of it: rules 1 and 2.
+
+An acknowledgement proves nothing: a record counts when the writer has read it back from the log, accepted. So an unknown outcome needs no
+case of its own: the identical record is sent again and the fold ignores a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from anabranch.codec import boundary_records
+from anabranch.ports import Clock, Entropy, EventLog, LogWriter, TopicPartition
+from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.errors import Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry
+from anabranch.runtime.boundary_reader import BoundaryReader
+
+_SEND_TRIES: Final = 10
+_SEEN_WAIT_MS: Final = 10_000
+
+
+class BoundaryWriter:
+    """One writer (a source's ingestion, or a replica of a stage) of one stream. Not thread-safe."""
+
+    def __init__(
+        self, log: EventLog, topic: str, writers: list[str], replica: str, fingerprint: str, clock: Clock, entropy: Entropy,
+        *, schema: str = "",
+    ) -> None:  # fmt: skip
+        self._log, self._clock, self._entropy = log, clock, entropy
+        self._at = TopicPartition(topic, 0)
+        self._replica, self._fingerprint, self._schema = replica, fingerprint, schema
+        self._reader = BoundaryReader(log, topic, writers, listener=self._seen)
+        self._writer: LogWriter | None = None
+        self._token = ""
+        self._token_offset = -1
+        self._refused: dict[BatchId, str] = {}
+        self.epoch = -1
+
+    @property
+    def fold(self) -> StreamFold:
+        """The stream as this writer sees it."""
+        return self._reader.fold
+
+    def tip(self) -> BatchId | None:
+        """Id of the last accepted record of this replica."""
+        return self.fold.tip(self._replica)
+
+    def start(self) -> int:
+        """Begin an epoch (rule 1): append ``EpochStarted``, read the log through it. Returns the epoch.
+
+        Raises:
+            Fenced: another process of this replica began after this one.
+        """
+        self._token, self._token_offset = self._entropy.token(), -1
+        self._send(EpochStarted(replica=self._replica, fingerprint=self._fingerprint, token=self._token, schema=self._schema))
+        self._wait(lambda: self._token_offset >= 0, "the epoch record")
+        self._reader.read_to_end()
+        self.epoch = self._token_offset
+        self.check_epoch()
+        return self.epoch
+
+    def check_epoch(self) -> None:
+        """Raises Fenced when the log, as far as it was read, has a newer epoch of this replica."""
+        current = self.fold.epoch(self._replica)
+        if current != self.epoch:
+            message = f"{self._at.topic}: epoch {self.epoch} of replica {self._replica} was ended by epoch {current}"
+            raise Fenced(message)
+
+    def append(self, record: BoundaryRecord) -> None:
+        """Rule 2: append ``record`` and read the log until it is seen accepted.
+
+        Raises:
+            Fenced: a newer epoch began, or the record was seen and refused: this process is not the writer any more.
+        """
+        if record.epoch != self.epoch:
+            message = f"record of epoch {record.epoch} given to the writer of epoch {self.epoch}"
+            raise LocalProtocolError(message)
+        self._refused.pop(record.id, None)
+        self._send(record)
+
+        def settled() -> bool:
+            self.check_epoch()
+            if record.id in self._refused:
+                message = f"{self._at.topic}: own record {record.id} was refused: {self._refused[record.id]}"
+                raise Fenced(message)
+            return self.fold.accepted(self._replica, record.id)
+
+        self._wait(settled, f"record {record.id}", resend=record)
+
+    def poll(self, wait_ms: int = 0) -> int:
+        """Read on without writing."""
+        return self._reader.poll(wait_ms)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._reader.close()
+
+    def _seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        if isinstance(entry, EpochStarted) and entry.token == self._token and entry.replica == self._replica:
+            self._token_offset = offset
+        if isinstance(entry, BoundaryRecord) and entry.replica == self._replica and not outcome.accepted and outcome.reason != "known":
+            if len(self._refused) > _SEND_TRIES:
+                self._refused.clear()  # zombies' records, not waited for
+            self._refused[entry.id] = outcome.reason
+
+    def _send(self, entry: EpochStarted | BoundaryRecord) -> None:
+        """Send until an acknowledgement or an unknown outcome comes; the log says afterwards what happened."""
+        value, headers = boundary_records.encode(entry)
+        for attempt in range(_SEND_TRIES):
+            if self._writer is None:
+                self._writer = self._log.writer()
+            try:
+                self._writer.send(self._at, value, key=self._replica.encode(), headers=headers)
+                self._writer.flush()
+            except OutcomeUnknown:
+                self._writer.close()
+                self._writer = None
+                return
+            except Unavailable:
+                self._writer.close()
+                self._writer = None
+                if attempt == _SEND_TRIES - 1:
+                    raise
+                self._clock.sleep_ms(200)
+            else:
+                return
+
+    def _wait(self, done: Callable[[], bool], what: str, resend: BoundaryRecord | None = None) -> None:
+        deadline = self._clock.monotonic_ms() + _SEEN_WAIT_MS
+        tries = 0
+        while not done():
+            self._reader.poll(50)
+            if self._clock.monotonic_ms() > deadline:
+                tries += 1
+                if tries > _SEND_TRIES:
+                    message = f"{self._at.topic}: {what} is not in the log after {tries} tries"
+                    raise Unavailable(message)
+                if resend is not None:
+                    self._send(resend)
+                else:
+                    self._send(EpochStarted(replica=self._replica, fingerprint=self._fingerprint, token=self._token, schema=self._schema))
+                deadline = self._clock.monotonic_ms() + _SEEN_WAIT_MS

@@ -1,0 +1,67 @@
+"""Structured logs: one JSON object per line on stderr, those of libraries included."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Final, TextIO
+
+import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger, Processor
+
+_LIBRARY_LEVEL = logging.WARNING
+"""Libraries speak up from here on: py4j and kafka clients are talkative below."""
+
+_LINES_PER_WINDOW: Final = 20
+_WINDOW_SECONDS: Final = 10.0
+"""While a broker is away its client reports every attempt on every connection, hundreds a second: a long outage must not fill the disk."""
+
+
+class _Throttle(logging.Filter):
+    """Lets through so many lines of each library logger per window; the next window's first line says how many were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._windows: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write ``record``. Called under the handler's lock or not: a lost count does no harm."""
+        begun, lines = self._windows.get(record.name, (record.created, 0))
+        if not 0 <= record.created - begun < _WINDOW_SECONDS:
+            left_out = lines - _LINES_PER_WINDOW
+            if left_out > 0:
+                record.msg, record.args = f"{record.getMessage()} ({left_out} lines before this were left out)", None
+            begun, lines = record.created, 0
+        self._windows[record.name] = (begun, lines + 1)
+        return lines < _LINES_PER_WINDOW
+
+
+def configure(service: str, name: str, level: str = "info", stream: TextIO | None = None) -> FilteringBoundLogger:
+    """Set up logging of this process; the logger has ``service`` and ``name`` bound. May be called again (tests)."""
+    target = stream if stream is not None else sys.stderr
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+    ]
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*shared, structlog.processors.JSONRenderer(default=str)],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.JSONRenderer(default=str)],
+    )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(formatter)
+    handler.addFilter(_Throttle())
+    logging.basicConfig(level=max(number, _LIBRARY_LEVEL), handlers=[handler], force=True)
+    logger: FilteringBoundLogger = structlog.get_logger().bind(service=service, name=name)
+    return logger

@@ -1,0 +1,68 @@
+"""What every service counts, in base units (records, bytes, seconds), as Prometheus metrics.
+
+Every metric has the labels ``pipeline``, ``service`` and ``name``; a service adds its own metrics to the same registry.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_LABELS = ("pipeline", "service", "name")
+
+
+class ServiceMetrics:
+    """The metrics that all services have. Counting is thread-safe (prometheus_client's own locks)."""
+
+    def __init__(self, registry: CollectorRegistry, *, pipeline: str, service: str, name: str, restarts: int = 0) -> None:
+        self._own = (pipeline, service, name)
+        self._records = Counter("anabranch_records", "Records or rows handled", (*_LABELS, "direction"), registry=registry)
+        self._bytes = Counter("anabranch_bytes", "Bytes of the records handled", (*_LABELS, "direction"), registry=registry, unit="bytes")
+        self._refused = Counter(
+            "anabranch_refused_boundary_records",
+            "Records of a boundary log that the reader did not accept, by reason",
+            (*_LABELS, "stream", "reason"),
+            registry=registry,
+        )
+        self._lag = Gauge("anabranch_lag_seconds", "Wall clock minus event time of the last bucket", _LABELS, registry=registry)
+        self._last_bucket = Gauge("anabranch_last_bucket_seconds", "Event time of the last bucket since 1970", _LABELS, registry=registry)
+        restarted = Gauge("anabranch_restarts", "How often the supervisor has restarted this process", _LABELS, registry=registry)
+        restarted.labels(*self._own).set(restarts)
+        self._refused_seen: dict[tuple[str, str], int] = {}
+
+    def count_in(self, records: int, size_bytes: int = 0) -> None:
+        """Records read."""
+        self._records.labels(*self._own, "in").inc(records)
+        self._bytes.labels(*self._own, "in").inc(size_bytes)
+
+    def count_out(self, records: int, size_bytes: int = 0) -> None:
+        """Records written."""
+        self._records.labels(*self._own, "out").inc(records)
+        self._bytes.labels(*self._own, "out").inc(size_bytes)
+
+    def count_rejected(self, records: int, size_bytes: int = 0) -> None:
+        """Records that went to a dead-letter topic."""
+        self._records.labels(*self._own, "rejected").inc(records)
+        self._bytes.labels(*self._own, "rejected").inc(size_bytes)
+
+    def refused(self, stream: str, totals: Mapping[str, int]) -> None:
+        """Take over a boundary reader's ``counts`` of ``stream``: running totals by reason, which never fall."""
+        for reason, total in totals.items():
+            seen = self._refused_seen.get((stream, reason), 0)
+            if total > seen:
+                self._refused.labels(*self._own, stream, reason).inc(total - seen)
+                self._refused_seen[stream, reason] = total
+
+    def follow(self, last_bucket_ms: Callable[[], int | None], lag_ms: Callable[[], int | None]) -> None:
+        """Ask these at every scrape; None is shown as NaN."""
+        self._last_bucket.labels(*self._own).set_function(lambda: _seconds(last_bucket_ms()))
+        self._lag.labels(*self._own).set_function(lambda: _seconds(lag_ms()))
+
+
+def _seconds(duration_ms: int | None) -> float:
+    return math.nan if duration_ms is None else duration_ms / 1_000

@@ -1,0 +1,85 @@
+"""Settings of one service process: command line, then environment (``ANABRANCH_...``), then defaults."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from anabranch.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ENVIRONMENT_PREFIX = "ANABRANCH_"
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class ServiceSettings(BaseSettings):
+    """Everything that is not in the pipeline file. ``redis`` may hold a password: never log it."""
+
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="ignore", frozen=True)
+
+    pipeline: Path
+    name: str = Field(min_length=1, max_length=160)
+    kafka: str = Field(min_length=1)
+    redis: str | None = None
+    state_dir: Path
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = Field(default=0, ge=0, le=65_535)
+    log_level: LogLevel = "info"
+    check_config: bool = False
+    restarts: int = Field(default=0, ge=0)
+
+
+_EPILOG = """\
+Every option may be given as an environment variable instead: ANABRANCH_PIPELINE, ANABRANCH_NAME, ANABRANCH_KAFKA ...
+The process serves /healthz, /readyz, /statusz and /metrics, logs JSON to stderr and stops cleanly on SIGTERM.
+
+Exit codes: 0 stopped, 1 unexpected error, 2 wrong settings or pipeline file, 3 a newer process took over,
+4 the stage's function failed.
+"""
+
+
+def argument_parser(service: str) -> argparse.ArgumentParser:
+    """The command line of ``python -m anabranch.<service>``. Options that are left out stay out of the result."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m anabranch.{service}",
+        description=f"Runs the {service} service of one pipeline.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("--pipeline", type=Path, metavar="FILE", help="the pipeline file")
+    parser.add_argument("--name", help="which one: a source, STAGE.REPLICA (segment_tolls.0), an output, or the pipeline's name")
+    parser.add_argument("--kafka", metavar="ADDR", help="bootstrap address of the brokers, HOST:PORT[,HOST:PORT...]")
+    parser.add_argument("--redis", metavar="URL", help="redis://HOST:PORT/DB or unix:///PATH of the index; without it: no index")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where this process may keep files")
+    parser.add_argument("--metrics-host", metavar="HOST", help="where to serve health and metrics (default 127.0.0.1)")
+    parser.add_argument("--metrics-port", type=int, metavar="N", help="its port; 0 takes any free one (default)")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default info")
+    parser.add_argument("--restarts", type=int, metavar="N", help="how often a supervisor has restarted this process; for metrics")
+    parser.add_argument("--check-config", action="store_true", help="check settings and pipeline file, then exit")
+    return parser
+
+
+def read_settings(service: str, arguments: Sequence[str]) -> ServiceSettings:
+    """Settings from ``arguments`` and the environment.
+
+    Raises:
+        ConfigurationError: one is missing or wrong; names each by its option.
+        SystemExit: argparse, on ``--help`` (0) and unknown options (2).
+    """
+    given = vars(argument_parser(service).parse_args(arguments))
+    try:
+        return ServiceSettings(**given)
+    except ValidationError as error:
+        lines = []
+        for mistake in error.errors():
+            option = str(mistake["loc"][0]) if mistake["loc"] else "settings"
+            name = option.removeprefix(ENVIRONMENT_PREFIX.lower())
+            lines.append(f"--{name.replace('_', '-')} (or {ENVIRONMENT_PREFIX}{name.upper()}): {mistake['msg']}")
+        raise ConfigurationError("\n".join(lines)) from error

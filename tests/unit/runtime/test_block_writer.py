@@ -1,0 +1,108 @@
+"""What a block writer says it wrote is what stands in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.codec.blocks import BlockHeaders, decode_block, digest
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.limits import BLOCK_ROWS_MAX
+from anabranch.protocol.records import Part
+from anabranch.runtime.block_writer import BlockWriter
+
+TOPIC = "p.s.blocks.0"
+
+
+def rows(first: int, count: int) -> pa.Table:
+    return pa.table({"n": list(range(first, first + count)), "stime": [7] * count})
+
+
+@pytest.fixture
+def log() -> LocalEventLog:
+    log = LocalEventLog(VirtualClock())
+    log.admin().create([TopicSettings(TOPIC, 2)])
+    return log
+
+
+@pytest.fixture
+def writer(log: LocalEventLog) -> Iterator[BlockWriter]:
+    writer = BlockWriter(log, TOPIC, "0", 12, SeededEntropy(1))
+    yield writer
+    writer.close()
+    writer.close()
+
+
+def stored(log: LocalEventLog, partition: int) -> list[tuple[int, BlockHeaders, pa.Table]]:
+    reader = log.reader(committed=False)
+    reader.assign({TopicPartition(TOPIC, partition): 0})
+    return [
+        (o, BlockHeaders.decode(h), decode_block(v))
+        for c in reader.fetch(1_000, 0)
+        for o, v, h in zip(c.offsets, c.values, c.headers, strict=True)
+    ]
+
+
+def check(log: LocalEventLog, part: Part, expected: pa.Table) -> None:
+    mine = [
+        (offset, table)
+        for offset, head, table in stored(log, part.partition)
+        if (head.attempt, head.bucket, head.epoch, head.replica) == (part.attempt, part.bucket, 12, "0")
+    ]
+    assert [offset for offset, _ in mine] == list(range(part.offset_first, part.offset_next))
+    assert pa.concat_tables([table for _, table in mine]).equals(expected)
+    assert (part.blocks, part.rows, part.digest) == (len(mine), expected.num_rows, digest(expected))
+
+
+def test_a_part_per_partition_and_bucket_of_one_attempt(log: LocalEventLog, writer: BlockWriter) -> None:
+    parts = writer.write([(0, 4, rows(0, 3)), (1, 4, rows(3, 1)), (0, 5, rows(4, 2)), (1, 6, rows(0, 0))])
+    assert [(p.partition, p.bucket, p.rows) for p in parts] == [(0, 4, 3), (1, 4, 1), (0, 5, 2)]
+    assert len({p.attempt for p in parts}) == 1
+    for part, table in zip(parts, (rows(0, 3), rows(3, 1), rows(4, 2)), strict=True):
+        check(log, part, table)
+
+
+def test_slices_of_one_bucket_and_partition_are_one_part(log: LocalEventLog, writer: BlockWriter) -> None:
+    """A part is named by attempt, partition and bucket: two of one name could not be told apart."""
+    (part,) = writer.write([(0, 4, rows(0, 3)), (0, 4, rows(3, 2))])
+    check(log, part, rows(0, 5))
+
+
+def test_nothing_is_nothing(log: LocalEventLog, writer: BlockWriter) -> None:
+    assert writer.write([]) == writer.write([(0, 4, rows(0, 0))]) == ()
+    assert stored(log, 0) == []
+
+
+def test_large_tables_are_several_blocks(log: LocalEventLog, writer: BlockWriter) -> None:
+    big = rows(0, 2 * BLOCK_ROWS_MAX + 1)
+    first, second = writer.write([(0, 4, big), (0, 5, rows(0, 1))])
+    assert (first.blocks, second.blocks) == (3, 1)
+    check(log, first, big)
+    check(log, second, rows(0, 1))
+    assert [head.number for _, head, _ in stored(log, 0)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("applied", [0, 1, None])
+def test_after_an_unknown_outcome_all_is_written_again_as_another_attempt(
+    log: LocalEventLog, writer: BlockWriter, applied: int | None
+) -> None:
+    (before,) = writer.write([(0, 3, rows(9, 1))])
+    log.fail_next(Operation.FLUSH, applied=applied, topic=TOPIC)
+    parts = writer.write([(0, 4, rows(0, 3)), (0, 5, rows(3, 1))])
+    check(log, parts[0], rows(0, 3))
+    check(log, parts[1], rows(3, 1))
+    check(log, before, rows(9, 1))
+    garbage = [head.attempt for _, head, _ in stored(log, 0) if head.attempt not in {before.attempt, parts[0].attempt}]
+    assert len(garbage) == (2 if applied is None else applied)
+
+
+def test_what_the_log_refuses_is_an_error_and_the_writer_can_be_used_again(log: LocalEventLog, writer: BlockWriter) -> None:
+    with pytest.raises(Unavailable):
+        writer.write([(7, 4, rows(0, 1))])
+    (part,) = writer.write([(0, 4, rows(0, 2))])
+    check(log, part, rows(0, 2))

@@ -1,0 +1,112 @@
+"""Following a boundary log in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.adapters.local.clock import VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.codec import boundary_records
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.protocol.boundary_log import Outcome
+from anabranch.protocol.errors import DataMissing
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry
+from anabranch.runtime.boundary_reader import BoundaryReader
+
+AT = TopicPartition("p.s.boundaries", 0)
+STARTED = EpochStarted("0", "f", "t")
+
+
+def record(batch: int, closed: int, *, epoch: int = 0, replica: str = "0") -> BoundaryRecord:
+    return BoundaryRecord(replica, epoch, BatchId("l", batch), BatchId("l", batch - 1) if batch else None, closed)
+
+
+@pytest.fixture
+def log() -> LocalEventLog:
+    log = LocalEventLog(VirtualClock())
+    log.admin().create([TopicSettings(AT.topic, 1)])
+    return log
+
+
+@pytest.fixture
+def reader(log: LocalEventLog) -> Iterator[BoundaryReader]:
+    reader = BoundaryReader(log, AT.topic, ["0", "1"])
+    yield reader
+    reader.close()
+    reader.close()
+
+
+def append(log: LocalEventLog, *entries: LogEntry | bytes | None) -> None:
+    writer = log.writer()
+    for entry in entries:
+        value, headers = boundary_records.encode(entry) if isinstance(entry, LogEntry) else (entry, ())
+        writer.send(AT, value, headers=headers)
+    writer.flush()
+    writer.close()
+
+
+def test_what_is_read_is_folded_and_counted(log: LocalEventLog, reader: BoundaryReader) -> None:
+    append(log, STARTED, record(0, 3), record(1, 5), record(1, 5), record(2, 9, epoch=7), record(0, 4, replica="2"))
+    assert reader.poll(0) == 6
+    assert reader.fold.upto == 5
+    assert reader.counts == {"epoch": 1, "accepted": 2, "known": 1, "fenced": 1, "unknown_writer": 1}
+    assert reader.offset_next == 6
+    assert reader.poll(0) == 0
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xc3\x01garbage", b"{}"])
+def test_what_cannot_be_decoded_is_counted_and_passed_by(log: LocalEventLog, reader: BoundaryReader, value: bytes | None) -> None:
+    append(log, STARTED, value, record(0, 3))
+    reader.read_to_end()
+    assert reader.fold.upto == 3
+    assert reader.counts == {"epoch": 1, "undecodable": 1, "accepted": 1}
+
+
+def test_read_to_end_reads_all_that_was_there_when_it_was_called(log: LocalEventLog, reader: BoundaryReader) -> None:
+    reader.read_to_end()
+    append(log, STARTED, *(record(n, n) for n in range(5_000)))
+    reader.read_to_end()
+    assert reader.fold.upto == 4_999
+
+
+def test_a_listener_hears_every_record_after_it_was_folded_under_the_lock(log: LocalEventLog) -> None:
+    heard: list[tuple[int, str, int]] = []
+    lock = threading.Lock()
+
+    def listener(offset: int, _entry: LogEntry, outcome: Outcome) -> None:
+        heard.append((offset, outcome.reason, following.fold.upto))
+
+    class Watched:
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            heard.append((-1, "folded", following.fold.upto))
+            lock.release()
+
+    following = BoundaryReader(log, AT.topic, ["0"], listener=listener, lock=Watched())
+    append(log, STARTED, record(0, 2))
+    following.read_to_end()
+    assert heard == [(-1, "folded", 0), (0, "epoch", 0), (-1, "folded", 2), (1, "accepted", 2)]
+    following.close()
+
+
+def test_reading_begins_at_the_first_record_that_is_left(log: LocalEventLog) -> None:
+    append(log, STARTED, record(0, 1))
+    log.trim(AT, 1)
+    reader = BoundaryReader(log, AT.topic, ["0"])
+    reader.read_to_end()
+    assert (reader.offset_next, reader.counts) == (2, {"fenced": 1})
+    reader.close()
+
+
+def test_a_log_that_lost_its_end_is_missing_data(log: LocalEventLog, reader: BoundaryReader) -> None:
+    append(log, STARTED, record(0, 1))
+    reader.read_to_end()
+    log.cut(AT, 1)
+    with pytest.raises(DataMissing):
+        reader.poll(0)

@@ -1,0 +1,206 @@
+"""Appending to a boundary log whose answers cannot be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.codec import boundary_records
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryRecord, LogEntry
+from anabranch.runtime.boundary_writer import BoundaryWriter
+
+AT = TopicPartition("p.s.boundaries", 0)
+Make = Callable[..., BoundaryWriter]
+
+
+@pytest.fixture
+def log() -> LocalEventLog:
+    log = LocalEventLog(VirtualClock())
+    log.admin().create([TopicSettings(AT.topic, 1)])
+    return log
+
+
+@pytest.fixture
+def make(log: LocalEventLog) -> Iterator[Make]:
+    made: list[BoundaryWriter] = []
+
+    def make(replica: str = "0") -> BoundaryWriter:
+        made.append(BoundaryWriter(log, AT.topic, ["0", "1"], replica, "plan", log.clock, SeededEntropy(len(made)), schema="columns"))
+        return made[-1]
+
+    yield make
+    for writer in made:
+        writer.close()
+        writer.close()
+
+
+def record(writer: BoundaryWriter, batch: int, closed: int, *, prev: BatchId | None = None) -> BoundaryRecord:
+    return BoundaryRecord(writer._replica, writer.epoch, BatchId(f"l{writer.epoch}", batch), prev or writer.tip(), closed)
+
+
+def entries(log: LocalEventLog) -> list[LogEntry]:
+    reader = log.reader()
+    reader.assign({AT: 0})
+    return [boundary_records.decode(v, h) for c in reader.fetch(1_000, 0) for v, h in zip(c.values, c.headers, strict=True)]
+
+
+def test_an_epoch_is_the_offset_of_its_record(make: Make) -> None:
+    first = make()
+    assert (first.start(), first.epoch, first.tip()) == (0, 0, None)
+    first.append(record(first, 0, 4))
+    second = make()
+    assert second.start() == 2
+    assert (second.fold.upto, second.tip()) == (4, BatchId("l0", 0))
+    assert (second.fold.fingerprint("0"), second.fold.schema()) == ("plan", "columns")
+
+
+def test_a_record_that_was_appended_is_the_tip(make: Make) -> None:
+    writer = make()
+    writer.start()
+    for batch in range(3):
+        writer.append(record(writer, batch, batch))
+        assert writer.tip() == BatchId("l0", batch)
+    assert writer.poll() == 0
+
+
+@pytest.mark.parametrize("applied", [0, 1])
+def test_an_unknown_outcome_of_a_record_is_settled_by_reading(log: LocalEventLog, make: Make, applied: int) -> None:
+    writer = make()
+    writer.start()
+    writer.append(record(writer, 0, 1))
+    log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
+    writer.append(record(writer, 1, 2))
+    writer.append(record(writer, 2, 3))
+    assert writer.fold.upto == 3
+    assert len(entries(log)) == 4, "once each"
+
+
+@pytest.mark.parametrize("applied", [0, 1])
+def test_an_unknown_outcome_of_an_epoch_is_settled_by_reading(log: LocalEventLog, make: Make, applied: int) -> None:
+    log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
+    writer = make()
+    assert writer.start() == 0
+    writer.append(record(writer, 0, 1))
+    assert writer.fold.upto == 1
+
+
+def test_a_log_that_is_not_there_for_a_while_is_asked_again(log: LocalEventLog, make: Make) -> None:
+    writer = make()
+    for _ in range(3):
+        log.fail_next(Operation.FLUSH, applied=0, error=Unavailable, topic=AT.topic)
+    assert writer.start() == 0
+    assert log.clock.monotonic_ms() >= 3 * 200
+
+
+def test_a_log_that_refuses_for_good_is_an_error(log: LocalEventLog, make: Make) -> None:
+    writer = make()
+    for _ in range(10):
+        log.fail_next(Operation.FLUSH, applied=0, error=Unavailable, topic=AT.topic)
+    with pytest.raises(Unavailable):
+        writer.start()
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_record_that_never_comes_to_stand_in_the_log_is_an_error(log: LocalEventLog, make: Make, started: bool) -> None:
+    writer = make()
+    if started:
+        writer.start()
+    for _ in range(20):
+        log.fail_next(Operation.FLUSH, applied=0, topic=AT.topic)
+    with pytest.raises(Unavailable, match="not in the log after"):
+        writer.append(record(writer, 0, 1)) if started else writer.start()
+
+
+def test_a_record_that_was_lost_and_sent_again_counts_once_also_when_both_came(log: LocalEventLog, make: Make) -> None:
+    """The first copy comes in late, when the second was accepted already."""
+    writer = make()
+    writer.start()
+    log.fail_next(Operation.FLUSH, applied=0, topic=AT.topic)
+    late = record(writer, 0, 5)
+    writer.append(late)
+    value, headers = boundary_records.encode(late)
+    other = log.writer()
+    other.send(AT, value, headers=headers)
+    other.flush()
+    writer.append(record(writer, 1, 6))
+    assert (writer.fold.upto, writer.tip()) == (6, BatchId("l0", 1))
+
+
+class TestFenced:
+    def test_by_a_newer_process_before_anything_is_written(self, make: Make) -> None:
+        older, newer = make(), make()
+        older.start()
+        newer.start()
+        with pytest.raises(Fenced, match="ended by epoch 1"):
+            older.append(record(older, 0, 1))
+        newer.append(record(newer, 0, 2))
+        assert (newer.fold.upto, newer.tip()) == (2, BatchId("l1", 0)), "what the older one wrote does not count"
+
+    def test_a_process_with_nothing_to_write_learns_of_it_by_reading(self, make: Make) -> None:
+        older, newer = make(), make()
+        older.start()
+        older.check_epoch()
+        newer.start()
+        older.poll()
+        with pytest.raises(Fenced):
+            older.check_epoch()
+
+    def test_other_replicas_do_not_fence(self, make: Make) -> None:
+        zero, one = make("0"), make("1")
+        zero.start()
+        one.start()
+        zero.append(record(zero, 0, 1))
+        one.append(record(one, 0, 2))
+        assert (one.fold.upto, one.fold.closed("0")) == (2, 1)
+
+    def test_before_the_epoch_is_read_to_its_end(self, log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        older, newer = make(), make()
+        read_to_end = older._reader.read_to_end
+
+        def overtaken() -> None:
+            newer.start()
+            read_to_end()
+
+        monkeypatch.setattr(older._reader, "read_to_end", overtaken)
+        with pytest.raises(Fenced):
+            older.start()
+
+    def test_by_a_refusal_of_its_record(self, make: Make) -> None:
+        """A record that does not continue the chain is never accepted: waiting for it would be for ever."""
+        writer = make()
+        writer.start()
+        with pytest.raises(Fenced, match="off_chain"):
+            writer.append(record(writer, 3, 1, prev=BatchId("elsewhere", 2)))
+        writer.append(record(writer, 4, 1))
+
+
+def test_a_record_of_another_epoch_is_a_mistake_of_the_caller(make: Make) -> None:
+    writer = make()
+    writer.start()
+    with pytest.raises(LocalProtocolError, match="epoch 9"):
+        writer.append(BoundaryRecord("0", 9, BatchId("l", 0), None, 1))
+
+
+def test_refusals_of_others_are_not_gathered_for_ever(log: LocalEventLog, make: Make) -> None:
+    zombie, writer = make(), make()
+    zombie.start()
+    writer.start()
+    other = log.writer()
+    for batch in range(200):
+        value, headers = boundary_records.encode(BoundaryRecord("0", 0, BatchId("z", batch), None, 1))
+        other.send(AT, value, headers=headers)
+    other.flush()
+    writer.append(record(writer, 0, 1))
+    assert len(writer._refused) < 20
+
+
+def test_a_second_epoch_of_one_writer_is_a_new_one(make: Make) -> None:
+    writer = make()
+    assert (writer.start(), writer.start()) == (0, 1)
+    writer.append(record(writer, 0, 1))

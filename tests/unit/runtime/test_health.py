@@ -1,0 +1,71 @@
+"""The health server answers, and survives clients that do not behave."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from anabranch.local import probe
+from anabranch.runtime.health import HealthServer
+
+
+@pytest.fixture
+def report() -> dict[str, object]:
+    return {"state": "starting", "alive": True}
+
+
+@pytest.fixture
+def server(report: dict[str, object]) -> Iterator[HealthServer]:
+    registry = CollectorRegistry()
+    Counter("fish", "Fish", registry=registry).inc(2)
+    server = HealthServer("127.0.0.1", 0, lambda: report, registry)
+    server.start()
+    yield server
+    server.stop()
+
+
+def _code(server: HealthServer, path: str) -> int:
+    answer = probe.get(server.port, path, 5.0)
+    assert answer is not None
+    return answer[0]
+
+
+@pytest.mark.parametrize(("state", "code"), [("starting", 503), ("running", 200), ("waiting", 200), ("failed", 503), ("stopping", 503)])
+def test_ready_only_when_running_or_waiting(server: HealthServer, report: dict[str, object], state: str, code: int) -> None:
+    report["state"] = state
+    assert _code(server, "/readyz") == code
+    assert _code(server, "/healthz") == 200
+
+
+def test_not_healthy_when_the_loop_is_stuck(server: HealthServer, report: dict[str, object]) -> None:
+    report["alive"] = False
+    assert _code(server, "/healthz") == 503
+
+
+def test_status_and_metrics_and_nothing_else(server: HealthServer, report: dict[str, object]) -> None:
+    report["waiting_for"] = "reports partition 1"
+    answer = probe.get(server.port, "/statusz", 5.0)
+    assert answer is not None
+    assert json.loads(answer[1]) == report
+    metrics = probe.get(server.port, "/metrics", 5.0)
+    assert metrics is not None
+    assert b"fish_total 2.0" in metrics[1]
+    assert _code(server, "/etc/passwd") == 404
+
+
+def test_rubbish_and_half_requests_do_no_harm(server: HealthServer) -> None:
+    for rubbish in (b"", b"\x00\xff" * 100, b"GET / HTTP/1.1\r\nX: " + b"y" * 200_000, b"POST /statusz HTTP/1.1\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5.0) as connection:
+            connection.sendall(rubbish)
+    assert _code(server, "/healthz") == 200
+
+
+def test_stop_is_idempotent_and_closes_the_port(server: HealthServer) -> None:
+    port = server.port
+    server.stop()
+    server.stop()
+    assert probe.get(port, "/healthz", 1.0) is None

@@ -1,0 +1,51 @@
+"""Logs are one JSON object per line, those of libraries included."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+from anabranch.runtime import logs
+
+
+def test_one_object_per_line_with_the_process_and_traceback() -> None:
+    stream = io.StringIO()
+    logger = logs.configure("ingestion", "reports", "info", stream)
+    logger.debug("unheard")
+    logger.info("hello", records=3)
+    error = ValueError("what\nhappened")
+    logger.error("stopped", exc_info=error)
+    logging.getLogger("some.library").warning("be %s", "careful")
+    logging.getLogger("some.library").info("chatter")
+    first, second, third = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (first["event"], first["records"], first["service"], first["name"], first["level"]) == (
+        "hello",
+        3,
+        "ingestion",
+        "reports",
+        "info",
+    )
+    assert first["at"].endswith("Z")
+    assert "ValueError: what\nhappened" in second["exception"]
+    assert (third["event"], third["logger"], third["level"]) == ("be careful", "some.library", "warning")
+
+
+def test_a_talkative_library_is_cut_and_the_cut_is_told() -> None:
+    stream = io.StringIO()
+    logs.configure("ingestion", "reports", "info", stream)
+    library = logging.getLogger("talkative")
+
+    def say(moment_s: float) -> None:
+        record = library.makeRecord(library.name, logging.ERROR, "f", 1, "failed at %s", (moment_s,), None)
+        record.created = moment_s
+        library.handle(record)
+
+    for number in range(1_000):
+        say(1_000.0 + number / 1_000)
+    assert len(stream.getvalue().splitlines()) == 20
+    logging.getLogger("other").error("heard")
+    say(1_010.5)
+    last, newest = [json.loads(line)["event"] for line in stream.getvalue().splitlines()[-2:]]
+    assert last == "heard"
+    assert newest == "failed at 1010.5 (980 lines before this were left out)"

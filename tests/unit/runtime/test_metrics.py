@@ -1,0 +1,49 @@
+"""Metrics in base units."""
+
+from __future__ import annotations
+
+import math
+
+from prometheus_client import CollectorRegistry
+
+from anabranch.runtime.metrics import ServiceMetrics
+
+_OWN = {"pipeline": "p", "service": "ingestion", "name": "reports"}
+
+
+def _metrics() -> tuple[ServiceMetrics, CollectorRegistry]:
+    registry = CollectorRegistry()
+    return ServiceMetrics(registry, pipeline="p", service="ingestion", name="reports", restarts=3), registry
+
+
+def test_records_and_bytes_by_direction() -> None:
+    metrics, registry = _metrics()
+    metrics.count_in(10, 1_000)
+    metrics.count_in(5, 500)
+    metrics.count_out(4, 40)
+    metrics.count_rejected(1, 7)
+    for direction, records, size in (("in", 15, 1_500), ("out", 4, 40), ("rejected", 1, 7)):
+        labels = {**_OWN, "direction": direction}
+        assert registry.get_sample_value("anabranch_records_total", labels) == records
+        assert registry.get_sample_value("anabranch_bytes_total", labels) == size
+    assert registry.get_sample_value("anabranch_restarts", _OWN) == 3
+
+
+def test_refused_takes_running_totals() -> None:
+    metrics, registry = _metrics()
+    metrics.refused("a", {"old_epoch": 2})
+    metrics.refused("a", {"old_epoch": 5, "gap": 1})
+    metrics.refused("b", {"old_epoch": 1})
+    assert registry.get_sample_value("anabranch_refused_boundary_records_total", {**_OWN, "stream": "a", "reason": "old_epoch"}) == 5
+    assert registry.get_sample_value("anabranch_refused_boundary_records_total", {**_OWN, "stream": "a", "reason": "gap"}) == 1
+    assert registry.get_sample_value("anabranch_refused_boundary_records_total", {**_OWN, "stream": "b", "reason": "old_epoch"}) == 1
+
+
+def test_lag_and_last_bucket_are_asked_at_each_scrape_in_seconds() -> None:
+    metrics, registry = _metrics()
+    now: dict[str, int | None] = {"bucket": None, "lag": None}
+    metrics.follow(lambda: now["bucket"], lambda: now["lag"])
+    assert math.isnan(registry.get_sample_value("anabranch_lag_seconds", _OWN) or 0.0)
+    now.update(bucket=12_250, lag=300)
+    assert registry.get_sample_value("anabranch_last_bucket_seconds", _OWN) == 12.25
+    assert registry.get_sample_value("anabranch_lag_seconds", _OWN) == 0.3

@@ -1,0 +1,148 @@
+"""How a service process runs and ends: seen from outside, since signals and exit codes belong to a process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from anabranch.local import probe
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, LocalProtocolError, StageFunctionError, Unavailable
+from anabranch.runtime.service import ExitCode, exit_code_of
+from harness.waiting import wait_until
+
+_PROGRAM = """
+import sys, threading
+from pathlib import Path
+from types import SimpleNamespace
+from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
+from anabranch.runtime import service as frame
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.entropy import SystemEntropy
+
+frame.load = lambda path: SimpleNamespace(name="p", path=path)
+frame.STOP_SECONDS_MAX = 1.0
+what = sys.argv.pop(1)
+
+def die():
+    raise RuntimeError("thread's own")
+
+class Fake:
+    def __init__(self, settings, context):
+        self.status = frame.ServiceStatus()
+        self.context = context
+        self.steps = 0
+        if what == "bad_name":
+            raise ConfigurationError("no source of that name")
+    def start(self):
+        if what == "hang_in_start":
+            threading.Event().wait(60)
+    def step(self):
+        self.steps += 1
+        self.status.last_bucket_ms, self.status.lag_ms = 1250, 30
+        self.context.stopping.wait(0.02)
+        if self.steps == 3:
+            if what == "fenced": raise Fenced("newer one")
+            if what == "stage": raise StageFunctionError("f raised: boom")
+            if what == "surprise": raise KeyError("surprise")
+            if what == "thread": threading.Thread(target=die, name="worker").start()
+    def stop(self):
+        print("STOP CALLED", file=sys.stderr)
+        if what == "hang_in_stop":
+            threading.Event().wait(60)
+
+frame.main("ingestion", Fake, lambda kafka, redis: (None, None, SystemClock(), SystemEntropy()))
+"""
+
+
+def _start(tmp_path: Path, what: str, *more: str) -> subprocess.Popen[str]:
+    arguments = ["--pipeline", "p.yaml", "--name", "reports", "--kafka", "nowhere:1", "--state-dir", str(tmp_path), *more]
+    return subprocess.Popen([sys.executable, "-c", _PROGRAM, what, *arguments], stderr=subprocess.PIPE, text=True)
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, object]], str]:
+    _, errors = process.communicate(timeout=20)
+    return process.returncode, [json.loads(line) for line in errors.splitlines() if line.startswith("{")], errors
+
+
+def _port(tmp_path: Path, process: subprocess.Popen[str]) -> int:
+    return wait_until(lambda: probe.metrics_port(tmp_path, "ingestion", "reports", process.pid), 20, "the service names its port") or 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serves_its_status_and_stops_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    process = _start(tmp_path, "well", "--restarts", "2")
+    port = _port(tmp_path, process)
+    wait_until(lambda: probe.ready(port), 10, "ready")
+    status = wait_until(lambda: probe.status(port), 10, "status") or {}
+    assert (status["service"], status["name"], status["state"], status["restarts"]) == ("ingestion", "reports", "running", 2)
+    wait_until(lambda: (probe.status(port) or {}).get("last_bucket_ms") == 1250, 10, "status follows the service")
+    metrics = probe.get(port, "/metrics", 5.0)
+    assert metrics is not None
+    assert b'anabranch_lag_seconds{name="reports",pipeline="p",service="ingestion"} 0.03' in metrics[1]
+    process.send_signal(number)
+    code, _, errors = _ended(process)
+    assert code == 0
+    assert errors.count("STOP CALLED") == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "text"),
+    [
+        ("fenced", 3, "newer one"),
+        ("stage", 4, "f raised: boom"),
+        ("surprise", 1, "KeyError: 'surprise'"),
+        ("thread", 1, "thread worker died: RuntimeError: thread's own"),
+        ("bad_name", 2, "no source of that name"),
+    ],
+)
+def test_each_error_has_its_exit_code_and_is_logged_once(tmp_path: Path, what: str, code: int, text: str) -> None:
+    actual, lines, errors = _ended(_start(tmp_path, what))
+    assert actual == code
+    told = [line for line in lines if "error" in line]
+    assert [line["error"] for line in told] == [text]
+    assert ("exception" in told[0]) == (code in (1, 4))
+    if what in ("fenced", "stage", "surprise"):
+        assert errors.count("STOP CALLED") == 1
+
+
+def test_missing_settings_are_a_configuration_error() -> None:
+    done = subprocess.run([sys.executable, "-c", _PROGRAM, "well"], capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2
+    assert "ANABRANCH_PIPELINE" in json.loads(done.stderr)["error"]
+
+
+@pytest.mark.parametrize("what", ["hang_in_start", "hang_in_stop"])
+def test_an_end_that_takes_too_long_is_cut_short(tmp_path: Path, what: str) -> None:
+    process = _start(tmp_path, what)
+    _port(tmp_path, process)
+    process.terminate()
+    code, lines, _ = _ended(process)
+    assert code == 0
+    assert any(line["event"] == "stop_cut_short" for line in lines)
+
+
+def test_check_config_only_checks(tmp_path: Path) -> None:
+    code, lines, _ = _ended(_start(tmp_path, "hang_in_start", "--check-config"))
+    assert code == 0
+    assert [line["event"] for line in lines] == ["checked"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("x"), ExitCode.CONFIGURATION),
+        (Fenced("x"), ExitCode.FENCED),
+        (StageFunctionError("x"), ExitCode.STAGE_FAILED),
+        (LocalProtocolError("x"), ExitCode.ERROR),
+        (DataMissing("x"), ExitCode.ERROR),
+        (Unavailable("x"), ExitCode.ERROR),
+        (ValueError("x"), ExitCode.ERROR),
+    ],
+)
+def test_exit_codes(error: Exception, code: ExitCode) -> None:
+    assert exit_code_of(error) is code
