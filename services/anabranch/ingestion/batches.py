@@ -1,0 +1,242 @@
+"""One batch of a source: records as they were read -> rows with stime, dead letters, and the facts that the machine needs.
+
+Nothing here looks at a clock or writes anything: the same records and limits give the same result.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.codec.blocks import STIME
+from anabranch.ingestion import stime
+from anabranch.protocol.errors import RecordRejected, RejectionReason
+from anabranch.protocol.ingestion import ChunkFacts, StimeLimits
+from anabranch.protocol.limits import STIME_MS_MAX
+
+if TYPE_CHECKING:
+    from anabranch.codec.edge import Decoded
+    from anabranch.pipeline.model import Source
+    from anabranch.ports import Chunk
+
+HEARTBEAT: Final = "anabranch-heartbeat"
+"""Header of a record that only says a time: its value is that stime in ms, as ASCII digits. The record's own value is ignored."""
+
+STIME_FIELD: Final = pa.field(STIME, pa.int64(), nullable=False)
+"""The last column of a stream."""
+
+
+class RecordDecoder(Protocol):
+    """``codec.edge.Decoder``."""
+
+    def decode(self, values: list[bytes | None]) -> Decoded:
+        """The rows of the records that are as they must be, and why the others are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What was read in one round. Records are numbered through all chunks; ``first[i]`` is the number of the first one of chunk ``i``."""
+
+    chunks: Sequence[Chunk]
+    first: list[int]
+    heartbeats: list[int]
+    """Numbers of the records that are heartbeats, ascending."""
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk]) -> Batch:
+        """The batch of ``chunks``, none of them empty, at most one per partition."""
+        first, heartbeats = [0], []
+        for chunk in chunks:
+            if any(chunk.headers):
+                start = first[-1]
+                heartbeats += [
+                    start + i for i, headers in enumerate(chunk.headers) if headers and any(key == HEARTBEAT for key, _ in headers)
+                ]
+            first.append(first[-1] + len(chunk.offsets))
+        return cls(chunks, first, heartbeats)
+
+    @property
+    def records(self) -> int:
+        """How many."""
+        return self.first[-1]
+
+    def locate(self, number: int) -> tuple[int, int]:
+        """(index of the chunk, index in the chunk) of a record."""
+        chunk = bisect_right(self.first, number) - 1
+        return chunk, number - self.first[chunk]
+
+    def values(self) -> list[bytes | None]:
+        """Of the records that are not heartbeats."""
+        values: list[bytes | None] = []
+        for chunk in self.chunks:
+            values += chunk.values
+        for number in reversed(self.heartbeats):
+            del values[number]
+        return values
+
+    def numbers(self, decoded: Decoded) -> stime.Times | None:
+        """The number of the record of each decoded row; None: row i is record i."""
+        if not self.heartbeats:
+            return None if decoded.rows is None else np.asarray(decoded.rows, dtype=np.int64)
+        all_numbers = np.delete(np.arange(self.records, dtype=np.int64), self.heartbeats)
+        return all_numbers if decoded.rows is None else all_numbers[np.asarray(decoded.rows, dtype=np.int64)]
+
+    def halves(self) -> tuple[Batch, Batch]:
+        """The records of each partition in two: to be taken one after the other. Needs at least two records."""
+        fronts, backs = [], []
+        for chunk in self.chunks:
+            middle = (len(chunk.offsets) + 1) // 2
+            fronts.append(_part(chunk, slice(0, middle)))
+            if middle < len(chunk.offsets):
+                backs.append(_part(chunk, slice(middle, None)))
+        if not backs:  # one record each: by partition then
+            middle = len(fronts) // 2
+            fronts, backs = fronts[:middle], fronts[middle:]
+        return Batch.of(fronts), Batch.of(backs)
+
+
+def _part(chunk: Chunk, rows: slice) -> Chunk:
+    return replace(
+        chunk,
+        offsets=chunk.offsets[rows],
+        values=chunk.values[rows],
+        keys=chunk.keys[rows],
+        timestamps_ms=chunk.timestamps_ms[rows],
+        headers=chunk.headers[rows],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What becomes of a batch."""
+
+    table: pa.Table
+    """The rows that go into the stream, with stime as last column."""
+    rejected: list[tuple[int, RecordRejected]]
+    """(number of the record, why) of each dead letter, ascending."""
+    facts: list[ChunkFacts]
+    restamped: int = 0
+    late: int = 0
+    """Records that came too late, restamped ones included."""
+    buckets: int = field(default=0)
+    """Different buckets in ``table``."""
+
+
+def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: StimeLimits, bucket_ms: int) -> Judged:
+    """Decide about every record of ``batch``: row, heartbeat or dead letter."""
+    decoded = decoder.decode(batch.values())
+    numbers = batch.numbers(decoded)
+    rejected = _undecodable(batch, decoded)
+    timed = _stime(batch, decoded.table, numbers, source)
+    if timed.bad is not None:
+        rejected += _without_stime(batch, decoded.table, numbers, source, timed.bad)
+    times = timed.stime_ms
+    ahead = times > limits.ahead_above_ms
+    late = (times <= limits.late_upto_ms) & ~ahead
+    if timed.bad is not None:
+        late &= ~timed.bad
+    marks = np.where(ahead, 0, times) if ahead.any() else times
+    beats, refused_beats = _heartbeats(batch, source, limits)
+    rejected += refused_beats
+    facts = _facts(batch, numbers, marks, beats)
+    drop = ahead if timed.bad is None else ahead | timed.bad
+    late_count, restamped = int(late.sum()), 0
+    rejected += [(_number(numbers, row), _is_ahead(int(times[row]), limits)) for row in np.flatnonzero(ahead).tolist()]
+    if late_count and source.late == "restamp":
+        times, restamped = np.where(late, limits.restamp_ms, times), late_count
+    elif late_count:
+        rejected += [(_number(numbers, row), _is_late(int(times[row]), limits)) for row in np.flatnonzero(late).tolist()]
+        drop = drop | late
+    table = decoded.table.append_column(STIME_FIELD, pa.array(times))
+    if drop.any():
+        table, times = table.filter(pa.array(~drop)), times[~drop]
+    rejected.sort(key=lambda item: item[0])
+    buckets = len(np.unique(-(-times // bucket_ms)))
+    return Judged(table, rejected, facts, restamped=restamped, late=late_count, buckets=buckets)
+
+
+def _number(numbers: stime.Times | None, row: int) -> int:
+    return row if numbers is None else int(numbers[row])
+
+
+def _undecodable(batch: Batch, decoded: Decoded) -> list[tuple[int, RecordRejected]]:
+    if not decoded.rejected or not batch.heartbeats:
+        return list(decoded.rejected)
+    all_numbers = np.delete(np.arange(batch.records), batch.heartbeats)
+    return [(int(all_numbers[index]), why) for index, why in decoded.rejected]
+
+
+def _timestamps(batch: Batch) -> stime.Times:
+    return np.concatenate([np.asarray(chunk.timestamps_ms, dtype=np.int64) for chunk in batch.chunks])
+
+
+def _stime(batch: Batch, table: pa.Table, numbers: stime.Times | None, source: Source) -> stime.Timed:
+    if source.stime.field is not None:
+        return stime.from_field(table, source.stime.field, source.stime.unit)
+    timestamps = _timestamps(batch)
+    return stime.from_timestamps(timestamps if numbers is None else timestamps[numbers])
+
+
+def _without_stime(
+    batch: Batch, table: pa.Table, numbers: stime.Times | None, source: Source, bad: stime.Mask
+) -> list[tuple[int, RecordRejected]]:
+    result = []
+    for row in np.flatnonzero(bad).tolist():
+        number = _number(numbers, row)
+        if source.stime.field is not None:
+            why = stime.unusable(table.column(source.stime.field)[row].as_py(), f"field {source.stime.field}")
+        else:
+            chunk, index = batch.locate(number)
+            why = stime.unusable(batch.chunks[chunk].timestamps_ms[index], "the broker's timestamp")
+        result.append((number, why))
+    return result
+
+
+def _heartbeats(batch: Batch, source: Source, limits: StimeLimits) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
+    """(largest stime said per chunk, refused ones). Where stime is the arrival, a heartbeat says its own arrival."""
+    said: dict[int, int] = {}
+    refused: list[tuple[int, RecordRejected]] = []
+    for number in batch.heartbeats:
+        index, row = batch.locate(number)
+        chunk = batch.chunks[index]
+        text = next(value for key, value in chunk.headers[row] if key == HEARTBEAT)
+        if source.stime.field is None:
+            stime_ms = chunk.timestamps_ms[row]
+        elif text.isdigit() and len(text) <= len(str(STIME_MS_MAX)):
+            stime_ms = int(text)
+        else:
+            refused.append((number, RecordRejected(RejectionReason.NO_STIME, f"header {HEARTBEAT} is {text[:40]!r}, not a time in ms")))
+            continue
+        if not 1 <= stime_ms <= STIME_MS_MAX:
+            refused.append((number, stime.unusable(stime_ms, f"header {HEARTBEAT}")))
+        elif stime_ms > limits.ahead_above_ms:
+            refused.append((number, _is_ahead(stime_ms, limits)))
+        else:
+            said[index] = max(stime_ms, said.get(index, 0))
+    return said, refused
+
+
+def _facts(batch: Batch, numbers: stime.Times | None, marks: stime.Times, beats: dict[int, int]) -> list[ChunkFacts]:
+    """``marks``: the stime of each row, 0 for those that do not count."""
+    cuts = batch.first if numbers is None else np.searchsorted(numbers, batch.first).tolist()
+    facts = []
+    for index, chunk in enumerate(batch.chunks):
+        rows = marks[cuts[index] : cuts[index + 1]]
+        largest = max(int(rows.max()) if len(rows) else 0, beats.get(index, 0))
+        facts.append(ChunkFacts((chunk.at.topic, chunk.at.partition), chunk.offset_next, largest or None))
+    return facts
+
+
+def _is_ahead(stime_ms: int, limits: StimeLimits) -> RecordRejected:
+    return RecordRejected(
+        RejectionReason.AHEAD, f"stime {stime_ms} is more than allowed in front of the clock (at most {limits.ahead_above_ms} now)"
+    )
+
+
+def _is_late(stime_ms: int, limits: StimeLimits) -> RecordRejected:
+    return RecordRejected(RejectionReason.LATE, f"stime {stime_ms} is not newer than the boundary {limits.late_upto_ms}")

@@ -1,0 +1,273 @@
+"""The ingestion service: wiring of ``protocol.ingestion`` to topics.
+
+A round: fetch; decide about every record; write dead letters and blocks and wait for both; append one boundary record that names the parts,
+the positions read to, and what is closed now. Nothing that was read is kept in memory afterwards. A crash at any point is answered by going on
+from the positions of the last accepted boundary record (rule 17): blocks that no record names do not exist.
+
+Restart is also the answer to every error here: whatever cannot be done now raises, and the process ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter
+
+from anabranch.codec.blocks import schema_text
+from anabranch.codec.edge import Decoder
+from anabranch.ingestion import topics
+from anabranch.ingestion.batches import STIME_FIELD, Batch, Judged, judge
+from anabranch.ingestion.dead_letters import DeadLetters
+from anabranch.ingestion.layout import slices
+from anabranch.ports import TopicPartition
+from anabranch.protocol.buckets import bound_ms
+from anabranch.protocol.errors import ConfigurationError, RejectionReason, Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.ingestion import SourceMachine, SourceRules
+from anabranch.protocol.limits import APPEND_EVERY_MS, PARTS_PER_RECORD_MAX, SOURCE_BATCH_BYTES, SOURCE_BATCH_RECORDS
+from anabranch.protocol.records import BoundaryRecord, Part
+from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.service import ServiceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch.pipeline.model import Pipeline, Source
+    from anabranch.ports import Chunk, LogReader
+    from anabranch.runtime.service import ServiceContext
+    from anabranch.runtime.settings import ServiceSettings
+
+REPLICA: Final = "0"
+"""A source has one writer; a standby takes over by a newer epoch."""
+_FETCH_WAIT_MS: Final = 50
+_BACKLOG_RECORDS: Final = 5_000
+"""A fetch of so many says that there is a backlog: the next one is not delayed."""
+_PARTITIONS_CHECK_MS: Final = 30_000
+_LABELS: Final = ("pipeline", "source")
+
+
+def build(settings: ServiceSettings, context: ServiceContext) -> IngestionService:
+    """The service for the source that ``settings.name`` names.
+
+    Raises:
+        ConfigurationError: the pipeline has no such source.
+    """
+    source = context.pipeline.sources.get(settings.name)
+    if source is None:
+        known = ", ".join(context.pipeline.sources)
+        raise ConfigurationError(f"--name {settings.name}: the pipeline {context.pipeline.name} has no such source; it has {known}")
+    return IngestionService(context, source)
+
+
+def fingerprint(source: Source, bucket_ms: int) -> str:
+    """Of all that decides which tuples a record becomes: digests of different fingerprints are never compared."""
+    facts = [source.topics, source.record.avro, source.format, source.stime.field, source.stime.unit, source.late, bucket_ms]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class IngestionService:
+    """Writes one source's stream. See ``runtime.service.Service``."""
+
+    def __init__(self, context: ServiceContext, source: Source) -> None:
+        self.status = ServiceStatus()
+        self._context, self._source = context, source
+        self._pipeline: Pipeline = context.pipeline
+        self._decoder = Decoder(source.record, source.format)
+        self._records_max = self._sparse_max = SOURCE_BATCH_RECORDS
+        self._append_next_ms = 0
+        self._check_next_ms = 0
+        self._backlog = False
+        self._batch = 0
+        self._counts = {"records": 0, "rejected": 0, "late": 0, "restamped": 0, "heartbeats": 0, "boundary_records": 0}
+        self._rejected = Counter(
+            "anabranch_ingestion_rejected", "Records that became dead letters, by reason", (*_LABELS, "reason"), registry=context.registry
+        )
+        self._late = Counter(
+            "anabranch_ingestion_late", "Records that were not newer than the boundary", _LABELS, registry=context.registry
+        )
+        self._closers: list[BlockWriter | BoundaryWriter | DeadLetters | LogReader] = []
+
+    def start(self) -> None:
+        """Check topics, begin an epoch, go on where the log says.
+
+        Raises:
+            ConfigurationError: a topic is not as it must be.
+            Fenced: another process of this source began after this one.
+        """
+        context, source, names = self._context, self._source, self._pipeline.topic_names
+        admin = context.log.admin()
+        try:
+            self._topics = topics.check(admin, self._pipeline, source)
+        finally:
+            admin.close()
+        self._reader = context.log.reader(committed=True, headers=True)
+        # Looks see records of open transactions too: what may still become visible is not silence.
+        self._looker = context.log.reader(committed=False, headers=False)
+        self._dead_letters = DeadLetters(context.log, source.dead_letter, self._topics.dead_letter)
+        self._boundaries = BoundaryWriter(
+            context.log, names.boundaries(source.name), [REPLICA], REPLICA, fingerprint(source, self._pipeline.bucket_ms),
+            context.clock, context.entropy, schema=schema_text(source.record.arrow_schema().append(STIME_FIELD)),
+        )  # fmt: skip
+        self._closers += [self._reader, self._looker, self._dead_letters, self._boundaries]
+        self._epoch = self._boundaries.start()
+        self._blocks = BlockWriter(context.log, names.blocks(source.name, REPLICA), REPLICA, self._epoch, context.entropy)
+        self._closers.append(self._blocks)
+        self._lineage = context.entropy.token()
+        self._decoder.decode([b"{}"])  # what is loaded at first use is loaded before this service says that it runs
+        last = self._boundaries.fold.last(REPLICA)
+        now_ms = context.clock.monotonic_ms()
+        self._check_next_ms = now_ms + _PARTITIONS_CHECK_MS
+        self._machine = SourceMachine(
+            _rules(self._pipeline, source), self._first_offsets(self._topics.inputs), () if last is None else last.positions,
+            self._boundaries.fold.closed(REPLICA), now_ms,
+        )  # fmt: skip
+        self._closed = self._machine.closed
+        self._assign()
+        self._report()
+        context.logger.info("reading", source=source.name, epoch=self._epoch, closed=self._closed, positions=len(self._machine.offsets()))
+
+    def step(self) -> None:
+        """One round: at most about 100 ms when there is nothing to read."""
+        clock = self._context.clock
+        wait_ms = self._append_next_ms - clock.monotonic_ms()
+        if wait_ms > 0 and not self._backlog:
+            clock.sleep_ms(wait_ms)
+        chunks = [chunk for chunk in self._reader.fetch(self._records_max, _FETCH_WAIT_MS) if chunk.offsets]
+        self._backlog = sum(len(chunk.offsets) for chunk in chunks) >= min(_BACKLOG_RECORDS, self._records_max)
+        if chunks:
+            self._take(Batch.of(chunks))
+        self._look()
+        if self._machine.advance(clock.monotonic_ms()) > self._closed:
+            self._append(())
+        self._check_partitions()
+        self._report()
+
+    def stop(self) -> None:
+        """Close what was opened. Idempotent."""
+        while self._closers:
+            self._closers.pop().close()
+
+    def _take(self, batch: Batch) -> None:
+        """Make ``batch`` part of the stream."""
+        context, bucket_ms = self._context, self._pipeline.bucket_ms
+        judged = judge(batch, self._decoder, self._source, self._machine.limits(context.clock.now_ms()), bucket_ms)
+        # Sparse data: a batch that makes more parts than a boundary record may name is taken in pieces. Large buckets have several parts.
+        if judged.buckets + judged.table.num_rows // 1_000 > PARTS_PER_RECORD_MAX and batch.records > 1:
+            self._sparse_max = max(1_000, batch.records // 2)
+            for half in batch.halves():
+                self._take(half)
+            return
+        for number, why in judged.rejected:
+            chunk, index = batch.locate(number)
+            self._dead_letters.send(batch.chunks[chunk], index, why)
+        parts = self._blocks.write(slices(judged.table, bucket_ms, self._topics.blocks)) if judged.table.num_rows else ()
+        self._dead_letters.flush()
+        now_ms = context.clock.monotonic_ms()
+        self._machine.read(judged.facts, now_ms)
+        self._machine.advance(now_ms)
+        self._append(parts)
+        if judged.buckets < PARTS_PER_RECORD_MAX // 4:
+            self._sparse_max = SOURCE_BATCH_RECORDS
+        self._count(batch, judged)
+
+    def _append(self, parts: tuple[Part, ...]) -> None:
+        """Name everything that was read so far."""
+        context = self._context
+        self._batch += 1
+        record = BoundaryRecord(
+            replica=REPLICA, epoch=self._epoch, id=BatchId(self._lineage, self._batch), prev=self._boundaries.tip(),
+            closed=self._machine.closed, parts=parts, positions=self._machine.positions(), written_ms=context.clock.now_ms(),
+        )  # fmt: skip
+        self._boundaries.append(record)
+        self._closed = record.closed
+        self._boundaries.fold.forget(self._closed)
+        self._append_next_ms = context.clock.monotonic_ms() + APPEND_EVERY_MS
+        self._counts["boundary_records"] += 1
+
+    def _look(self) -> None:
+        """Look at the ends of the partitions that say nothing. Here everything that was fetched has been read."""
+        clock = self._context.clock
+        for topic, partition in self._machine.looks_due(clock.monotonic_ms()):
+            at, begun_ms = TopicPartition(topic, partition), clock.monotonic_ms()
+            try:
+                _, end = self._looker.offsets(at)
+                empty = self._reader.position(at) >= end
+            except Unavailable:  # not an answer: the machine counts on as if nobody had looked
+                empty = False
+            self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=clock.monotonic_ms())
+
+    def _check_partitions(self) -> None:
+        """A topic that got more partitions: they are read from their beginning, and hold the boundary back from now on."""
+        clock = self._context.clock
+        if clock.monotonic_ms() < self._check_next_ms:
+            return
+        self._check_next_ms = clock.monotonic_ms() + _PARTITIONS_CHECK_MS
+        admin = self._context.log.admin()
+        try:
+            found = admin.partitions(self._source.topics)
+        except Unavailable:  # asked again in a while
+            return
+        finally:
+            admin.close()
+        known = self._machine.offsets()
+        added = [TopicPartition(topic, i) for topic, count in found.items() for i in range(count) if (topic, i) not in known]
+        for at in added:
+            self._machine.add(at, self._looker.offsets(at)[0], clock.monotonic_ms())
+        if added:
+            self._assign()
+
+    def _first_offsets(self, inputs: dict[str, int]) -> dict[tuple[str, int], int]:
+        every = [TopicPartition(topic, i) for topic, count in inputs.items() for i in range(count)]
+        return {at: self._looker.offsets(at)[0] for at in every}
+
+    def _assign(self) -> None:
+        self._reader.assign({TopicPartition(*at): offset for at, offset in self._machine.offsets().items()})
+
+    def _count(self, batch: Batch, judged: Judged) -> None:
+        metrics, labels = self._context.metrics, (self._pipeline.name, self._source.name)
+        size = _size(batch.chunks)
+        self._records_max = min(self._sparse_max, max(1, SOURCE_BATCH_BYTES * batch.records // max(1, size)))
+        metrics.count_in(batch.records, size)
+        metrics.count_out(judged.table.num_rows, judged.table.nbytes)
+        if judged.late:
+            self._late.labels(*labels).inc(judged.late)
+        if judged.rejected:
+            metrics.count_rejected(len(judged.rejected))
+            reasons = [why.reason for _, why in judged.rejected]
+            for reason in RejectionReason:
+                if reason in reasons:
+                    self._rejected.labels(*labels, reason.value).inc(reasons.count(reason))
+        self._counts["records"] += batch.records
+        self._counts["rejected"] += len(judged.rejected)
+        self._counts["late"] += judged.late
+        self._counts["restamped"] += judged.restamped
+        self._counts["heartbeats"] += len(batch.heartbeats)
+
+    def _report(self) -> None:
+        clock, status = self._context.clock, self.status
+        waiting = self._machine.waiting_for(clock.monotonic_ms())
+        name = None if waiting is None else f"{waiting[0]}[{waiting[1]}]"
+        status.state = "running" if name is None else "waiting"
+        status.waiting_for = name
+        if self._closed:
+            status.last_bucket_ms = bound_ms(self._closed, self._pipeline.bucket_ms)
+            status.lag_ms = clock.now_ms() - status.last_bucket_ms
+        status.detail = {**self._counts, "epoch": self._epoch, "waiting_for": name}
+
+
+def _rules(pipeline: Pipeline, source: Source) -> SourceRules:
+    return SourceRules(
+        bucket_ms=pipeline.bucket_ms,
+        disorder_ms=source.disorder_ms,
+        partition_idle_ms=source.idle.partition_ms,
+        source_idle_ms=source.idle.source_ms,
+        ends=source.end == "last_record",
+        ahead_ms=source.ahead_ms,
+    )
+
+
+def _size(chunks: Sequence[Chunk]) -> int:
+    return sum(sum(map(len, filter(None, chunk.values))) for chunk in chunks)

@@ -1,0 +1,72 @@
+"""What the topics of a source must be, checked once at start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from anabranch.codec.catalog import topic_settings
+from anabranch.ports import TopicSettings
+from anabranch.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline, Source
+    from anabranch.ports import LogAdmin
+
+_HEADERS_BYTES: Final = 64 * 1024
+"""Room in the dead-letter topic for the headers that say why."""
+_MESSAGE_BYTES_DEFAULT: Final = 1_048_588
+"""A broker's own default of ``max.message.bytes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopics:
+    """Numbers of partitions."""
+
+    inputs: dict[str, int]
+    blocks: int
+    dead_letter: int
+
+
+def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
+    """Look at all topics of ``source``; creates the dead-letter topic if it is missing.
+
+    Raises:
+        ConfigurationError: one is missing, or is not set as it must be; the text says how to mend it.
+        Unavailable: the broker did not answer.
+    """
+    names = pipeline.topic_names
+    blocks, boundaries = names.blocks(source.name, "0"), names.boundaries(source.name)
+    found = admin.partitions([*source.topics, blocks, boundaries, source.dead_letter])
+    missing = [topic for topic in source.topics if topic not in found]
+    if missing:
+        raise ConfigurationError(f"source {source.name}: topic {missing[0]} does not exist: create it, or correct its name under 'topics'")
+    missing = [topic for topic in (blocks, boundaries) if topic not in found]
+    if missing:
+        raise ConfigurationError(f"source {source.name}: internal topic {missing[0]} does not exist: 'anabranch topics' creates it")
+    settings = {topic: admin.settings(topic) for topic in source.topics}
+    if source.stime.field is None:
+        for topic, values in settings.items():
+            if values.get("message.timestamp.type") != "LogAppendTime":
+                raise ConfigurationError(
+                    f"source {source.name}: 'stime: arrival' needs message.timestamp.type=LogAppendTime on topic {topic}; "
+                    f"it has {values.get('message.timestamp.type', 'none')}, the producer's clock: alter the topic, or name a time field"
+                )
+    largest = max(int(values.get("max.message.bytes", _MESSAGE_BYTES_DEFAULT)) for values in settings.values())
+    return SourceTopics({topic: found[topic] for topic in source.topics}, found[blocks], _dead_letter(admin, source, found, largest))
+
+
+def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest: int) -> int:
+    topic = source.dead_letter
+    if topic not in found:
+        spec = topic_settings("dead_letters", topic)
+        config = {**spec.config, "max.message.bytes": str(max(largest + _HEADERS_BYTES, int(spec.config["max.message.bytes"])))}
+        admin.create([TopicSettings(topic, spec.partitions, spec.replication, config)])
+        return admin.partitions([topic])[topic]
+    accepted = int(admin.settings(topic).get("max.message.bytes", _MESSAGE_BYTES_DEFAULT))
+    if accepted < largest:
+        raise ConfigurationError(
+            f"source {source.name}: dead-letter topic {topic} takes records of {accepted} bytes, but the input has up to {largest}: "
+            f"set max.message.bytes={largest + _HEADERS_BYTES} on {topic}"
+        )
+    return found[topic]

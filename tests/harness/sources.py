@@ -1,0 +1,132 @@
+"""A source and its ingestion service on any log: what tests of ingestion need to set up and to look at."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import structlog
+from prometheus_client import CollectorRegistry
+
+from anabranch.codec import record_schema
+from anabranch.ingestion.service import IngestionService, build
+from anabranch.pipeline.model import Idle, Pipeline, Source, Stime
+from anabranch.ports import Chunk, Clock, Entropy, EventLog, TopicPartition, TopicSettings
+from anabranch.protocol.records import BoundaryRecord
+from anabranch.runtime.block_reader import BlockReader
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.metrics import ServiceMetrics
+from anabranch.runtime.service import ServiceContext
+from anabranch.runtime.settings import ServiceSettings
+
+REPORT = record_schema.from_avro(
+    {
+        "type": "record",
+        "name": "report",
+        "fields": [
+            {"name": "time", "type": ["null", "long"]},
+            {"name": "car", "type": "long"},
+            {"name": "speed", "type": "double"},
+            {"name": "road", "type": "string"},
+            {"name": "lane", "type": "int"},
+            {"name": "seen", "type": "boolean"},
+        ],
+    },
+    "report",
+)
+
+
+def report(time_ms: int | None, car: int = 1, **other: object) -> bytes:
+    """A good record as JSON, about 100 bytes."""
+    value = {"time": time_ms, "car": car, "speed": 61.25, "road": "I-95 north", "lane": 2, "seen": True, **other}
+    return json.dumps(value).encode()
+
+
+def pipeline(prefix: str, topics: Iterable[str] = ("reports",), *, bucket_ms: int = 100, partitions: int = 2, **source: Any) -> Pipeline:
+    """A pipeline of one source, ``reports``; its topics get ``prefix``. ``source``: fields of ``Source`` that differ."""
+    names = [f"{prefix}.{topic}" for topic in topics]
+    facts: dict[str, Any] = {
+        "record": REPORT, "stime": Stime(field="time"), "ahead_ms": None, "dead_letter": f"{names[0]}.rejected",
+        "idle": Idle(partition_ms=None), **source,
+    }  # fmt: skip
+    one = Source(name="reports", topics=names, **facts)
+    return Pipeline(
+        name=prefix, path=Path("pipeline.yaml"), bucket_ms=bucket_ms, max_delay_ms=1_000, partitions=partitions, sources={"reports": one},
+        stages={}, outputs={},
+    )  # fmt: skip
+
+
+def create_topics(log: EventLog, of: Pipeline, partitions: int = 2, *, config: Mapping[str, str] | None = None) -> None:
+    """The input topics and the internal ones of the source."""
+    admin, names = log.admin(), of.topic_names
+    inputs = [TopicSettings(topic, partitions, config=dict(config or {})) for topic in of.sources["reports"].topics]
+    blocks = TopicSettings(names.blocks("reports", "0"), of.partitions, config={"max.message.bytes": str(8 * 1024 * 1024)})
+    differences = admin.create([*inputs, blocks, TopicSettings(names.boundaries("reports"), 1)])
+    admin.close()
+    assert not differences
+
+
+def service(log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy) -> IngestionService:
+    """A new process, so to speak: not started yet."""
+    settings = ServiceSettings(pipeline=of.path, name="reports", kafka="none:0", state_dir=Path("state"))
+    registry = CollectorRegistry()
+    metrics = ServiceMetrics(registry, pipeline=of.name, service="ingestion", name="reports")
+    logger = structlog.get_logger()
+    return build(settings, ServiceContext(log, None, clock, entropy, registry, metrics, settings, of, logger, threading.Event()))
+
+
+class StreamView:
+    """The stream as its readers see it."""
+
+    def __init__(self, log: EventLog, of: Pipeline, clock: Clock) -> None:
+        names = of.topic_names
+        self._boundaries = BoundaryReader(log, names.boundaries("reports"), ["0"])
+        self._blocks = BlockReader(log, lambda replica: names.blocks("reports", replica), clock)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Records of the boundary log by what became of them."""
+        return dict(self._boundaries.counts)
+
+    def closed(self) -> int:
+        """The last stable bucket."""
+        self._boundaries.read_to_end()
+        return self._boundaries.fold.upto
+
+    def last(self) -> BoundaryRecord | None:
+        """The newest accepted boundary record, as far as ``closed`` has read."""
+        return self._boundaries.fold.last("0")
+
+    def stable(self) -> dict[int, pa.Table]:
+        """All stable buckets that are not empty."""
+        upto = self.closed()
+        return dict(self._blocks.read_buckets(self._boundaries.fold.stable(1, upto))) if upto else {}
+
+    def cars(self) -> list[int]:
+        """Column ``car`` of all stable rows, sorted."""
+        return sorted(car for table in self.stable().values() for car in table.column("car").to_pylist())
+
+    def close(self) -> None:
+        """Give the readers back."""
+        self._boundaries.close()
+        self._blocks.close()
+
+
+def everything(log: EventLog, topic: str, partitions: int = 1, *, wait_ms: int = 2_000) -> list[Chunk]:
+    """All records of ``topic``, one chunk per partition that has any."""
+    reader = log.reader(committed=True, headers=True)
+    places = [TopicPartition(topic, i) for i in range(partitions)]
+    ends = {at: reader.offsets(at)[1] for at in places}
+    reader.assign({at: reader.offsets(at)[0] for at in places})
+    found: dict[TopicPartition, Chunk] = {}
+    while any(reader.position(at) < ends[at] for at in places):
+        for chunk in reader.fetch(100_000, wait_ms):
+            known = found.setdefault(chunk.at, Chunk(chunk.at, [], [], [], [], []))
+            for name in ("offsets", "values", "keys", "timestamps_ms", "headers"):
+                getattr(known, name).extend(getattr(chunk, name))
+    reader.close()
+    return [found[at] for at in sorted(found)]

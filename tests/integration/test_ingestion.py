@@ -1,0 +1,299 @@
+"""Ingestion on a real broker: bad input, restarts, kills, two at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.ingestion.service import IngestionService
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import Headers, TopicPartition
+from anabranch.protocol.errors import Fenced
+from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+DEADLINE_S = 60
+TEN_MB = 10 * 1024 * 1024
+
+
+@pytest.fixture
+def log(kafka: str) -> KafkaEventLog:
+    return KafkaEventLog(kafka)
+
+
+class Source:
+    """One source on the broker."""
+
+    def __init__(self, log: KafkaEventLog, of: Pipeline) -> None:
+        self.log, self.pipeline = log, of
+        self.topic = of.sources["reports"].topics[0]
+        self.view = StreamView(log, of, SystemClock())
+        self.started: list[IngestionService] = []
+        self._writer = log.writer()
+
+    def produce(self, partition: int, *values: bytes | None, headers: Headers = ()) -> None:
+        for value in values:
+            self._writer.send(TopicPartition(self.topic, partition), value, key=b"key", headers=headers)
+        self._writer.flush()
+
+    def process(self) -> IngestionService:
+        self.started.append(service(self.log, self.pipeline, SystemClock(), SystemEntropy()))
+        self.started[-1].start()
+        return self.started[-1]
+
+    def run(self, process: IngestionService, closed: int) -> None:
+        def reached() -> bool:
+            process.step()
+            return self.view.closed() >= closed
+
+        wait_until(reached, DEADLINE_S, f"bucket {closed} is not closed", every_s=0)
+
+    def dead(self) -> list[tuple[bytes | None, dict[str, bytes]]]:
+        chunks = everything(self.log, f"{self.topic}.rejected")
+        return [(value, dict(headers)) for chunk in chunks for value, headers in zip(chunk.values, chunk.headers, strict=True)]
+
+    def close(self) -> None:
+        for process in self.started:
+            process.stop()
+        self._writer.close()
+        self.view.close()
+
+
+@pytest.fixture
+def source(log: KafkaEventLog, topic_prefix: str) -> Iterator[Source]:
+    of = pipeline(topic_prefix, end="last_record", disorder_ms=500)
+    create_topics(log, of)
+    made = Source(log, of)
+    yield made
+    made.close()
+
+
+def nested(depth: int) -> bytes:
+    return b'{"time":' + b"[" * depth + b"]" * depth + b"}"
+
+
+BAD_JSON: list[tuple[str, bytes | None, set[str]]] = [
+    ("broken", b'{"time": 1000, "car"', {"not_json"}),
+    ("not UTF-8", b'{"time": "\xff\xfe"}', {"not_json", "wrong_type"}),
+    ("no object", b"[1, 2]", {"wrong_type", "not_json"}),
+    ("two objects", report(1_000) + report(1_000), {"not_json"}),
+    ("two lines", report(1_000) + b"\n" + report(1_000), {"not_json"}),
+    ("wrong type", report(1_000, speed="fast"), {"wrong_type"}),
+    ("fraction for a whole number", report(1_000, lane=1.5), {"wrong_type"}),
+    ("missing field", json.dumps({"time": 1_000, "car": 1}).encode(), {"missing_field"}),
+    ("extra field", report(1_000, colour="red"), {"extra_field"}),
+    ("NaN", report(1_000).replace(b"61.25", b"NaN"), {"not_finite", "not_json"}),
+    ("overflow of a double", report(1_000).replace(b"61.25", b"1e999"), {"not_finite", "out_of_range", "not_json"}),
+    ("overflow of an int", report(1_000, lane=2**31), {"out_of_range", "wrong_type"}),
+    ("overflow of a long", report(1_000, car=2**63), {"out_of_range", "wrong_type"}),
+    ("empty value", b"", {"empty_value"}),
+    ("no value", None, {"null_value"}),
+    ("deep nesting", nested(200), {"too_deep", "wrong_type"}),
+    ("deeper nesting", nested(100_000), {"too_deep", "wrong_type", "not_json"}),
+    ("no time", report(None), {"no_stime"}),
+    ("time out of range", report(-1), {"out_of_range"}),
+]
+
+
+def test_every_kind_of_bad_json_is_a_dead_letter_and_disturbs_nobody(source: Source) -> None:
+    cars = iter(range(10_000))
+    source.produce(0, report(1_000, next(cars)))
+    for name, value, _ in BAD_JSON:
+        source.produce(0, value, headers=[("case", name.encode())])
+        source.produce(0, report(1_000, next(cars)), report(1_010, next(cars)))
+    source.run(source.process(), 11)
+    assert source.view.cars() == list(range(2 * len(BAD_JSON) + 1))
+    dead = source.dead()
+    assert [headers["case"].decode() for _, headers in dead] == [name for name, _, _ in BAD_JSON]
+    for (name, value, reasons), (found, headers) in zip(BAD_JSON, dead, strict=True):
+        assert found == value, name
+        assert headers["anabranch-reason"].decode() in reasons, name
+        assert headers["anabranch-topic"].decode() == source.topic
+        assert headers["anabranch-partition"] == b"0"
+        assert headers["anabranch-error"], name
+    offsets = [int(headers["anabranch-offset"]) for _, headers in dead]
+    assert offsets == [1 + 3 * i for i in range(len(BAD_JSON))]
+
+
+def test_a_late_record_is_a_dead_letter(source: Source) -> None:
+    process = source.process()
+    source.produce(0, report(5_000, 1))
+    source.produce(1, report(5_000, 2))
+    source.run(process, 44)
+    source.produce(0, report(4_400, 3), report(4_401, 4), report(9_000, 5))
+    source.run(process, 90)
+    assert source.view.cars() == [1, 2, 4, 5]
+    ((value, headers),) = source.dead()
+    assert (value, headers["anabranch-reason"]) == (report(4_400, 3), b"late")
+
+
+def test_a_record_of_ten_megabytes(log: KafkaEventLog, topic_prefix: str) -> None:
+    of = pipeline(topic_prefix, end="last_record")
+    create_topics(log, of, 1, config={"max.message.bytes": str(12 * 1024 * 1024)})
+    source = Source(log, of)
+    huge = report(1_000, road="x" * TEN_MB)
+    source.produce(0, report(1_000, 1), huge, report(1_001, 2), huge, report(1_002, 3))
+    source.run(source.process(), 11)
+    assert source.view.cars() == [1, 2, 3]
+    assert [(value == huge, headers["anabranch-reason"]) for value, headers in source.dead()] == [(True, b"too_large")] * 2
+    source.close()
+
+
+def avro(**changed: object) -> bytes:
+    """A record in Confluent framing, id 1."""
+    value = {"time": 1_000, "car": 1, "speed": 61.25, "road": "I-95 north", "lane": 2, "seen": True, **changed}
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(REPORT.avro), value)
+    return struct.pack(">bI", 0, 1) + out.getvalue()
+
+
+def test_bad_avro_is_dead_letters(log: KafkaEventLog, topic_prefix: str) -> None:
+    of = pipeline(topic_prefix, end="last_record", format="avro")
+    create_topics(log, of, 1)
+    source = Source(log, of)
+    good = avro()
+    bad: list[tuple[bytes | None, set[bytes]]] = [
+        (struct.pack(">bI", 0, 99) + good[5:], {b"unknown_schema"}),
+        (good[:-3], {b"not_avro"}),
+        (good[:3], {b"not_avro", b"unknown_schema"}),
+        (good + b"\x00", {b"not_avro"}),
+        (b"\x07" + good, {b"unknown_schema", b"not_avro"}),
+        (b"", {b"empty_value"}),
+        (None, {b"null_value"}),
+        (avro(speed=float("nan")), {b"not_finite"}),
+        (avro(time=None), {b"no_stime"}),
+        (good[:5] + b"\x02" + b"\xff" * 12, {b"not_avro"}),
+        (report(1_000), {b"unknown_schema", b"not_avro"}),
+    ]
+    for i, (value, _) in enumerate(bad):
+        source.produce(0, avro(car=i), value)
+    source.run(source.process(), 10)
+    assert source.view.cars() == list(range(len(bad)))
+    dead = source.dead()
+    assert [value for value, _ in dead] == [value for value, _ in bad]
+    for (value, reasons), (_, headers) in zip(bad, dead, strict=True):
+        assert headers["anabranch-reason"] in reasons, value
+    source.close()
+
+
+def test_a_restart_with_pending_records_neither_loses_nor_repeats(source: Source) -> None:
+    for i in [3, 1, 0, 2, 5, 4]:
+        source.produce(i % 2, report(1_000 + 100 * i, i))
+        process = source.process()
+        wait_until(lambda p=process: (p.step(), p.status.detail["records"] == 1)[1], DEADLINE_S, "the record is not read")  # type: ignore[misc]
+        process.stop()
+    source.run(source.process(), 15)
+    assert source.view.cars() == list(range(6))
+    assert source.dead() == []
+
+
+def test_of_two_processes_the_older_is_fenced(source: Source) -> None:
+    older = source.process()
+    source.produce(0, report(1_000, 1))
+    source.produce(1, report(1_000, 2))
+    source.run(older, 4)
+    newer = source.process()
+    source.produce(0, report(1_900, 3))
+    with pytest.raises(Fenced):
+        source.run(older, 1_000)
+    source.run(newer, 19)
+    assert source.view.cars() == [1, 2, 3]
+
+
+def test_transactions_of_users(source: Source) -> None:
+    process = source.process()
+    writer = source.log.transactional_writer(f"{source.topic}.user")
+    for car, commit in ((1, True), (2, False), (3, True), (4, False)):
+        writer.begin()
+        writer.send(TopicPartition(source.topic, 0), report(1_000 + car, car))
+        if commit:
+            writer.commit()
+        else:
+            writer.flush()
+            writer.abort()
+    source.run(process, 11)
+    assert source.view.cars() == [1, 3]
+    writer.close()
+
+
+def test_kills_neither_lose_nor_repeat(kafka: str, source: Source, tmp_path: Path) -> None:
+    """The service as a process, killed again and again while data comes in."""
+    file = _pipeline_file(tmp_path, source)
+    count, cars = 30_000, iter(range(30_000))
+    seen = 0
+    for number in range(6):
+        for partition in (0, 1):
+            source.produce(partition, *(report(1_000 + car // 10, car) for car in (next(cars) for _ in range(count // 12))))
+        child = _spawn(kafka, file, tmp_path)
+        try:
+            floor = seen
+            wait_until(lambda floor=floor: _positions(source) > floor, DEADLINE_S, f"process {number} reads nothing", every_s=0.005)  # type: ignore[misc]
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        seen = _positions(source)
+    child = _spawn(kafka, file, tmp_path)
+    try:
+        wait_until(lambda: source.view.closed() >= (1_000 + count // 10 - 1 + 99) // 100, DEADLINE_S, "the end is not closed")
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=20) == 0
+    finally:
+        child.kill()
+        child.wait()
+    assert source.view.cars() == list(range(count))
+    assert source.dead() == []
+
+
+def _positions(source: Source) -> int:
+    source.view.closed()
+    last = source.view.last()
+    return 0 if last is None else sum(position.offset_next for position in last.positions)
+
+
+def _spawn(kafka: str, file: Path, state_dir: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "anabranch.ingestion", "--pipeline", str(file), "--name", "reports", "--kafka", kafka]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "services")}
+    with (state_dir / "log").open("ab") as out:
+        return subprocess.Popen([*command, "--state-dir", str(state_dir)], env=environment, stderr=out)
+
+
+def _pipeline_file(folder: Path, source: Source) -> Path:
+    (folder / "functions.py").write_text("def same(reports):\n    return reports\n")
+    (folder / "report.avsc").write_text(json.dumps(REPORT.avro))
+    file = folder / "pipeline.yaml"
+    file.write_text(f"""
+pipeline: {source.pipeline.name}
+bucket: 100ms
+max_delay: 1s
+partitions: 2
+sources:
+  reports:
+    topics: [{source.topic}]
+    record: report.avsc
+    format: json
+    stime: {{field: time, unit: ms}}
+    disorder: 5s
+    ahead: unlimited
+    end: last_record
+    idle: {{partition: never}}
+stages:
+  same: {{participant: north, reads: [reports], transform: "functions:same"}}
+outputs:
+  out: {{stage: same, corrected: {{topic: {source.pipeline.name}.out, format: json}}}}
+""")
+    return file

@@ -1,0 +1,148 @@
+"""``ingestion.batches``: what becomes of each record of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.codec.edge import Decoder
+from anabranch.ingestion.batches import HEARTBEAT, Batch, Judged, judge
+from anabranch.pipeline.model import Stime
+from anabranch.ports import Chunk, Headers, TopicPartition
+from anabranch.protocol.ingestion import ChunkFacts, StimeLimits
+from anabranch.protocol.limits import STIME_MS_MAX
+from harness.sources import pipeline, report
+
+LIMITS = StimeLimits(late_upto_ms=1_000, ahead_above_ms=9_000)
+BEAT = "beat"
+
+
+def chunk(partition: int, *records: bytes | tuple[str, bytes] | None, first: int = 0, arrived_ms: int = 2_000) -> Chunk:
+    """Records at offsets ``first``, ``first`` + 2 ...; ``(BEAT, text)`` is a heartbeat."""
+    values: list[bytes | None] = [b"ignored" if isinstance(record, tuple) else record for record in records]
+    headers: list[Headers] = [[("x", b"1"), (HEARTBEAT, record[1])] if isinstance(record, tuple) else () for record in records]
+    n = len(records)
+    return Chunk(
+        TopicPartition("t", partition), [first + 2 * i for i in range(n)], values, [b"k"] * n, [arrived_ms + i for i in range(n)], headers
+    )
+
+
+def judged(*chunks: Chunk, limits: StimeLimits = LIMITS, **source: Any) -> Judged:
+    one = pipeline("p", **source).sources["reports"]
+    return judge(Batch.of(chunks), Decoder(one.record, one.format), one, limits, 100)
+
+
+def reasons(result: Judged) -> list[tuple[int, str]]:
+    return [(number, why.reason.value) for number, why in result.rejected]
+
+
+def test_good_records_of_several_partitions() -> None:
+    result = judged(chunk(0, report(2_000, 1), report(1_500, 2)), chunk(1, report(3_000, 3), first=8))
+    assert result.table.column("car").to_pylist() == [1, 2, 3]
+    assert result.table.column("stime").to_pylist() == [2_000, 1_500, 3_000]
+    assert result.table.column_names[-1] == "stime"
+    assert result.facts == [ChunkFacts(("t", 0), 3, 2_000), ChunkFacts(("t", 1), 9, 3_000)]
+    assert (result.rejected, result.late, result.restamped, result.buckets) == ([], 0, 0, 3)
+
+
+def test_bad_ones_among_good_ones() -> None:
+    result = judged(chunk(0, report(2_000, 1), b"{", None, report(2_100, 2)), chunk(1, b"", report(2_200, 3), report(None), report(-1)))
+    assert result.table.column("car").to_pylist() == [1, 2, 3]
+    assert reasons(result) == [(1, "not_json"), (2, "null_value"), (4, "empty_value"), (6, "no_stime"), (7, "out_of_range")]
+    assert [fact.stime_max_ms for fact in result.facts] == [2_100, 2_200]
+
+
+def test_nothing_usable_moves_only_the_position() -> None:
+    result = judged(chunk(0, b"{", report(None)))
+    assert result.table.num_rows == 0
+    assert result.facts == [ChunkFacts(("t", 0), 3, None)]
+
+
+def test_late_ones_are_dead_letters_and_still_count_as_speech() -> None:
+    result = judged(chunk(0, report(1_000, 1), report(1_001, 2)), chunk(1, report(900, 3)))
+    assert result.table.column("car").to_pylist() == [2]
+    assert reasons(result) == [(0, "late"), (2, "late")]
+    assert (result.late, result.restamped) == (2, 0)
+    assert [fact.stime_max_ms for fact in result.facts] == [1_001, 900]
+
+
+def test_late_ones_may_be_restamped() -> None:
+    result = judged(chunk(0, report(1_000, 1), report(1_500, 2), report(-4, 3)), late="restamp")
+    assert result.table.column("stime").to_pylist() == [1_001, 1_500]
+    assert result.table.column("time").to_pylist() == [1_000, 1_500], "the record itself stays as it was"
+    assert (result.late, result.restamped) == (1, 1)
+    assert reasons(result) == [(2, "out_of_range")]
+    assert result.facts[0].stime_max_ms == 1_500
+
+
+def test_those_ahead_move_nothing() -> None:
+    result = judged(chunk(0, report(9_001, 1), report(9_000, 2)), chunk(1, report(4_102_444_800_000)))
+    assert result.table.column("car").to_pylist() == [2]
+    assert reasons(result) == [(0, "ahead"), (2, "ahead")]
+    assert [fact.stime_max_ms for fact in result.facts] == [9_000, None]
+
+
+def test_a_boundary_beyond_the_clock_makes_a_record_dead_once() -> None:
+    result = judged(chunk(0, report(9_500)), limits=StimeLimits(late_upto_ms=10_000, ahead_above_ms=9_000))
+    assert reasons(result) == [(0, "ahead")]
+
+
+class TestArrival:
+    def test_is_the_timestamp_of_the_broker(self) -> None:
+        result = judged(chunk(0, report(5, 1), b"{", report(6, 2), arrived_ms=4_000), stime=Stime(field=None))
+        assert result.table.column("stime").to_pylist() == [4_000, 4_002]
+        assert result.facts[0].stime_max_ms == 4_002
+        assert judged(chunk(0, report(5)), stime=Stime(field=None)).table.column("stime").to_pylist() == [2_000]
+
+    def test_without_timestamp_there_is_no_time(self) -> None:
+        assert reasons(judged(chunk(0, report(5), arrived_ms=-1), stime=Stime(field=None))) == [(0, "out_of_range")]
+
+    def test_a_heartbeat_says_its_own_arrival(self) -> None:
+        result = judged(chunk(0, (BEAT, b"junk"), arrived_ms=4_000), stime=Stime(field=None))
+        assert (result.facts[0].stime_max_ms, result.rejected) == (4_000, [])
+
+
+class TestHeartbeats:
+    def test_speak_for_their_partition(self) -> None:
+        result = judged(chunk(0, report(1_500, 1), (BEAT, b"2500"), report(1_600, 2)), chunk(1, (BEAT, b"2400"), (BEAT, b"2300")))
+        assert result.table.column("car").to_pylist() == [1, 2]
+        assert result.facts == [ChunkFacts(("t", 0), 5, 2_500), ChunkFacts(("t", 1), 3, 2_400)]
+        assert result.rejected == []
+
+    def test_shift_nothing_among_bad_records(self) -> None:
+        result = judged(chunk(0, (BEAT, b"2500"), b"{", report(2_000, 1), (BEAT, b"1"), report(None), report(900)))
+        assert result.table.column("car").to_pylist() == [1]
+        assert reasons(result) == [(1, "not_json"), (4, "no_stime"), (5, "late")]
+        assert result.facts == [ChunkFacts(("t", 0), 11, 2_500)]
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [(b"", "no_stime"), (b"soon", "no_stime"), (b"-5", "no_stime"), ("²".encode(), "no_stime"), (b"9" * 16, "no_stime"), (b"0", "out_of_range"),
+         (str(STIME_MS_MAX + 1).encode(), "out_of_range"), (b"9001", "ahead")],
+    )  # fmt: skip
+    def test_that_are_not_as_they_must_be_are_dead_letters(self, text: bytes, reason: str) -> None:
+        result = judged(chunk(0, (BEAT, text)))
+        assert reasons(result) == [(0, reason)]
+        assert result.facts[0].stime_max_ms is None
+
+    def test_late_ones_say_nothing_new(self) -> None:
+        result = judged(chunk(0, (BEAT, b"700")))
+        assert (result.rejected, result.late, result.facts[0].stime_max_ms) == ([], 0, 700)
+
+
+class TestHalves:
+    def test_keep_the_order_of_each_partition(self) -> None:
+        front, back = Batch.of([chunk(0, b"a", b"b", b"c"), chunk(1, b"d")]).halves()
+        assert [c.values for c in front.chunks] == [[b"a", b"b"], [b"d"]]
+        assert [c.values for c in back.chunks] == [[b"c"]]
+        assert [c.offset_next for c in back.chunks] == [5]
+
+    def test_of_single_records_are_by_partition(self) -> None:
+        front, back = Batch.of([chunk(0, b"a"), chunk(1, b"b"), chunk(2, b"c")]).halves()
+        assert [[c.values for c in half.chunks] for half in (front, back)] == [[[b"a"]], [[b"b"], [b"c"]]]
+
+    def test_find_records_by_number(self) -> None:
+        batch = Batch.of([chunk(0, b"a", b"b"), chunk(1, b"c")])
+        assert [batch.locate(number) for number in range(3)] == [(0, 0), (0, 1), (1, 0)]
+        assert batch.records == 3

@@ -1,0 +1,365 @@
+"""The ingestion service on a log in memory, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, Operation
+from anabranch.ingestion import service as under_test
+from anabranch.ingestion.batches import HEARTBEAT
+from anabranch.ingestion.service import IngestionService
+from anabranch.pipeline.model import Idle, Stime
+from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
+from harness.sources import StreamView, create_topics, everything, pipeline, report, service
+
+
+class World:
+    """One source, and processes of its service."""
+
+    def __init__(self, partitions: int = 2, *, config: dict[str, str] | None = None, **source: Any) -> None:
+        self.clock = VirtualClock()
+        self.entropy = SeededEntropy(1)
+        self.log = LocalEventLog(self.clock)
+        self.pipeline = pipeline("p", **source)
+        create_topics(self.log, self.pipeline, partitions, config=config)
+        self.view = StreamView(self.log, self.pipeline, self.clock)
+
+    def produce(self, partition: int, *values: bytes | None, **headers: str) -> None:
+        writer = self.log.writer()
+        given = [(name.replace("_", "-"), text.encode()) for name, text in headers.items()]
+        for value in values:
+            writer.send(TopicPartition("p.reports", partition), value, key=b"key", headers=given)
+        writer.flush()
+        writer.close()
+
+    def process(self) -> IngestionService:
+        process = service(self.log, self.pipeline, self.clock, self.entropy)
+        process.start()
+        return process
+
+    def run(self, process: IngestionService, until: Callable[[], bool] | int = 20) -> None:
+        for _ in range(until if isinstance(until, int) else 1_000):
+            if callable(until) and until():
+                return
+            process.step()
+        assert not callable(until), "not within 1000 steps"
+
+    def boundary_records(self) -> int:
+        self.view.closed()
+        return self.view.counts.get("accepted", 0)
+
+    def dead(self) -> list[tuple[bytes | None, str]]:
+        chunks = everything(self.log, "p.reports.rejected")
+        return [
+            (value, dict(headers)["anabranch-reason"].decode()) for c in chunks for value, headers in zip(c.values, c.headers, strict=True)
+        ]
+
+
+def test_rows_come_into_their_buckets() -> None:
+    world = World()
+    process = world.process()
+    world.produce(0, report(1_000, 1), report(1_050, 2))
+    world.produce(1, report(1_120, 3), report(1_200, 4))
+    world.run(process)
+    assert world.view.closed() == 10, "1050 is the lower mark"
+    world.produce(0, report(1_300, 5))
+    world.run(process)
+    assert {bucket: rows.column("car").to_pylist() for bucket, rows in world.view.stable().items()} == {10: [1], 11: [2]}
+    assert process.status.last_bucket_ms == 1_100
+    assert process.status.detail["records"] == 5
+    process.stop()
+    process.stop()
+
+
+def test_finite_data_is_closed_to_the_end() -> None:
+    world = World(end="last_record")
+    world.produce(0, *(report(1_000 + i, i) for i in range(50)))
+    process = world.process()
+    world.run(process, lambda: world.view.closed() == 11)
+    assert world.view.cars() == list(range(50))
+    assert process.status.waiting_for is None
+
+
+def test_nothing_read_appends_nothing() -> None:
+    world = World()
+    process = world.process()
+    world.run(process, 50)
+    assert world.boundary_records() == 0
+    world.produce(0, report(1_000))
+    world.run(process, 50)
+    assert world.boundary_records() == 1
+    assert (process.status.state, process.status.waiting_for) == ("waiting", "p.reports[1]")
+    world.produce(1, report(900))
+    world.run(process, 1)
+    assert (process.status.state, process.status.waiting_for) == ("running", None)
+
+
+def test_a_live_source_appends_at_most_every_20_ms() -> None:
+    world = World(1)
+    process = world.process()
+    begun = world.clock.monotonic_ms()
+    for i in range(50):
+        world.produce(0, report(1_000 + i, i))
+        world.run(process, 1)
+    assert world.boundary_records() == 50
+    assert world.clock.monotonic_ms() - begun >= 49 * 20
+
+
+def test_bad_records_become_dead_letters_and_their_neighbours_rows() -> None:
+    world = World(1)
+    world.produce(0, report(1_000, 1), b"{", report(1_100, 2), None, report(950, 3))
+    process = world.process()
+    world.run(process)
+    world.produce(0, report(2_000, 4), report(900, 5))
+    world.run(process)
+    assert world.view.cars() == [1, 2, 3]
+    assert world.dead() == [(b"{", "not_json"), (None, "null_value"), (report(900, 5), "late")]
+    assert process.status.detail["late"] == 1
+    assert process.status.detail["rejected"] == 3
+
+
+def test_late_records_may_be_restamped() -> None:
+    world = World(1, late="restamp", end="last_record")
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.run(process)
+    world.produce(0, report(300, 2))
+    world.run(process, lambda: world.view.closed() == 10)
+    assert {bucket: sorted(rows.column("car").to_pylist()) for bucket, rows in world.view.stable().items()} == {10: [1, 2]}
+    assert process.status.detail["restamped"] == 1
+
+
+def test_records_ahead_of_the_clock_close_nothing() -> None:
+    world = World(1, ahead_ms=60_000)
+    now = world.clock.now_ms()
+    world.produce(0, report(now, 1), report(4_102_444_800_000, 2), report(now + 200, 3))
+    world.run(world.process())
+    assert world.view.cars() == [1]
+    assert world.dead() == [(report(4_102_444_800_000, 2), "ahead")]
+
+
+def test_a_heartbeat_moves_the_boundary() -> None:
+    world = World()
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.produce(1, b"anything", **{HEARTBEAT.replace("-", "_"): "3000"})
+    world.produce(0, report(2_000, 2))
+    world.run(process)
+    assert (world.view.closed(), world.view.cars(), world.dead()) == (19, [1], [])
+    assert process.status.detail["heartbeats"] == 1
+
+
+def test_an_idle_partition_is_left_out() -> None:
+    world = World(idle=Idle(partition_ms=1_000))
+    process = world.process()
+    world.produce(1, report(1_000))
+    for i in range(100):
+        world.produce(0, report(2_000 + 50 * i, i))
+        world.run(process, 1)
+    assert world.view.closed() == 69
+
+
+def test_a_source_that_may_be_silent_goes_on() -> None:
+    world = World(idle=Idle(source_ms=500))
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.produce(1, report(1_000, 2))
+    world.run(process, lambda: world.view.closed() >= 40)
+    assert world.view.cars() == [1, 2]
+
+
+def test_an_unanswered_look_is_not_silence() -> None:
+    world = World(1, end="last_record")
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.run(process, 1)
+    for _ in range(20):
+        world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="p.reports")
+    world.run(process, 100)
+    assert world.view.closed() == 9, "5 s went by"
+    world.run(process, lambda: world.view.closed() == 10)
+
+
+def test_an_open_transaction_is_not_silence() -> None:
+    world = World(1, end="last_record")
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    writer = world.log.transactional_writer("user")
+    writer.begin()
+    writer.send(TopicPartition("p.reports", 0), report(1_001, 2))
+    writer.flush()
+    world.run(process, 200)
+    assert world.view.closed() == 9, "the second record may still become visible"
+    writer.commit()
+    world.run(process, lambda: world.view.closed() == 11)
+    assert world.view.cars() == [1, 2]
+
+
+def test_an_aborted_transaction_is_skipped() -> None:
+    world = World(1, end="last_record")
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    writer = world.log.transactional_writer("user")
+    writer.begin()
+    writer.send(TopicPartition("p.reports", 0), report(1_001, 2))
+    writer.flush()
+    writer.abort()
+    world.run(process, lambda: world.view.closed() == 10)
+    assert world.view.cars() == [1]
+
+
+def test_a_restart_with_pending_records_neither_loses_nor_repeats() -> None:
+    world = World(disorder_ms=300, end="last_record")
+    numbers = [3, 1, 0, 2, 7, 5, 4, 6, 9, 8]
+    for i in numbers:
+        world.produce(i % 2, report(1_000 + 100 * i, i))
+        process = world.process()
+        world.run(process, 1)
+        process.stop()
+    process = world.process()
+    world.run(process, lambda: world.view.closed() == 19)
+    assert world.view.cars() == list(range(10))
+    assert world.dead() == []
+
+
+def test_a_restarted_process_knows_what_is_late() -> None:
+    world = World(1)
+    world.produce(0, report(1_000, 1))
+    world.run(world.process())
+    world.produce(0, report(900, 2), report(1_200, 3))
+    world.run(world.process())
+    assert world.dead() == [(report(900, 2), "late")]
+    assert world.view.cars() == [1]
+
+
+@pytest.mark.parametrize("applied", [0, None])
+def test_a_crash_between_blocks_and_boundary_record_repeats_nothing(applied: int | None) -> None:
+    world = World(1, end="last_record")
+    process = world.process()
+    world.produce(0, report(1_000, 1), b"bad", report(1_001, 2))
+    world.log.fail_next(Operation.FLUSH, applied=applied, error=Unavailable, topic="p.reports.rejected")
+    with pytest.raises(Unavailable):
+        world.run(process)
+    process.stop()
+    world.run(world.process(), lambda: world.view.closed() == 11)
+    assert world.view.cars() == [1, 2]
+    assert world.dead() == [(b"bad", "not_json")] * (1 if applied == 0 else 2), "at least once"
+
+
+@pytest.mark.parametrize("applied", [0, None])
+def test_an_unknown_outcome_of_the_boundary_record_repeats_nothing(applied: int | None) -> None:
+    world = World(1, end="last_record")
+    process = world.process()
+    world.produce(0, report(1_000, 1), report(1_001, 2))
+    world.log.fail_next(Operation.FLUSH, applied=applied, topic="p.reports.boundaries")
+    world.run(process, lambda: world.view.closed() == 11)
+    assert world.view.cars() == [1, 2]
+
+
+def test_an_unknown_outcome_of_blocks_repeats_nothing() -> None:
+    world = World(1, end="last_record")
+    process = world.process()
+    world.produce(0, report(1_000, 1), report(1_001, 2))
+    world.log.fail_next(Operation.FLUSH, applied=1, topic="p.reports.blocks.0")
+    world.run(process, lambda: world.view.closed() == 11)
+    assert world.view.cars() == [1, 2]
+
+
+def test_the_older_of_two_processes_is_fenced() -> None:
+    world = World(1, end="last_record")
+    older = world.process()
+    world.produce(0, report(1_000, 1))
+    world.run(older, 1)
+    newer = world.process()
+    world.produce(0, report(1_100, 2))
+    with pytest.raises(Fenced):
+        world.run(older)
+    world.run(newer, lambda: world.view.closed() == 11)
+    assert world.view.cars() == [1, 2]
+
+
+def test_sparse_records_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "PARTS_PER_RECORD_MAX", 10)
+    world = World(end="last_record")
+    for partition in (0, 1):
+        world.produce(partition, *(report(1_000 * (i + 1), i) for i in range(partition, 80, 2)))
+    process = world.process()
+    world.run(process, lambda: world.view.closed() == 800)
+    assert world.view.cars() == list(range(80))
+    assert world.boundary_records() >= 8
+    world.produce(0, *(report(80_001 + i, 80 + i) for i in range(20)))
+    world.run(process, lambda: world.view.closed() == 801)
+    assert world.view.cars() == list(range(100))
+
+
+def test_large_records_are_taken_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "SOURCE_BATCH_BYTES", 3_000)
+    world = World(1, end="last_record")
+    world.produce(0, report(1_000, 0, road="x" * 900))
+    process = world.process()
+    world.run(process, 1)
+    world.produce(0, *(report(1_000, car, road="x" * 900) for car in range(1, 7)))
+    world.run(process, lambda: world.view.closed() == 10)
+    assert world.view.cars() == list(range(7))
+    assert world.boundary_records() == 1 + 2 + 1, "one, then three at a time, then the end"
+
+
+def test_partitions_that_are_added_are_read() -> None:
+    world = World(1, end="last_record")
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.run(process, 1)
+    _, partitions = world.log.topics["p.reports"]
+    partitions.append(type(partitions[0])())
+    world.produce(1, report(1_500, 2))
+    world.clock.advance(30_000)
+    world.run(process, lambda: world.view.closed() == 15)
+    assert world.view.cars() == [1, 2]
+
+
+def test_partitions_are_counted_again_when_the_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1)
+    process = world.process()
+    world.clock.advance(30_000)
+
+    def unavailable(*_: object) -> dict[str, int]:
+        raise Unavailable("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalLogAdmin, "partitions", unavailable)
+        world.run(process, 1)
+    world.produce(0, report(1_000, 1), report(1_100, 2))
+    world.run(process)
+    assert world.view.cars() == [1]
+
+
+def test_arrival_is_the_time_of_the_broker() -> None:
+    world = World(1, config={"message.timestamp.type": "LogAppendTime"}, stime=Stime(field=None), end="last_record")
+    world.produce(0, report(1, 1))
+    arrived = world.clock.now_ms()
+    world.run(world.process(), lambda: bool(world.view.stable()))
+    assert [rows.column("stime").to_pylist() for rows in world.view.stable().values()] == [[arrived]]
+
+
+def test_an_unknown_source_is_a_wrong_setting() -> None:
+    world = World()
+    world.pipeline = world.pipeline.model_copy(update={"sources": {}})
+    with pytest.raises(ConfigurationError, match="no such source"):
+        world.process()
+
+
+def test_a_stop_before_the_start_is_fine() -> None:
+    world = World()
+    service(world.log, world.pipeline, world.clock, world.entropy).stop()
+
+
+def test_everything_that_decides_about_tuples_is_in_the_fingerprint() -> None:
+    source = pipeline("p").sources["reports"]
+    same, other = pipeline("p", disorder_ms=9).sources["reports"], pipeline("p", late="restamp").sources["reports"]
+    assert under_test.fingerprint(source, 100) == under_test.fingerprint(same, 100)
+    assert len({under_test.fingerprint(s, width) for s in (source, other) for width in (100, 200)}) == 4

@@ -1,0 +1,59 @@
+"""``ingestion.topics``: what is wrong with a topic is said before anything is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.ingestion import topics
+from anabranch.pipeline.model import Pipeline, Stime
+from anabranch.ports import TopicSettings
+from anabranch.protocol.errors import ConfigurationError
+from harness.sources import create_topics, pipeline
+
+
+def check(log: LocalEventLog, of: Pipeline) -> topics.SourceTopics:
+    return topics.check(log.admin(), of, of.sources["reports"])
+
+
+def test_says_which_is_missing() -> None:
+    log, of = LocalEventLog(), pipeline("p", ("cars", "trucks"))
+    log.admin().create([TopicSettings("p.cars", 3)])
+    with pytest.raises(ConfigurationError, match=r"topic p\.trucks does not exist: create it"):
+        check(log, of)
+    log.admin().create([TopicSettings("p.trucks", 1)])
+    with pytest.raises(ConfigurationError, match=r"p\.reports\.blocks\.0 does not exist: 'anabranch topics' creates it"):
+        check(log, of)
+
+
+def test_makes_the_dead_letter_topic_large_enough() -> None:
+    log, of = LocalEventLog(), pipeline("p")
+    create_topics(log, of, 3, config={"max.message.bytes": "20000000"})
+    assert check(log, of) == topics.SourceTopics({"p.reports": 3}, blocks=2, dead_letter=1)
+    assert int(log.admin().settings("p.reports.rejected")["max.message.bytes"]) > 20_000_000
+    assert check(log, of).dead_letter == 1, "and takes it as it is from then on"
+
+
+def test_makes_the_dead_letter_topic_as_the_catalog_says() -> None:
+    log, of = LocalEventLog(), pipeline("p")
+    create_topics(log, of, config={"max.message.bytes": "1000"})
+    check(log, of)
+    assert log.admin().settings("p.reports.rejected")["max.message.bytes"] == "16777216"
+
+
+def test_refuses_a_dead_letter_topic_that_is_too_small() -> None:
+    log, of = LocalEventLog(), pipeline("p")
+    create_topics(log, of, config={"max.message.bytes": "20000000"})
+    log.admin().create([TopicSettings("p.reports.rejected", 4, config={"max.message.bytes": "16777216"})])
+    with pytest.raises(ConfigurationError, match=r"set max\.message\.bytes=20065536 on p\.reports\.rejected"):
+        check(log, of)
+
+
+def test_arrival_needs_the_time_of_the_broker() -> None:
+    log, of = LocalEventLog(), pipeline("p", stime=Stime(field=None))
+    create_topics(log, of)
+    with pytest.raises(ConfigurationError, match=r"needs message\.timestamp\.type=LogAppendTime on topic p\.reports; it has CreateTime"):
+        check(log, of)
+    log, of = LocalEventLog(), pipeline("p", stime=Stime(field=None))
+    create_topics(log, of, config={"message.timestamp.type": "LogAppendTime"})
+    assert check(log, of).inputs == {"p.reports": 2}
