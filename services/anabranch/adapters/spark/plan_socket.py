@@ -1,0 +1,90 @@
+"""Carries plans from the stage's planner to the data source readers, which Spark runs in processes of their own.
+
+Requests and answers are lines of JSON over a socket in a private folder; the answer is an offset, or null for "nothing yet". The readers
+hold no state: whatever is lost with a connection is asked again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import socketserver
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+Answer = Callable[[str, dict[str, Any]], dict[str, Any] | None]
+_TIMEOUT_S: Final = 30.0
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        for line in self.rfile:
+            request = json.loads(line)
+            try:
+                answer = self.server.answer(request["input"], request["start"])
+            except Exception as error:
+                self.server.error = error
+                raise
+            self.wfile.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    block_on_close = False
+    answer: Answer
+    error: Exception | None = None
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that went away in the middle of an answer asks again."""
+
+
+class PlanServer:
+    """Serves ``answer(input, position fields)`` until closed."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="anabranch-"))  # mode 0700; short, as socket paths must be
+        self.path = str(self._folder / "plans")
+        self._server = _Server(self.path, _Handler)
+        self._server.answer = answer
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="plans", daemon=True)
+        self._thread.start()
+
+    @property
+    def error(self) -> Exception | None:
+        """What the last question that could not be answered ended with: the readers see no more than a closed connection."""
+        return self._server.error
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._server.shutdown()
+        self._server.server_close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class PlanClient:
+    """Asks a ``PlanServer``. Raises OSError when the stage's process is gone: the query fails with it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+
+    def ask(self, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
+        """The next offset of input ``name`` after ``start``; None: nothing yet."""
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(_TIMEOUT_S)
+            self._socket.connect(self._path)
+            self._lines = self._socket.makefile("rb")
+        self._socket.sendall(json.dumps({"input": name, "start": start}).encode() + b"\n")
+        line = self._lines.readline()
+        if not line:
+            message = "the planner closed the connection"
+            raise ConnectionError(message)
+        answer: dict[str, Any] | None = json.loads(line)
+        return answer

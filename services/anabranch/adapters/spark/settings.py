@@ -1,0 +1,21 @@
+"""Settings of a stage's Spark, by environment: ``ANABRANCH_SPARK_MASTER`` and so on."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from anabranch.protocol.limits import BATCH_ROWS_MAX
+
+
+class SparkSettings(BaseSettings):
+    """What may differ from machine to machine. None of it changes a result, but ``state_partitions`` is fixed for a checkpoint's life."""
+
+    model_config = SettingsConfigDict(env_prefix="ANABRANCH_SPARK_", extra="ignore", frozen=True)
+
+    master: str = "local[2]"
+    memory: str = Field(default="1g", pattern=r"^[0-9]+[mg]$")
+    state_partitions: int = Field(default=1, ge=1, le=1_000)
+    """One is cheapest for small batches; more let more cores work on large state."""
+    batch_rows_max: int = Field(default=BATCH_ROWS_MAX, ge=1)
+    splits_max: int = Field(default=2, ge=1, le=1_000)

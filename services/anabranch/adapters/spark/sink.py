@@ -1,0 +1,210 @@
+"""Writes what a batch made: blocks, then the boundary record, then Spark commits.
+
+Small results come to the driver as Arrow and are written from there; large ones are written by the tasks, which send back the parts. Both
+go through ``foreachBatch``, so the choice is made batch by batch. A crash between any two steps leaves garbage blocks at most: Spark runs
+the same plan again, and the boundary record says which record it continues (rules 3, 4, 9).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.spark.offsets import INITIAL, LoggedBatch, position_of, rows_of
+from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec.blocks import STIME, split_by_bucket
+from anabranch.codec.boundary_records import parts_from_json, parts_to_json
+from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryRecord, Part
+from anabranch.protocol.serialization import QueryPosition, check_joint, check_watermark
+from anabranch.runtime.block_writer import BlockWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from anabranch.ports import Clock
+    from anabranch.protocol.lineage import Lineage
+    from anabranch.protocol.plans import PlanTraits
+    from anabranch.runtime.boundary_writer import BoundaryWriter
+
+DRIVER_ROWS_MAX: Final = 20_000
+"""Batches that read more rows than this let the tasks write: the driver would be the bottleneck."""
+
+_TASK_ROWS_MAX: Final = 200_000
+"""A task writes what it has gathered at this many rows: bounds its memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStream:
+    """Where the results of a stage go, and what they must be like. Shipped to the tasks."""
+
+    kafka: str
+    topic: str
+    replica: str
+    epoch: int
+    partitions: int
+    width_ms: int
+    function: str
+    """Name of the user's function, for messages."""
+
+
+def to_tuples(table: pa.Table) -> pa.Table:
+    """``table`` with ``stime`` last, as int64 ms, rounded up so that no row falls into the bucket before its own."""
+    stime = table.column(STIME).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    whole = pc.divide(pc.add(stime, 999), 1000)
+    return table.drop_columns([STIME]).append_column(pa.field(STIME, pa.int64()), whole.cast(pa.int64()))
+
+
+def slices_of(table: pa.Table, output: OutputStream, closed: int) -> list[tuple[int, int, pa.Table]]:
+    """(partition, bucket, rows) of a result table.
+
+    Raises:
+        StageFunctionError: a row has no stime, or one in a bucket that is closed already.
+    """
+    if table.column(STIME).null_count:
+        message = f"{output.function}: a row of the result has no stime"
+        raise StageFunctionError(message)
+    buckets = split_by_bucket(to_tuples(table), output.width_ms)
+    if buckets and buckets[0][0] <= closed:
+        bucket, rows = buckets[0]
+        message = (
+            f"{output.function}: gave a row of bucket {bucket} (stime up to {bucket * output.width_ms}), but buckets up to {closed} are "
+            f"closed; a row's stime must not be older than the input that it is made from: {rows.slice(0, 1).to_pylist()[0]}"
+        )
+        raise StageFunctionError(message)
+    return [(bucket % output.partitions, bucket, rows) for bucket, rows in buckets]
+
+
+@lru_cache(maxsize=4)
+def _task_writer(kafka: str, topic: str, replica: str, epoch: int) -> BlockWriter:
+    return BlockWriter(KafkaEventLog(kafka), topic, replica, epoch, SystemEntropy())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWrite:
+    """Runs in a task: writes its rows and yields the parts, as text."""
+
+    output: OutputStream
+    closed: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of one task."""
+        out = self.output
+        writer = _task_writer(out.kafka, out.topic, out.replica, out.epoch)
+        held: list[pa.RecordBatch] = []
+        rows = 0
+        parts: list[Part] = []
+        for batch in batches:
+            held.append(batch)
+            rows += batch.num_rows
+            if rows >= _TASK_ROWS_MAX:
+                parts += writer.write(slices_of(pa.Table.from_batches(held), out, self.closed))
+                held, rows = [], 0
+        if rows:
+            parts += writer.write(slices_of(pa.Table.from_batches(held), out, self.closed))
+        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(parts_to_json(tuple(parts)))])], names=["parts"])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """What a batch did, for status and metrics."""
+
+    batch: int
+    position: QueryPosition
+    rows_in: int
+    rows_out: int
+    seconds: float
+
+
+class StageSink:
+    """The ``foreachBatch`` function of a stage's query. Keeps the tip of the replica's chain."""
+
+    def __init__(
+        self, output: OutputStream, boundary: BoundaryWriter, blocks: BlockWriter, checkpoint: Path, lineage: Lineage, tip: BatchId | None,
+        traits: PlanTraits, inputs: Sequence[str], clock: Clock, *, done: Callable[[BatchDone], None],
+        crash_point: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self._output, self._boundary, self._blocks, self._checkpoint = output, boundary, blocks, checkpoint
+        self._lineage, self._tip, self._traits, self._inputs = lineage, tip, traits, tuple(inputs)
+        self._clock, self._done, self._crash_point = clock, done, crash_point
+        self._rows_before = 0
+        self.log_lock = threading.Lock()
+        """Held while the boundary log is used: the service looks at it between batches, from another thread."""
+        self.failure: BaseException | None = None
+        self.running: tuple[int, int] | None = None
+        """(first bucket, last bucket) of the batch that is being run, for messages."""
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Write the results of Spark's batch ``batch``."""
+        try:
+            self._write(frame, batch)
+        except BaseException as error:
+            self.failure = error  # Spark passes on the text only
+            raise
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        begun = self._clock.monotonic_ms()
+        logged = LoggedBatch(self._checkpoint, batch)
+        before = self._before(batch)
+        after = check_joint({str(i): position_of(offset) for i, offset in enumerate(logged.offsets)})
+        check_watermark(self._traits.is_stateful, before, logged.watermark_ms, self._output.width_ms)
+        self.running = (before.bucket + 1, after.bucket)
+        rows = sum(rows_of(offset) for offset in logged.offsets)
+        self._crash_point("processing.batch_logged")
+        parts = (
+            self._by_tasks(frame, before.closed)
+            if max(rows, self._rows_before) > DRIVER_ROWS_MAX
+            else self._by_driver(frame, before.closed)
+        )
+        self._rows_before = rows
+        self._crash_point("processing.blocks_written")
+        ident = BatchId(self._lineage.name, batch)
+        record = BoundaryRecord(
+            replica=self._output.replica, epoch=self._output.epoch, id=ident, prev=self._tip, closed=after.closed, parts=parts,
+            made_from=tuple((name, after.bucket) for name in self._inputs), written_ms=self._clock.now_ms(),
+        )  # fmt: skip
+        with self.log_lock:
+            self._boundary.append(record)
+            self._boundary.fold.forget(self._boundary.fold.upto)
+        self._crash_point("processing.boundary_appended")
+        self._tip = ident
+        seconds = (self._clock.monotonic_ms() - begun) / 1000
+        self._done(BatchDone(batch, after, rows, sum(part.rows for part in parts), seconds))
+
+    def _before(self, batch: int) -> QueryPosition:
+        """The position after the batch before, from Spark's own log."""
+        if batch == 0:
+            return position_of(INITIAL)
+        return check_joint({str(i): position_of(o) for i, o in enumerate(LoggedBatch(self._checkpoint, batch - 1).offsets)})
+
+    def _by_driver(self, frame: DataFrame, closed: int) -> tuple[Part, ...]:
+        return self._blocks.write(slices_of(frame.toArrow(), self._output, closed))
+
+    def _by_tasks(self, frame: DataFrame, closed: int) -> tuple[Part, ...]:
+        found = frame.mapInArrow(TaskWrite(self._output, closed), "parts string").toArrow().column("parts").to_pylist()
+        return tuple(part for text in found for part in parts_from_json(json.loads(text)))
+
+
+def crash_point_from_environment() -> Callable[[str], None]:
+    """Ends the process at the point that ``ANABRANCH_CRASH_POINT`` names (tests only): ``name`` or ``name:count``."""
+    wanted, _, count = os.environ.get("ANABRANCH_CRASH_POINT", "").partition(":")
+    left = [int(count or 1)]
+
+    def crash_point(name: str) -> None:
+        if name == wanted:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), 9)
+
+    return crash_point

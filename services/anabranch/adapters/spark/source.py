@@ -1,0 +1,173 @@
+"""The data source of a stage's inputs: runs exactly the plans of the stage's planner.
+
+Runs in Spark's Python workers: the reader's planning methods in one long-lived process per input, ``read`` in the task workers, which are
+used again from batch to batch, so Kafka clients are kept in this module.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.spark.offsets import INITIAL, position_fields, taken_of
+from anabranch.adapters.spark.plan_socket import PlanClient
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec.blocks import STIME, canonical_sort, schema_from_text
+from anabranch.protocol.identifiers import TopicNames
+from anabranch.protocol.records import Part
+from anabranch.runtime.block_reader import BlockReader
+
+FORMAT: Final = "anabranch"
+MARKER: Final = "marker"
+_ROWS_PER_SPLIT: Final = 20_000
+"""Below this one split is cheapest: a task costs more than its rows."""
+_ARROW_ROWS: Final = 65_536
+_STIME_TYPE: Final = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a reader must know, as one JSON option."""
+
+    pipeline: str
+    stream: str
+    kafka: str
+    socket: str
+    schema: str
+    """Of the stream's tuples (``codec.blocks.schema_text``)."""
+    columns: tuple[str, ...]
+    """The columns that the query uses: the others are null, which costs nothing to hand over."""
+    width_ms: int
+    splits_max: int
+    ordered: bool
+    """Give the rows of a batch in canonical order, in one split: for plans that are not batch-safe."""
+
+    def to_json(self) -> str:
+        """As the value of the option ``config``."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: str) -> SourceOptions:
+        """What ``to_json`` wrote."""
+        fields = json.loads(text)
+        return cls(**(fields | {"columns": tuple(fields["columns"])}))
+
+    def arrow_schema(self) -> pa.Schema:
+        """Of the batches that ``read`` yields: the stream's columns, stime as a timestamp, the marker."""
+        fields = [field.with_nullable(nullable=True) for field in schema_from_text(self.schema) if field.name != STIME]
+        return pa.schema([*fields, pa.field(STIME, _STIME_TYPE), pa.field(MARKER, pa.bool_())])
+
+
+class Split(InputPartition):
+    """One task's share of a plan: (writer, parts), and the boundary of the marker row if this is the split that ends with it."""
+
+    def __init__(self, taken: list[tuple[str, tuple[Part, ...]]], marker_ms: int | None) -> None:
+        super().__init__(None)
+        self.taken, self.marker_ms = taken, marker_ms
+
+
+class AnabranchSource(DataSource):
+    """``spark.readStream.format("anabranch").option("config", ...)``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def _config(self) -> SourceOptions:
+        return SourceOptions.from_json(self.options["config"])
+
+    def schema(self) -> StructType:
+        """Of the stream, as Spark types."""
+        return from_arrow_schema(self._config().arrow_schema())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
+        """The reader of one input."""
+        return PlannedReader(self._config())
+
+
+class PlannedReader(DataSourceStreamReader):
+    """Runs plans. Holds no state that a restart would miss: ranges come from Spark's log."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._client: PlanClient | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query stands."""
+        return dict(INITIAL)
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's names
+        """The next plan as an offset, or ``start`` again."""
+        if self._client is None:
+            self._client = PlanClient(self._options.socket)
+        answer = self._client.ask(self._options.stream, position_fields(start))
+        return start if answer is None else answer
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of the plan that ``end`` is."""
+        if start["sequence"] == end["sequence"]:
+            return []
+        taken = taken_of(end)
+        rows = sum(part.rows for _, _, parts in taken for part in parts)
+        count = 1 if self._options.ordered else max(1, min(self._options.splits_max, rows // _ROWS_PER_SPLIT))
+        groups: list[dict[str, list[Part]]] = [{} for _ in range(count)]
+        for _, replica, parts in taken:
+            for part in parts:
+                groups[part.partition % count].setdefault(replica, []).append(part)
+        marker_ms = end["bucket"] * self._options.width_ms
+        return [
+            Split([(replica, tuple(parts)) for replica, parts in group.items()], marker_ms if i == 0 else None)
+            for i, group in enumerate(groups)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; a block that is missing fails the batch."""
+        assert isinstance(partition, Split)  # noqa: S101 - what ``partitions`` made
+        schema = self._options.arrow_schema()
+        tables = []
+        for replica, parts in partition.taken:
+            tables += _reader(self._options.kafka, self._options.pipeline, self._options.stream).read_parts(replica, parts)
+        if tables:
+            table = pa.concat_tables(tables)
+            if self._options.ordered:
+                table = canonical_sort(table)
+            stime = table.column(STIME).cast(pa.timestamp("ms", tz="UTC")).cast(_STIME_TYPE)
+            columns = [
+                table.column(f.name).cast(f.type) if f.name in self._options.columns else pa.nulls(table.num_rows, f.type)
+                for f in list(schema)[:-2]
+            ]
+            marker = pa.repeat(pa.scalar(False), table.num_rows)
+            yield from pa.table([*columns, stime, marker], schema=schema).combine_chunks().to_batches(_ARROW_ROWS)
+        if partition.marker_ms is not None:
+            yield marker_row(schema, partition.marker_ms)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the boundary log is what counts."""
+
+
+def marker_row(schema: pa.Schema, boundary_ms: int) -> pa.RecordBatch:
+    """The row that moves the watermark to the boundary: null everywhere but for stime and marker."""
+    arrays = [pa.nulls(1, field.type) for field in schema][:-2]
+    arrays += [pa.array([boundary_ms * 1000], _STIME_TYPE), pa.array([True])]
+    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
+
+
+@lru_cache(maxsize=16)
+def _reader(kafka: str, pipeline: str, stream: str) -> BlockReader:
+    names = TopicNames(pipeline)
+    return BlockReader(_log(kafka), lambda replica: names.blocks(stream, replica), SystemClock())
+
+
+@lru_cache(maxsize=2)
+def _log(kafka: str) -> KafkaEventLog:
+    return KafkaEventLog(kafka)

@@ -1,0 +1,85 @@
+"""``python -m anabranch.processing.check FILE``: what Spark thinks of each stage's function, without running it.
+
+Builds every stage's query on made-up inputs and prints one line per finding. Exit code 0: all can run; 2: something cannot.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch.adapters.spark.session import start_session
+from anabranch.pipeline.file import load
+from anabranch.pipeline.transforms import import_root
+from anabranch.processing.query import build_query, source_schema
+from anabranch.protocol.errors import ConfigurationError, StageFunctionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.pipeline.model import Pipeline
+
+
+def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
+    """(what cannot run, what a person should know), as sentences. Starts Spark in this process for the time of the call."""
+    roots = {import_root(r, pipeline.path) for stage in pipeline.stages.values() for r in stage.transform}
+    schemas: dict[str, pa.Schema] = {name: source_schema(pipeline, name) for name in pipeline.sources}
+    errors: list[str] = []
+    facts: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="anabranch-check-") as scratch:
+        session = start_session(
+            "check",
+            master="local[1]",
+            memory="512m",
+            state_partitions=1,
+            import_roots=sorted({str(r) for r in roots if r}),
+            scratch=Path(scratch),
+        )
+        try:
+            for name in pipeline.order():
+                stage = pipeline.stages[name]
+                unknown = [s for s in stage.reads if s not in schemas]
+                if unknown:
+                    errors.append(f"stage {name}: not checked, since {', '.join(unknown)} cannot run")
+                    continue
+                try:
+                    query = build_query(session, pipeline, name, {s: schemas[s] for s in stage.reads}, kafka="", socket="")
+                except (ConfigurationError, StageFunctionError) as error:
+                    errors.append(f"stage {name}: {error}")
+                    continue
+                schemas[name] = query.schema
+                columns = ", ".join(f"{field.name} {field.type}" for field in query.schema)
+                how = "several buckets per batch" if query.traits.is_batch_safe else "one bucket per batch"
+                late = "closes one batch after its input (stateful)" if query.traits.is_stateful else "closes with its input (stateless)"
+                facts.append(f"stage {name}: {how}; {late}; gives {columns}")
+                facts += [f"stage {name}: one bucket per batch, because {reason}" for reason in query.traits.reasons]
+                if query.traits.reasons:
+                    facts.append(f"stage {name}: make `bucket` wider than a batch takes, or what arrives faster than that will queue up")
+        finally:
+            session.stop()
+    for output_name, output in pipeline.outputs.items():
+        schema = schemas.get(output.stage)
+        missing = [] if schema is None else [c for c in output.corrected.key if c not in schema.names]
+        if missing:
+            errors.append(f"output {output_name}: key {', '.join(missing)} is not a column of stage {output.stage}")
+    return errors, facts
+
+
+def main(arguments: list[str]) -> int:
+    """The command; returns its exit code."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        sys.stdout.write((__doc__ or "") + "\n")
+        return 0 if arguments in (["--help"], ["-h"]) else 2
+    try:
+        errors, facts = check_plans(load(Path(arguments[0])))
+    except ConfigurationError as error:
+        errors, facts = [str(error)], []
+    for line in [*facts, *(f"error: {text}" for text in errors)]:
+        sys.stdout.write(line + "\n")
+    return 2 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

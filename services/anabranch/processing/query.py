@@ -1,0 +1,178 @@
+"""From the pipeline file to a streaming DataFrame: inputs, the user's functions, what the plan allows."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import TimestampType
+
+from anabranch import __version__
+from anabranch.adapters.spark.plan_facts import OBSERVED, processors_used, read_facts, used_columns
+from anabranch.adapters.spark.source import FORMAT, MARKER, SourceOptions
+from anabranch.codec.blocks import STIME, schema_text
+from anabranch.pipeline.transforms import import_transform
+from anabranch.protocol.errors import ConfigurationError, StageFunctionError
+from anabranch.protocol.plans import PlanTraits, judge
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline, Stage
+
+_SPLITS_MAX: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StageQuery:
+    """A stage's query, ready to be started."""
+
+    frame: DataFrame
+    traits: PlanTraits
+    schema: pa.Schema
+    """Of the tuples it gives: the columns, then stime as int64 ms."""
+    fingerprint: str
+    function: str
+
+
+def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
+    """Columns of a source's tuples."""
+    return pipeline.sources[stream].record.arrow_schema().append(pa.field(STIME, pa.int64()))
+
+
+def build_query(
+    session: SparkSession, pipeline: Pipeline, stage_name: str, schemas: Mapping[str, pa.Schema], *, kafka: str, socket: str,
+    splits_max: int = _SPLITS_MAX,
+) -> StageQuery:  # fmt: skip
+    """Build and judge the query of ``stage_name``.
+
+    Args:
+        session: With the data source registered.
+        pipeline: The pipeline.
+        stage_name: One of its stages.
+        schemas: Of the tuples of each input.
+        kafka: Address for the readers.
+        socket: Of the planner.
+        splits_max: Tasks that read one input.
+
+    Raises:
+        StageFunctionError: the function raised, or its result cannot be run; names the function.
+        ConfigurationError: a function cannot be imported.
+    """
+    stage = pipeline.stages[stage_name]
+    functions = [import_transform(reference, pipeline.path) for reference in stage.transform]
+
+    def build(columns: Mapping[str, list[str]], ordered: bool) -> DataFrame:
+        inputs = {}
+        for name in stage.reads:
+            options = SourceOptions(
+                pipeline=pipeline.name, stream=name, kafka=kafka, socket=socket, schema=schema_text(schemas[name]),
+                columns=tuple(columns[name]), width_ms=pipeline.bucket_ms, splits_max=splits_max, ordered=ordered,
+            )  # fmt: skip
+            inputs[name] = input_frame(session, name, options)
+        return apply_functions(functions, stage, inputs)
+
+    everything = {name: [n for n in schemas[name].names if n != STIME] for name in stage.reads}
+    processors_used()
+    frame = build(everything, ordered=False)
+    check_result(frame, stage)
+    try:
+        traits = judge(read_facts(frame, stage.reads, processors_used()))
+    except Exception as error:
+        message = f"{stage.transform[-1]}: its plan cannot be analysed: {error}"
+        raise StageFunctionError(message) from error
+    if traits.errors:
+        raise StageFunctionError("; ".join(f"{stage.transform[-1]}: {text}" for text in traits.errors))
+    frame = build({name: used_columns(frame, name) for name in stage.reads}, ordered=not traits.is_batch_safe)
+    arrow = to_arrow_schema(frame.schema, timezone="UTC")
+    fields = [arrow.field(name) for name in arrow.names if name != STIME]
+    schema = pa.schema([*fields, pa.field(STIME, pa.int64())])
+    return StageQuery(frame, traits, schema, fingerprint_of(functions, stage, pipeline, schemas), ", ".join(stage.transform))
+
+
+def input_frame(session: SparkSession, name: str, options: SourceOptions) -> DataFrame:
+    """The DataFrame that the user's function gets for one input.
+
+    ``observe`` stands between the watermark and the function: Spark pushes filters that do not name the event-time column below the
+    watermark operator, where they would take the marker row away before it has moved the watermark.
+    """
+    frame = session.readStream.format(FORMAT).option("config", options.to_json()).load()
+    marked = frame.withWatermark(STIME, "0 seconds").where(f"NOT ({MARKER} AND {STIME} IS NOT NULL)")
+    return marked.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")).drop(MARKER)
+
+
+def apply_functions(functions: list[Callable[..., Any]], stage: Stage, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """The user's functions, one after the other: the first gets the inputs by name, the others the result before.
+
+    All get the parameters that they have arguments for.
+
+    Raises:
+        StageFunctionError: one raised.
+    """
+    result: Any = None
+    for i, (reference, function) in enumerate(zip(stage.transform, functions, strict=True)):
+        accepted = inspect.signature(function).parameters
+        anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values())
+        parameters = {k: v for k, v in stage.parameters.items() if anything or k in accepted}
+        try:
+            result = function(**inputs, **parameters) if i == 0 else function(result, **parameters)
+        except Exception as error:  # whatever the user's code raises
+            message = f"{reference}: raised {type(error).__name__}: {error}"
+            raise StageFunctionError(message) from error
+        if not isinstance(result, DataFrame):
+            message = f"{reference}: returned {type(result).__name__}, not a DataFrame"
+            raise StageFunctionError(message)
+    return result
+
+
+def check_result(frame: DataFrame, stage: Stage) -> None:
+    """The result has distinct columns and a timestamp ``stime``.
+
+    Raises:
+        StageFunctionError: it has not.
+    """
+    names = frame.columns
+    twice = sorted({n for n in names if names.count(n) > 1})
+    problem = None
+    if twice:
+        problem = f"the result has more than one column {', '.join(twice)}"
+    elif STIME not in names:
+        problem = f"the result has no column stime (it has {', '.join(names)}); after a window: withColumn('stime', col('window.end'))"
+    elif not isinstance(frame.schema[STIME].dataType, TimestampType):
+        problem = f"stime of the result is {frame.schema[STIME].dataType.simpleString()}, not a timestamp"
+    elif MARKER in names:
+        problem = "the result has a column marker, which is reserved"
+    elif not frame.isStreaming:
+        problem = "the result is not made from the stage's inputs"
+    if problem:
+        message = f"{stage.transform[-1]}: {problem}"
+        raise StageFunctionError(message)
+
+
+def fingerprint_of(functions: list[Callable[..., Any]], stage: Stage, pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> str:
+    """Of everything that the results depend on besides the input: replicas with different fingerprints are never compared."""
+    digest = hashlib.blake2b(digest_size=16)
+    for function in functions:
+        try:
+            module = inspect.getmodule(function)
+            text = inspect.getsource(module if module is not None else function)
+        except (OSError, TypeError) as error:
+            message = f"the source of {function!r} cannot be read: {error}"
+            raise ConfigurationError(message) from error
+        digest.update(text.encode())
+    facts = (
+        stage.transform,
+        sorted(stage.parameters.items()),
+        pipeline.bucket_ms,
+        {n: str(s) for n, s in schemas.items()},
+        __version__,
+        pyspark.__version__,
+    )
+    digest.update(repr(facts).encode())
+    return digest.hexdigest()

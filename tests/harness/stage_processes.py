@@ -1,0 +1,54 @@
+"""A stage's replica as a process of its own, that can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from anabranch.pipeline.model import Pipeline
+from harness.waiting import wait_until
+
+
+class StageProcess:
+    """``python -m anabranch.processing``. Leaving the block ends it, and what it started."""
+
+    def __init__(self, pipeline: Pipeline, name: str, kafka: str, state_dir: Path, *, crash_point: str = "") -> None:
+        """``crash_point``: ``name:count`` as in ``adapters.spark.sink``."""
+        state_dir.mkdir(parents=True, exist_ok=True)
+        self._output = state_dir / f"{name}.{len(list(state_dir.glob('*.log')))}.log"
+        command = [sys.executable, "-m", "anabranch.processing", "--pipeline", str(pipeline.path), "--name", name, "--kafka", kafka]
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "--state-dir", str(state_dir)], stdout=output, stderr=output, start_new_session=True,
+                env={**os.environ, "ANABRANCH_CRASH_POINT": crash_point},
+            )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def log(self) -> str:
+        """The end of what it wrote."""
+        return self._output.read_text(encoding="utf-8", errors="replace")[-3_000:]
+
+    def check(self) -> None:
+        """Raises AssertionError if it has ended."""
+        assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.log()}"
+
+    def wait(self, deadline_s: float) -> int:
+        """The exit code; negative: the signal that ended it."""
+        wait_until(lambda: self.process.poll() is not None, deadline_s, f"the end of {self.process.args!r}:\n{self.log()}")
+        return self.process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL to it and to what it started. Idempotent."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()

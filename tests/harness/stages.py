@@ -1,0 +1,228 @@
+"""A stage on a real broker and real Spark, fed bucket by bucket: what tests of processing need."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import textwrap
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import structlog
+from prometheus_client import CollectorRegistry
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec.blocks import split_by_bucket
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import TopicSettings
+from anabranch.processing.service import ProcessingService
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryRecord
+from anabranch.runtime.block_reader import BlockReader
+from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.metrics import ServiceMetrics
+from anabranch.runtime.service import ServiceContext
+from anabranch.runtime.settings import ServiceSettings
+from harness.waiting import wait_until
+
+RECORD = """
+{"type": "record", "name": "reading", "fields": [
+  {"name": "key", "type": "long"}, {"name": "value", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": null},
+  {"name": "level", "type": "double", "default": 0.0}, {"name": "time", "type": "long"}]}
+"""
+WIDTH_MS = 100
+
+MODULES = Path(tempfile.mkdtemp(prefix="anabranch-functions-"))
+"""Where the functions of all pipelines of this process are, too. Spark's machine is started once, and what it starts for
+``transformWithState`` sees the Python path of that moment, not the folder of a later test's pipeline."""
+os.environ["PYTHONPATH"] = os.pathsep.join([str(MODULES), *filter(None, [os.environ.get("PYTHONPATH")])])
+atexit.register(shutil.rmtree, MODULES, ignore_errors=True)
+
+
+def write_pipeline(folder: Path, name: str, functions: str, *, sources: Sequence[str] = ("a",), stages: str, replicas: int = 1) -> Pipeline:
+    """A pipeline file with its functions beside it.
+
+    ``stages``: YAML of the stages, indented by two; ``functions``: source of the module ``functions_<name>``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "reading.avsc").write_text(RECORD)
+    for place in (folder, MODULES):
+        (place / f"functions_{name}.py").write_text(textwrap.dedent(functions))
+    lines = [f"pipeline: {name}", f"bucket: {WIDTH_MS}ms", "max_delay: 3s", "partitions: 2", "sources:"]
+    for source in sources:
+        lines += [
+            f"  {source}:",
+            f"    topics: [{name}.in.{source}]",
+            "    record: reading.avsc",
+            "    format: json",
+            "    stime: {field: time, unit: ms}",
+        ]
+    lines += ["stages:", textwrap.indent(textwrap.dedent(stages).strip().replace("MODULE", f"functions_{name}"), "  ")]
+    last = [line.strip().rstrip(":") for line in lines[-1].splitlines() if line.startswith("  ") and not line.startswith("   ")][-1]
+    lines += ["outputs:", "  out:", f"    stage: {last}", f"    corrected: {{topic: {name}.out, format: json, key: []}}"]
+    path = folder / f"{name}.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    return load(path)
+
+
+def create_topics(kafka: str, pipeline: Pipeline) -> None:
+    """The internal topics of every stream."""
+    admin = KafkaEventLog(kafka).admin()
+    names = pipeline.topic_names
+    streams = [*pipeline.sources, *pipeline.stages]
+    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [TopicSettings(names.control(), 1)]
+    topics += [TopicSettings(names.blocks(s, r), pipeline.partitions) for s in streams for r in pipeline.stream_writers(s)]
+    admin.create(topics)
+    admin.close()
+
+
+def readings(rows: Iterable[tuple[int, ...] | dict[str, Any]]) -> pa.Table:
+    """Tuples of the record ``reading``: (stime, key, value), or columns by name."""
+    full = []
+    for row in rows:
+        given = row if isinstance(row, dict) else {"stime": row[0], "key": row[1], "value": row[2]}
+        full.append({"key": 0, "value": 0, "note": None, "level": 0.0, "time": given["stime"], **given})
+    schema = pa.schema(
+        [
+            ("key", pa.int64()),
+            ("value", pa.int64()),
+            ("note", pa.string()),
+            ("level", pa.float64()),
+            ("time", pa.int64()),
+            ("stime", pa.int64()),
+        ]
+    )
+    return pa.Table.from_pylist(full, schema=schema)
+
+
+class Feed:
+    """Writes a source's stream in place of ingestion."""
+
+    def __init__(self, kafka: str, pipeline: Pipeline, source: str) -> None:
+        log, names, self._width = KafkaEventLog(kafka), pipeline.topic_names, pipeline.bucket_ms
+        self._partitions = pipeline.partitions
+        self.boundary = BoundaryWriter(log, names.boundaries(source), ["0"], "0", "feed", SystemClock(), SystemEntropy())
+        self.epoch = self.boundary.start()
+        self.blocks = BlockWriter(log, names.blocks(source, "0"), "0", self.epoch, SystemEntropy())
+        self._batch = 0
+
+    def append(self, table: pa.Table | None, closed: int) -> None:
+        """One batch: ``table``'s rows (of any open bucket) and everything up to bucket ``closed`` closed."""
+        slices = []
+        for bucket, rows in [] if table is None else split_by_bucket(table, self._width):
+            for p in range(self._partitions):
+                mine = rows.take(pa.array(range(p, rows.num_rows, self._partitions), pa.int64()))
+                slices.append((p, bucket, mine))
+        self._batch += 1
+        ident = BatchId(f"{self.epoch:012d}-000000", self._batch)
+        parts = self.blocks.write(slices)
+        self.boundary.append(BoundaryRecord("0", self.epoch, ident, self.boundary.tip(), closed, parts))
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.blocks.close()
+        self.boundary.close()
+
+
+@dataclass
+class RunningStage:
+    """One replica in this process, stepped by a thread of its own."""
+
+    pipeline: Pipeline
+    name: str
+    kafka: str
+    state_dir: Path
+    error: BaseException | None = None
+    service: ProcessingService = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings = ServiceSettings(pipeline=self.pipeline.path, name=self.name, kafka=self.kafka, state_dir=self.state_dir)
+        registry, self._stopping = CollectorRegistry(), threading.Event()
+        metrics = ServiceMetrics(registry, pipeline=self.pipeline.name, service="processing", name=self.name, restarts=0)
+        context = ServiceContext(
+            KafkaEventLog(self.kafka), None, SystemClock(), SystemEntropy(), registry, metrics, settings, self.pipeline,
+            structlog.get_logger(), self._stopping,
+        )  # fmt: skip
+        self.service = ProcessingService(settings, context)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            self.service.start()
+            while not self._stopping.is_set():
+                self.service.step()
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self.error = error
+        finally:
+            self.service.stop()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "the stage did not stop"
+
+
+def _sorted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: sorted((name, str(value)) for name, value in row.items()))
+
+
+class Output:
+    """Reads a stage's stream."""
+
+    def __init__(self, kafka: str, pipeline: Pipeline, stage: str) -> None:
+        names = pipeline.topic_names
+        self.reader = BoundaryReader(KafkaEventLog(kafka), names.boundaries(stage), pipeline.stream_writers(stage))
+        self._blocks = BlockReader(KafkaEventLog(kafka), lambda replica: names.blocks(stage, replica), SystemClock())
+
+    def wait_closed(self, bucket: int, stage: RunningStage | None = None, deadline_s: float = 90) -> None:
+        """Until the stream is stable up to ``bucket``; raises what ended the stage."""
+
+        def closed() -> bool:
+            if stage is not None and stage.error is not None:
+                raise stage.error
+            self.reader.poll(50)
+            return self.reader.fold.upto >= bucket
+
+        wait_until(closed, deadline_s, f"bucket {bucket} of {self.reader.fold.upto}")
+
+    def wait_replica(self, replica: str, bucket: int, stage: RunningStage, deadline_s: float = 90) -> None:
+        """Until ``replica`` itself has closed ``bucket``."""
+
+        def closed() -> bool:
+            if stage.error is not None:
+                raise stage.error
+            self.reader.poll(50)
+            return self.reader.fold.closed(replica) >= bucket
+
+        wait_until(closed, deadline_s, f"bucket {bucket} of replica {replica}")
+
+    def replica_rows(self, replica: str, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
+        """What ``replica`` itself wrote, whoever was first; rows sorted."""
+        fold = self.reader.fold
+        wanted = [(b, replica, parts) for b in range(first, last + 1) if (parts := fold.replica_bucket(replica, b))]
+        return {bucket: _sorted(table.to_pylist()) for bucket, table in self._blocks.read_buckets(wanted)}
+
+    def buckets(self, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
+        """Rows of the stable buckets, sorted."""
+        found = self._blocks.read_buckets(self.reader.fold.stable(first, last))
+        return {bucket: _sorted(table.to_pylist()) for bucket, table in found}
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.reader.close()
+        self._blocks.close()
