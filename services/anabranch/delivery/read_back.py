@@ -1,0 +1,101 @@
+"""What stands in an output's topics: read after every take-over, since no outcome is believed (rule 19).
+
+Records of our own transactions are visible or gone once the older writer is fenced, but a transaction of *another* producer that is open in
+the same topic hides what stands behind it. So the end to read up to is the end of the log, not the last stable offset, and the reader waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from anabranch.codec import control_records
+from anabranch.delivery.rendering import ID_HEADER
+from anabranch.ports import EventLog, TopicPartition
+from anabranch.protocol.control import DeliveryProgress
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.identifiers import TupleId
+
+_FETCH_RECORDS: Final = 20_000
+_WAIT_MS: Final = 100
+
+Waiting = Callable[[str], None]
+"""Told what is waited for; raises to give up."""
+
+
+def ends(log: EventLog, topic: str, partitions: int) -> tuple[list[int], list[int]]:
+    """First and end offset of each partition, open transactions included.
+
+    Raises:
+        Unavailable: the broker does not answer.
+    """
+    reader = log.reader(committed=False, headers=False)
+    try:
+        pairs = [reader.offsets(TopicPartition(topic, p)) for p in range(partitions)]
+    finally:
+        reader.close()
+    return [start for start, _ in pairs], [end for _, end in pairs]
+
+
+def last_progress(log: EventLog, topic: str, output: str, waiting: Waiting) -> DeliveryProgress | None:
+    """The newest progress record of ``output``; None: nothing was ever delivered."""
+    found: list[DeliveryProgress] = []
+
+    def take(value: bytes | None, _headers: object) -> None:
+        try:
+            entry = control_records.decode(value)
+        except RemoteProtocolError:
+            return  # not ours, and only ours count
+        if isinstance(entry, DeliveryProgress) and entry.output == output:
+            found[:] = [entry]
+
+    starts, stops = ends(log, topic, 1)
+    _read(log, topic, starts, stops, take, waiting, headers=False)
+    return found[0] if found else None
+
+
+def ids(
+    log: EventLog, topic: str, read_from: Sequence[int], stops: Sequence[int], found: Callable[[TupleId], object], waiting: Waiting
+) -> int:
+    """Tell ``found`` every id in the topic's offset ranges. Returns how many records are not delivery's."""
+    foreign = 0
+
+    def take(_value: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
+        nonlocal foreign
+        for key, text in headers:
+            if key == ID_HEADER:
+                try:
+                    found(TupleId.parse((text or b"").decode("ascii", "replace")))
+                except RemoteProtocolError:
+                    break
+                return
+        foreign += 1
+
+    _read(log, topic, read_from, stops, take, waiting, headers=True)
+    return foreign
+
+
+def _read(
+    log: EventLog, topic: str, starts: Sequence[int], stops: Sequence[int],
+    take: Callable[[bytes | None, Sequence[tuple[str, bytes]]], None], waiting: Waiting, *, headers: bool,
+) -> None:  # fmt: skip
+    """Call ``take`` for the committed records in the offset ranges, which some partitions may go beyond."""
+    todo = {TopicPartition(topic, p): stop for p, stop in enumerate(stops) if starts[p] < stop}
+    if not todo:
+        return
+    reader = log.reader(committed=True, headers=headers)
+    try:
+        reader.assign({at: starts[at.partition] for at in todo})
+        while todo:
+            chunks = reader.fetch(_FETCH_RECORDS, _WAIT_MS)
+            for chunk in chunks:
+                for value, head in zip(chunk.values, chunk.headers, strict=True):
+                    take(value, head)
+            todo = {at: stop for at, stop in todo.items() if reader.position(at) < stop}
+            if todo and not chunks:
+                at = min(todo)
+                waiting(
+                    f"{at.topic}[{at.partition}] is readable up to {reader.position(at)} of {todo[at]}: an open transaction, or no broker"
+                )
+    finally:
+        reader.close()

@@ -1,0 +1,172 @@
+"""Delivery on a real broker: killed, fenced, of unknown outcome; what committed readers see is every id once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.delivery.service import DeliveryService
+from anabranch.ports import Delivered, Headers, TopicPartition, TransactionalWriter
+from anabranch.protocol.errors import AnabranchError, Fenced, OutcomeUnknown
+from harness import outputs
+from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
+
+pytestmark = pytest.mark.integration
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL: nothing of the process runs afterwards."""
+
+
+class SpoiltWriter:
+    """A real writer whose next commit ends as told: "killed", "lost" or "applied" (the two outcomes that an unknown one may have had)."""
+
+    def __init__(self, real: TransactionalWriter, how: str) -> None:
+        self._real, self._how = real, how
+
+    def begin(self) -> None:
+        self._real.begin()
+
+    def send(
+        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+    ) -> None:
+        self._real.send(at, value, key, headers, timestamp_ms)
+
+    def send_many(
+        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
+    ) -> None:
+        self._real.send_many(topic, partitions, values, keys, headers)
+
+    def flush(self) -> list[Delivered]:
+        return self._real.flush()
+
+    def commit(self) -> list[Delivered]:
+        self._real.flush()  # the records are in the log, open
+        if self._how == "killed":
+            raise KilledError
+        if self._how == "applied":
+            self._real.commit()
+        raise OutcomeUnknown("planned")
+
+    def abort(self) -> None:
+        self._real.abort()
+
+    def close(self) -> None:
+        """As a process that cannot reach the broker: nothing is aborted."""
+
+
+class World:
+    """One output on a real broker, and what feeds it."""
+
+    def __init__(self, address: str, prefix: str) -> None:
+        self.log, self.clock, self.entropy = KafkaEventLog(address), SystemClock(), SystemEntropy()
+        self.pipeline = outputs.pipeline(prefix, partitions=3)
+        create_topics(self.log, self.pipeline)
+        self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)
+        self.sizes: dict[int, int] = {}
+        self.services: list[DeliveryService] = []
+
+    def feed(self, upto: int, sizes: dict[int, int]) -> None:
+        self.replica.close_buckets(upto, {bucket: rows(bucket, count) for bucket, count in sizes.items()})
+        self.sizes |= sizes
+
+    def service(self) -> DeliveryService:
+        made = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
+        self.services.append(made)
+        made.start()
+        return made
+
+    def check(self) -> None:
+        found = delivered(self.log, self.pipeline)
+        assert sorted(ident for _, ident, _, _ in found) == ids(self.sizes)
+        for partition in range(3):
+            mine = [ident for p, ident, _, _ in found if p == partition]
+            assert mine == sorted(mine)
+
+    def close(self) -> None:
+        self.replica.close()
+        for made in self.services:
+            made.stop()
+
+
+@pytest.fixture
+def world(kafka: str, topic_prefix: str) -> Iterator[World]:
+    made = World(kafka, topic_prefix)
+    yield made
+    made.close()
+
+
+def spoil(service: DeliveryService, how: str) -> None:
+    assert service._writer is not None
+    service._writer = SpoiltWriter(service._writer, how)
+
+
+@pytest.mark.parametrize("how", ["lost", "applied"])
+def test_an_unknown_outcome_is_settled_by_reading_back(world: World, how: str) -> None:
+    world.feed(3, {1: 500, 3: 200})
+    service = world.service()
+    drain(service, 3)
+    world.feed(6, {4: 300, 6: 100})
+    service._following().read_to_end()
+    spoil(service, how)
+    drain(service, 6)
+    assert service._unknown._value.get() == 1
+    world.feed(8, {8: 50})
+    drain(service, 8)
+    world.check()
+
+
+def test_killed_between_send_and_commit(world: World) -> None:
+    world.feed(3, {1: 500, 3: 200})
+    first = world.service()
+    spoil(first, "killed")
+    first._following().read_to_end()
+    with pytest.raises(KilledError):
+        drain(first, 3)
+    second = world.service()
+    drain(second, 3)
+    world.feed(5, {5: 100})
+    drain(second, 5)
+    world.check()
+
+
+def test_a_zombie_is_fenced(world: World) -> None:
+    world.feed(2, {1: 100})
+    zombie = world.service()
+    drain(zombie, 2)
+    newer = world.service()
+    world.feed(4, {3: 100, 4: 20})
+    zombie._following().read_to_end()
+    with pytest.raises(Fenced):
+        drain(zombie, 4)
+    drain(newer, 4)
+    world.check()
+
+
+def test_many_restarts(world: World) -> None:
+    for upto in range(1, 6):
+        world.feed(upto, {upto: 40})
+        service = world.service()
+        service._following().read_to_end()
+        drain(service, upto)
+        service.stop()
+    world.check()
+    assert [p.last_bucket for p in outputs.progress(world.log, world.pipeline)] == [1, 2, 3, 4, 5]
+
+
+def test_a_record_that_the_topic_refuses_is_told(world: World, kafka: str) -> None:
+    world.feed(1, {1: 10})
+    service = world.service()
+    entry = ConfigEntry("max.message.bytes", "100", incremental_operation=AlterConfigOpType.SET)
+    topic = world.pipeline.outputs["out"].corrected.topic
+    admin = AdminClient({"bootstrap.servers": kafka})
+    (future,) = admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]).values()
+    future.result(20)
+    service._following().read_to_end()
+    with pytest.raises(AnabranchError, match="MSG_SIZE_TOO_LARGE"):
+        drain(service, 1)

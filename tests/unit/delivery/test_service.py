@@ -1,0 +1,269 @@
+"""The delivery service on a log in memory whose transactions end as the test says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.delivery import service as module
+from anabranch.delivery.service import DeliveryService
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.protocol.delivery import partition_of
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.identifiers import TupleId
+from harness import outputs
+from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
+
+
+class World:
+    """One output and what feeds it."""
+
+    def __init__(self, **facts: object) -> None:
+        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
+        self.log = LocalEventLog(self.clock)
+        self.pipeline: Pipeline = outputs.pipeline("p", **facts)  # type: ignore[arg-type]
+        create_topics(self.log, self.pipeline)
+        self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)
+        self.sizes: dict[int, int] = {}
+
+    def feed(self, upto: int, sizes: dict[int, int]) -> None:
+        self.replica.close_buckets(upto, {bucket: rows(bucket, count) for bucket, count in sizes.items()})
+        self.sizes |= sizes
+
+    def service(self) -> DeliveryService:
+        made = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
+        made.start()
+        return made
+
+    def check(self, *, ordered: bool = True) -> None:
+        found = delivered(self.log, self.pipeline)
+        assert sorted(ident for _, ident, _, _ in found) == ids(self.sizes)
+        if ordered:
+            for partition in {p for p, _, _, _ in found}:
+                mine = [ident for p, ident, _, _ in found if p == partition]
+                assert mine == sorted(mine)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_stable_buckets_become_records_in_canonical_order(world: World) -> None:
+    world.feed(9, {2: 30, 5: 8})
+    service = world.service()
+    drain(service, 9)
+    world.check()
+    by_id = {ident: (partition, key, value) for partition, ident, key, value in delivered(world.log, world.pipeline)}
+    for bucket, count in world.sizes.items():
+        table = rows(bucket, count).sort_by([(name, "ascending") for name in ("stime", "car", "road", "total", "mean")])
+        expected = [{k: v for k, v in row.items() if k != "stime"} for row in table.to_pylist()]
+        got = [by_id[TupleId(bucket, position)] for position in range(count)]
+        assert [json.loads(value or b"") for _, _, value in got] == expected
+        for position, (partition, key, _) in enumerate(got):
+            assert json.loads(key or b"") == {"car": expected[position]["car"]}
+            assert partition == partition_of(key, TupleId(bucket, position), 2)
+    assert service.status.last_bucket_ms == 900
+    assert service.status.lag_ms == world.clock.now_ms() - 900
+
+
+def test_several_buckets_go_in_one_transaction(world: World) -> None:
+    for upto in range(1, 21):
+        world.feed(upto, {upto: 3})
+    drain(world.service(), 20)
+    world.check()
+    assert [(p.first_bucket, p.last_bucket) for p in outputs.progress(world.log, world.pipeline)] == [(1, 20)]
+
+
+def test_a_large_bucket_goes_in_several_transactions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "rows_bound", lambda _: 10)
+    world.feed(5, {2: 4, 3: 35, 4: 3})
+    service = world.service()
+    service.step()
+    service.step()
+    service.step()
+    service.stop()
+    drain(world.service(), 5)
+    world.check()
+    assert len(outputs.progress(world.log, world.pipeline)) >= 5
+
+
+def test_a_restart_goes_on(world: World) -> None:
+    world.feed(3, {1: 5, 3: 5})
+    first = world.service()
+    drain(first, 3)
+    first.stop()
+    first.stop()
+    world.feed(6, {6: 4})
+    drain(world.service(), 6)
+    world.check()
+
+
+@pytest.mark.parametrize("operation", [Operation.FLUSH, Operation.COMMIT, Operation.BEGIN])
+@pytest.mark.parametrize("applied", [None, 0])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_unknown_outcomes_are_settled_by_reading_back(world: World, operation: Operation, applied: int | None, at: int) -> None:
+    service = world.service()
+    for upto in range(1, 5):
+        if upto == at:
+            world.feed(upto, {upto: 6})
+            world.log.fail_next(operation, applied=applied, topic="p.out" if operation is Operation.FLUSH else None)
+        else:
+            world.feed(upto, {upto: 6})
+        drain(service, upto)
+    world.check()
+    assert service._unknown._value.get() == 1
+
+
+def test_outcomes_that_stay_unknown_end_the_process(world: World) -> None:
+    world.feed(1, {1: 6})
+    service = world.service()
+    for _ in range(20):
+        world.log.fail_next(Operation.COMMIT, applied=0)
+    with pytest.raises(OutcomeUnknown):
+        drain(service, 1)
+    assert service._unknown._value.get() == 10
+
+
+def test_killed_between_send_and_commit(world: World) -> None:
+    world.feed(2, {1: 6, 2: 6})
+    service = world.service()
+    service._writer.commit = lambda: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[union-attr, method-assign]
+    service._following().poll(0)
+    with pytest.raises(KeyboardInterrupt):
+        drain(service, 2)
+    drain(world.service(), 2)
+    world.check()
+
+
+def test_a_zombie_is_fenced_and_ends(world: World) -> None:
+    world.feed(1, {1: 6})
+    zombie = world.service()
+    drain(zombie, 1)
+    newer = world.service()
+    world.feed(2, {2: 6})
+    with pytest.raises(Fenced, match="another process delivers it"):
+        drain(zombie, 2)
+    drain(newer, 2)
+    world.check()
+
+
+def test_foreign_records_do_not_disturb(world: World) -> None:
+    world.log.admin().create([TopicSettings("p.out", 2)])
+    writer = world.log.writer()
+    at = TopicPartition("p.out", 0)
+    for header in ([], [("anabranch-id", b"9999.0")], [("anabranch-id", b"rubbish")], [("other", b"1.0")]):
+        writer.send(at, b"x", headers=header)
+    writer.flush()
+    world.feed(2, {1: 6})
+    service = world.service()
+    drain(service, 2)
+    assert service.status.detail["foreign_records"] == 4
+    world.log.trim(TopicPartition("p.out", 0), 4)
+    world.check()
+
+
+def test_it_waits_behind_the_transaction_of_another_producer(world: World) -> None:
+    world.feed(1, {1: 6})
+    first = world.service()
+    drain(first, 1)
+    other = world.log.transactional_writer("other")
+    other.begin()
+    other.send(TopicPartition("p.out", 0), b"open")
+    other.flush()
+    world.feed(2, {2: 6})
+    drain(first, 2)
+    first.stop()
+    second = outputs.service(world.log, world.pipeline, world.clock, world.entropy)
+    rounds = 0
+
+    def waiting(text: str) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 3:
+            other.abort()
+
+    second._wait_for = waiting  # type: ignore[method-assign]
+    second.start()
+    assert rounds == 3
+    world.feed(3, {3: 1})
+    drain(second, 3)
+    world.check()
+
+
+def test_a_stop_ends_that_wait(world: World) -> None:
+    world.log.admin().create([TopicSettings("p.out", 2)])
+    other = world.log.transactional_writer("other")
+    other.begin()
+    other.send(TopicPartition("p.out", 0), b"open")
+    other.flush()
+    service = outputs.service(world.log, world.pipeline, world.clock, world.entropy)
+    service._context.stopping.set()
+    service.start()
+    assert service._delivery is None
+    service.stop()
+
+
+def test_it_retries_to_take_over(world: World) -> None:
+    world.feed(1, {1: 6})
+    world.log.admin().create([TopicSettings("p.out", 2)])
+    service = world.service()
+    service._give_up_writer()
+    world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="p.out")
+    service.step()
+    assert service.status.state == "waiting"
+    assert "planned failure" in (service.status.waiting_for or "")
+    drain(service, 1)
+    assert service.status.state == "running"
+    world.check()
+
+
+def test_partitions_are_pinned(world: World) -> None:
+    world.feed(1, {1: 6})
+    drain(world.service(), 1)
+    settings, partitions = world.log.topics["p.out"]
+    world.log.topics["p.out"] = (settings, [*partitions, *partitions[:1]])
+    with pytest.raises(ConfigurationError, match="has 3 partitions, delivery began with 2"):
+        world.service()
+
+
+def test_topics_that_cannot_be_right_are_refused() -> None:
+    world = World(sink_partitions=3)
+    world.log.admin().create([TopicSettings("p.out", 2)])
+    with pytest.raises(ConfigurationError, match="has 2 partitions, the file says 3"):
+        world.service()
+    world = World()
+    world.log.admin().create([TopicSettings("p.out", 2, config={"cleanup.policy": "compact,delete"})])
+    with pytest.raises(ConfigurationError, match="must not be compacted"):
+        world.service()
+    made = outputs.context(world.log, world.pipeline, world.clock, world.entropy, "delivery", "none")
+    with pytest.raises(ConfigurationError, match="no such output; it has out"):
+        module.build(made.settings, made)
+
+
+def test_blocks_that_are_gone_come_from_a_sibling() -> None:
+    world = World(replicas=2)
+    sibling = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
+    world.feed(2, {1: 6, 2: 6})
+    sibling.close_buckets(2, {1: rows(1, 6), 2: rows(2, 6)})
+    at = TopicPartition("p.totals.blocks.0", 0)
+    world.log.trim(at, 1)
+    drain(world.service(), 2)
+    world.check()
+    world.log.trim(TopicPartition("p.totals.blocks.1", 0), 1)
+    world.log.topics.pop("p.out")
+    world.log.topics.pop("p.out.progress")
+    with pytest.raises(DataMissing):
+        drain(world.service(), 2)
+
+
+def test_records_without_key_are_spread_by_id() -> None:
+    world = World(key=(), partitions=3)
+    world.feed(2, {1: 6, 2: 5})
+    drain(world.service(), 2)
+    world.check()
+    assert all(p == (i.bucket + i.position) % 3 and key is None for p, i, key, _ in delivered(world.log, world.pipeline))
