@@ -1,0 +1,243 @@
+"""The consistency manager: wiring of ``protocol.consistency`` to the logs and the index.
+
+It keeps nothing of its own: a start reads the logs from their beginning and comes to the same conclusions. Two of them may run; they write the
+same index. While the index cannot be reached everything goes on, and what should stand in it is kept, bounded, until it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from prometheus_client import Counter, Gauge
+
+from anabranch.codec import control_records
+from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
+from anabranch.protocol.boundary_log import Outcome
+from anabranch.protocol.buckets import bound_ms
+from anabranch.protocol.consistency import AlarmBook, IndexImage, Mismatch, StreamAudit
+from anabranch.protocol.control import Alarm, ControlRecord, Heartbeat
+from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
+from anabranch.protocol.records import BoundaryRecord, LogEntry
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.service import ServiceContext, ServiceStatus
+from anabranch.runtime.settings import ServiceSettings
+
+_IDLE_MS: Final = 50
+_CHECK_EVERY_MS: Final = 500
+"""Between two looks whether the index was lost."""
+_RETRY_MS: Final = 1_000
+_FETCH_RECORDS: Final = 2_000
+_WRITES_PER_ROUND: Final = 500
+_LABELS: Final = ("pipeline",)
+
+
+def build(_settings: ServiceSettings, context: ServiceContext) -> ConsistencyManager:
+    """The manager of the context's pipeline."""
+    return ConsistencyManager(context)
+
+
+class ConsistencyManager:
+    """See ``runtime.service.Service``."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self.status = ServiceStatus()
+        self._context, self._pipeline, self._index = context, context.pipeline, context.index
+        self._streams: dict[str, BoundaryReader] = {}
+        self._audits: dict[str, StreamAudit] = {}
+        self._control: LogReader | None = None
+        self._alarms: LogWriter | None = None
+        self._unsent: list[Alarm] = []
+        self._image = IndexImage(self._pipeline.name)
+        self._book = AlarmBook()
+        self._token = context.entropy.token()
+        self._whole = False
+        """The index holds the image, as far as is known."""
+        self._index_next_ms = 0
+        self._check_next_ms = 0
+        registry, own = context.registry, self._pipeline.name
+        self._mismatches = Counter(
+            "anabranch_digest_mismatches", "Buckets of which two replicas have different tuples", _LABELS, registry=registry
+        ).labels(own)
+        self._compared = Gauge(
+            "anabranch_buckets_compared", "Buckets compared between two replicas", (*_LABELS, "stream"), registry=registry
+        )
+        self._uncompared = Gauge(
+            "anabranch_buckets_uncompared", "Buckets that no sibling closed in time to be compared", (*_LABELS, "stream"), registry=registry
+        )
+        self._index_failures = Counter(
+            "anabranch_index_failures", "Times that the index could not be reached", _LABELS, registry=registry
+        ).labels(own)
+        self._rebuilt = Counter("anabranch_index_rebuilt", "Times that the whole index was written", _LABELS, registry=registry).labels(own)
+        self._refused = Counter(
+            "anabranch_refused_control_records", "Control records that could not be used", _LABELS, registry=registry
+        ).labels(own)
+
+    def start(self) -> None:
+        """Read what alarms there are, then follow everything.
+
+        Raises:
+            Unavailable: a topic is missing, or the broker does not answer.
+        """
+        log, names = self._context.log, self._pipeline.topic_names
+        for alarm in self._old_alarms():
+            self._book.known(alarm)
+        for stream in self._pipeline.streams():
+            writers = self._pipeline.stream_writers(stream)
+            self._audits[stream] = StreamAudit(stream, writers)
+            self._streams[stream] = BoundaryReader(log, names.boundaries(stream), writers, listener=partial(self._seen, stream))
+        self._control = log.reader(committed=False, headers=False)
+        at = TopicPartition(names.control(), 0)
+        self._control.assign({at: self._control.offsets(at)[0]})
+        for reader in self._streams.values():
+            reader.read_to_end()
+
+    def step(self) -> None:
+        """One round: what is there of every log, then alarms, then the index."""
+        read = sum(reader.poll(0) for reader in self._streams.values())
+        read += self._read_control()
+        self._raise_alarms()
+        busy = self._write_index()
+        self._report()
+        if not read and not busy:
+            self._context.clock.sleep_ms(_IDLE_MS)
+
+    def stop(self) -> None:
+        """Close what was opened. Idempotent."""
+        for reader in self._streams.values():
+            reader.close()
+        if self._control is not None:
+            self._control.close()
+        if self._alarms is not None:
+            self._alarms.close()
+            self._alarms = None
+
+    def _seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        """A record of a boundary log, right after the fold took it."""
+        fold = self._streams[stream].fold
+        for mismatch in self._audits[stream].seen(fold, entry, outcome):
+            self._mismatch(mismatch)
+        if outcome.accepted and isinstance(entry, BoundaryRecord):
+            self._image.boundary(stream, offset, entry, fold)
+
+    def _mismatch(self, mismatch: Mismatch) -> None:
+        self._mismatches.inc()
+        alarm = self._book.alarm(mismatch, self._context.clock.now_ms())
+        if alarm is not None:
+            self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
+            self._unsent.append(alarm)
+
+    def _raise_alarms(self) -> None:
+        """Write the alarms that wait; one of unknown outcome is written again, since two of a kind do no harm."""
+        if not self._unsent:
+            return
+        if self._alarms is None:
+            self._alarms = self._context.log.writer()
+        at = TopicPartition(self._pipeline.topic_names.alarms(), 0)
+        try:
+            for alarm in self._unsent:
+                self._alarms.send(at, control_records.encode(alarm), alarm.stream.encode())
+            self._alarms.flush()
+        except (OutcomeUnknown, Unavailable) as error:
+            self._context.logger.warning("alarms_delayed", count=len(self._unsent), error=str(error))
+            self._alarms.close()
+            self._alarms = None
+            return
+        self._unsent.clear()
+
+    def _old_alarms(self) -> Iterator[Alarm]:
+        reader = self._context.log.reader(committed=False, headers=False)
+        at = TopicPartition(self._pipeline.topic_names.alarms(), 0)
+        try:
+            start, end = reader.offsets(at)
+            reader.assign({at: start})
+            while reader.position(at) < end:
+                for entry in self._fetch(reader, 100):
+                    if isinstance(entry, Alarm):
+                        yield entry
+        finally:
+            reader.close()
+
+    def _read_control(self) -> int:
+        assert self._control is not None, "started"  # noqa: S101 - step is called after start
+        entries = self._fetch(self._control, 0)
+        for entry in entries:
+            if not isinstance(entry, Heartbeat) or not self._image.heartbeat(entry):
+                self._refused.inc()
+        return len(entries)
+
+    def _fetch(self, reader: LogReader, wait_ms: int) -> list[ControlRecord]:
+        found = []
+        for chunk in reader.fetch(_FETCH_RECORDS, wait_ms):
+            for value in chunk.values:
+                try:
+                    found.append(control_records.decode(value))
+                except RemoteProtocolError:
+                    self._refused.inc()
+        return found
+
+    def _write_index(self) -> bool:
+        """Bring the index nearer to the image; whether something was written. Never raises because of the index."""
+        index, now_ms = self._index, self._context.clock.monotonic_ms()
+        if index is None or now_ms < self._index_next_ms:
+            return False
+        try:
+            if self._whole and now_ms >= self._check_next_ms:
+                self._check_next_ms = now_ms + _CHECK_EVERY_MS
+                self._whole = bool(index.get(self._image.marker))
+            if not self._whole:
+                self._begin_anew(index)
+            return self._write_some(index)
+        except Unavailable as error:
+            if self.status.waiting_for is None:
+                self._context.logger.warning("index_unavailable", error=str(error))
+            self._index_failures.inc()
+            self._index_next_ms = self._context.clock.monotonic_ms() + _RETRY_MS
+            self.status.waiting_for = f"index: {error}"
+            return False
+
+    def _begin_anew(self, index: Index) -> None:
+        """The index is new, was lost, or is of unknown content: clear away what is not ours any more and write everything."""
+        self._image.states(self._context.clock.now_ms())
+        for key in index.keys(self._image.prefix):
+            index.delete(key)
+        self._image.everything_lost()
+        while self._write_some(index):
+            pass
+        index.put(self._image.marker, {"manager": self._token})
+        self._whole = True
+        self._rebuilt.inc()
+        self._context.logger.info("index_written", keys=len(self._image.keys()))
+
+    def _write_some(self, index: Index) -> bool:
+        for count in range(_WRITES_PER_ROUND):
+            write = self._image.next_write(self._context.clock.now_ms())
+            if write is None:
+                self.status.waiting_for = None
+                return count > 0
+            if write.fields is not None:
+                index.put(write.key, write.fields, expire_ms=write.expire_ms)
+            else:
+                for member, score in write.members:
+                    index.rank(write.key, member, score)
+                index.unrank_below(write.key, write.keep_from)
+            self._image.written(write)
+        return True
+
+    def _report(self) -> None:
+        uptos = {stream: reader.fold.upto for stream, reader in self._streams.items()}
+        for stream, reader in self._streams.items():
+            self._context.metrics.refused(stream, reader.counts)
+            self._compared.labels(self._pipeline.name, stream).set(self._audits[stream].compared)
+            self._uncompared.labels(self._pipeline.name, stream).set(self._audits[stream].uncompared)
+        now_ms, width_ms = self._context.clock.now_ms(), self._pipeline.bucket_ms
+        if uptos and (slowest := min(uptos.values())) > 0:
+            self.status.last_bucket_ms = bound_ms(slowest, width_ms)
+            self.status.lag_ms = now_ms - self.status.last_bucket_ms
+        self.status.detail = {
+            "stable_bucket_ms": {stream: bound_ms(upto, width_ms) for stream, upto in uptos.items()},
+            "processes": self._image.states(now_ms),
+            "compared": {stream: audit.compared for stream, audit in self._audits.items()},
+            "index": "none" if self._index is None else "written" if self._whole else "incomplete",
+        }

@@ -1,0 +1,119 @@
+"""The consistency manager with a real broker and a real Redis, which loses everything or is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.redis.index import RedisIndex
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec import control_records
+from anabranch.consistency_manager.service import ConsistencyManager, build
+from anabranch.local.embedded_redis import EmbeddedRedis
+from anabranch.protocol.control import Alarm
+from harness import outputs
+from harness.outputs import Replica, after_step, create_topics, rows
+from harness.sources import everything
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+
+class World:
+    """A stage of two replicas on a real broker, and its manager."""
+
+    def __init__(self, address: str, prefix: str, url: str) -> None:
+        self.log, self.clock, self.entropy, self.prefix = KafkaEventLog(address), SystemClock(), SystemEntropy(), prefix
+        self.pipeline = outputs.pipeline(prefix, replicas=2)
+        create_topics(self.log, self.pipeline)
+        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in ("0", "1")]
+        self.index = RedisIndex(url)
+        self.managers: list[ConsistencyManager] = []
+
+    def manager(self) -> ConsistencyManager:
+        made = outputs.context(self.log, self.pipeline, self.clock, self.entropy, "consistency_manager", self.prefix, self.index)
+        manager = build(made.settings, made)
+        self.managers.append(manager)
+        manager.start()
+        return manager
+
+    def content(self) -> dict[str, object]:
+        keys = self.index.keys(f"anabranch:{self.prefix}:")
+        return {k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k) for k in keys if not k.endswith(":index")}
+
+    def upto(self) -> str | None:
+        return self.index.get(f"anabranch:{self.prefix}:stream:totals").get("upto")
+
+    def alarms(self) -> list[Alarm]:
+        topic = self.pipeline.topic_names.alarms()
+        found = [control_records.decode(value) for chunk in everything(self.log, topic) for value in chunk.values]
+        return [alarm for alarm in found if isinstance(alarm, Alarm)]
+
+    def close(self) -> None:
+        for made in self.replicas:
+            made.close()
+        self.index.close()
+        for manager in self.managers:
+            manager.stop()
+
+
+@pytest.fixture
+def world(kafka: str, topic_prefix: str, redis_url: str) -> Iterator[World]:
+    made = World(kafka, topic_prefix, redis_url)
+    yield made
+    made.close()
+
+
+def test_flushall_and_restart_bring_the_same_index_back(world: World, redis_url: str) -> None:
+    manager = world.manager()
+    for upto in range(1, 6):
+        world.replicas[upto % 2].close_buckets(upto, {upto: rows(upto, 4)})
+    wait_until(after_step(manager, lambda: world.upto() == "5"), 20, "the index is written")
+    before = world.content()
+    redis.Redis.from_url(redis_url).flushall()
+    wait_until(after_step(manager, lambda: world.content() == before), 20, "the index is written again")
+    manager.stop()
+    redis.Redis.from_url(redis_url).flushall()
+    again = world.manager()
+    wait_until(after_step(again, lambda: world.content() == before), 20, "a restart writes the same index")
+
+
+def test_a_difference_raises_an_alarm_once(world: World) -> None:
+    for replica, count in zip(world.replicas, (6, 7), strict=True):
+        replica.close_buckets(2, {1: rows(1, 5), 2: rows(2, count)})
+    first = world.manager()
+    (alarm,) = wait_until(after_step(first, world.alarms), 20, "an alarm")
+    assert (alarm.kind, alarm.stream, alarm.bucket) == ("digest_mismatch", "totals", 2)
+    second = world.manager()
+    second.step()
+    second.step()
+    assert len(world.alarms()) == 1
+
+
+def test_it_goes_on_while_redis_is_down(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    server = EmbeddedRedis(tmp_path / "redis")
+    url = server.start()
+    world = World(kafka, topic_prefix, url)
+    try:
+        manager = world.manager()
+        world.replicas[0].close_buckets(1, {1: rows(1, 4)})
+        wait_until(after_step(manager, lambda: world.upto() == "1"), 20, "the index is written")
+        server.stop()
+        for replica, count in zip(world.replicas, (6, 7), strict=True):
+            replica.close_buckets(3, {1: rows(1, 4), 3: rows(3, count)} if replica is world.replicas[1] else {3: rows(3, count)})
+        wait_until(after_step(manager, world.alarms), 20, "an alarm without Redis")
+        wait_until(after_step(manager, manager._index_failures._value.get), 20, "the failure is counted")
+        assert server.start() == url
+        wait_until(
+            after_step(manager, lambda: world.content().get(f"anabranch:{world.prefix}:stream:totals") == {"upto": "3"}),
+            20,
+            "the index is back",
+        )
+    finally:
+        world.close()
+        server.stop()

@@ -1,0 +1,133 @@
+"""The consistency manager on a log and an index in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.index import LocalIndex
+from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.codec import control_records
+from anabranch.consistency_manager.service import ConsistencyManager, build
+from anabranch.ports import TopicPartition
+from anabranch.protocol.control import Alarm, Heartbeat
+from harness import outputs
+from harness.outputs import Replica, create_topics, rows
+from harness.sources import everything
+
+CONTROL = TopicPartition("p.control", 0)
+
+
+class World:
+    """A stage of two replicas, its manager and its index."""
+
+    def __init__(self) -> None:
+        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
+        self.log, self.index = LocalEventLog(self.clock), LocalIndex(self.clock)
+        self.pipeline = outputs.pipeline("p", replicas=2)
+        create_topics(self.log, self.pipeline)
+        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in ("0", "1")]
+
+    def manager(self, *, index: bool = True) -> ConsistencyManager:
+        made = outputs.context(self.log, self.pipeline, self.clock, self.entropy, "consistency_manager", "p", self.index if index else None)
+        manager = build(made.settings, made)
+        manager.start()
+        return manager
+
+    def alarms(self) -> list[Alarm]:
+        found = [control_records.decode(value) for chunk in everything(self.log, "p.control.alarms") for value in chunk.values]
+        return [alarm for alarm in found if isinstance(alarm, Alarm)]
+
+    def beat(self, state: str, *, value: bytes | None = None) -> None:
+        writer = self.log.writer()
+        beat = Heartbeat("processing", "totals", "0", 0, state, 1, self.clock.now_ms())
+        writer.send(CONTROL, value or control_records.encode(beat))
+        writer.flush()
+
+    def content(self) -> dict[str, object]:
+        keys = self.index.keys("anabranch:p:")
+        return {k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k) for k in keys if not k.endswith(":index")}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_it_writes_the_index(world: World) -> None:
+    manager = world.manager()
+    world.replicas[0].close_buckets(3, {2: rows(2, 6)})
+    world.beat("stable")
+    manager.step()
+    assert world.index.get("anabranch:p:stream:totals") == {"upto": "3"}
+    assert world.index.get("anabranch:p:boundary:totals:0")["bucket"] == "3"
+    assert world.index.get("anabranch:p:process:processing:totals:0")["state"] == "stable"
+    assert world.index.ranked("anabranch:p:boundaries:totals:0", 1, 1e18) == [("2", 3.0)]
+    assert manager.status.last_bucket_ms == 300
+    assert manager.status.detail["processes"] == {"processing:totals:0": "stable"}
+    world.clock.advance(20_000)
+    manager.step()
+    assert world.index.get("anabranch:p:process:processing:totals:0") == {}
+    assert manager.status.detail["processes"] == {}
+
+
+def test_a_difference_is_an_alarm_once(world: World) -> None:
+    manager = world.manager()
+    for replica, count in zip(world.replicas, (6, 7), strict=True):
+        replica.close_buckets(2, {1: rows(1, 5), 2: rows(2, count)})
+    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.control.alarms")
+    manager.step()
+    assert world.alarms() == []
+    manager.step()
+    (alarm,) = world.alarms()
+    assert (alarm.kind, alarm.stream, alarm.bucket) == ("digest_mismatch", "totals", 2)
+    again = world.manager()
+    again.step()
+    manager.step()
+    assert len(world.alarms()) == 1
+    assert manager.status.detail["compared"] == {"totals": 2}
+    manager.stop()
+    manager.stop()
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_lost_index_is_written_again(world: World, restarted: bool) -> None:
+    manager = world.manager()
+    for upto in range(1, 8):
+        world.replicas[upto % 2].close_buckets(upto, {upto: rows(upto, 4)})
+        manager.step()
+    before = world.content()
+    assert len(before) == 5
+    world.index.flush_all()
+    world.index.put("anabranch:p:stream:gone", {"upto": "1"})
+    if restarted:
+        manager = world.manager()
+    world.clock.advance(1_000)
+    manager.step()
+    assert world.content() == before
+
+
+def test_everything_goes_on_without_the_index(world: World) -> None:
+    manager = world.manager()
+    world.index.cut_off(True)
+    for replica, count in zip(world.replicas, (6, 7), strict=True):
+        replica.close_buckets(2, {2: rows(2, count)})
+    manager.step()
+    manager.step()
+    assert len(world.alarms()) == 1
+    assert "index" in (manager.status.waiting_for or "")
+    assert manager._index_failures._value.get() == 1  # asked again only after a while
+    world.index.cut_off(False)
+    world.clock.advance(2_000)
+    manager.step()
+    assert world.index.get("anabranch:p:stream:totals") == {"upto": "2"}
+    assert manager.status.waiting_for is None
+    world.manager(index=False).step()
+
+
+def test_rubbish_in_the_control_topic_is_counted(world: World) -> None:
+    manager = world.manager()
+    world.beat("", value=b"rubbish")
+    world.beat("", value=control_records.encode(Alarm("k", "s", 1, "t", 1)))
+    manager.step()
+    assert manager._refused._value.get() == 2
