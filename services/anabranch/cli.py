@@ -1,0 +1,400 @@
+"""The command ``anabranch``. Exit codes: 0 ok, 2 wrong usage or a wrong file, 1 anything else."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+
+from anabranch.protocol.errors import AnabranchError, ConfigurationError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from anabranch.local.status import Row
+
+app = typer.Typer(
+    name="anabranch",
+    help="Fault-tolerant stream processing on Kafka, Redis and Spark: results that are right, each exactly once.\n\n"
+    "A first run:  anabranch doctor  ·  anabranch check pipeline.yaml  ·  anabranch up pipeline.yaml",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DOWN_WAIT_MS: Final = 25_000
+"""An orderly stop takes 15 s at most."""
+_TABLE_WIDTH_MAX: Final = 500
+_STATE_STYLES: Final = {
+    "running": "green",
+    "waiting": "yellow",
+    "starting": "cyan",
+    "restarting": "yellow",
+    "silent": "red",
+    "failed": "red",
+}
+
+PipelineFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
+StateDir = Annotated[
+    Path | None,
+    typer.Option("--state-dir", metavar="DIR", help="Where its state is kept (default: `.anabranch` next to the pipeline file)."),
+]
+OptionalFile = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="The pipeline file; without it: the deployment of the current folder.")
+]
+
+
+def main() -> None:
+    """Entry point: turns this project's errors into one message and an exit code."""
+    console = Console(stderr=True, soft_wrap=True)
+    try:
+        app()
+    except ConfigurationError as error:
+        console.print(escape(str(error)), style="red", highlight=False)
+        sys.exit(2)
+    except AnabranchError as error:
+        console.print(f"{type(error).__name__}: {escape(str(error))}", style="red", highlight=False)
+        sys.exit(1)
+
+
+@contextmanager
+def _stop_events() -> Iterator[tuple[threading.Event, threading.Event]]:
+    """(stop, stop now): the first signal sets one, the second the other."""
+    stopping, stop_now = threading.Event(), threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        (stop_now if stopping.is_set() else stopping).set()
+
+    before = {number: signal.signal(number, on_signal) for number in _STOP_SIGNALS}
+    try:
+        yield stopping, stop_now
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _state_directory(state_dir: Path | None, pipeline_file: Path | None) -> Path:
+    from anabranch.local import state_file
+
+    if state_dir is not None:
+        return state_dir
+    if pipeline_file is not None:
+        return state_file.default_directory(pipeline_file)
+    return Path(state_file.DIRECTORY_NAME)
+
+
+@app.command()
+def up(
+    file: PipelineFile,
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="ADDR", help="Bootstrap address of a Kafka cluster, HOST:PORT. Without it a real broker is started here."),
+    ] = None,
+    redis: Annotated[str | None, typer.Option(metavar="URL", help="redis://HOST:PORT/DB. Without it a Redis is started here.")] = None,
+    state_dir: StateDir = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SERVICE", help="Run these only, e.g. `ingestion` or `processing/segment_tolls.0`; may be repeated."),
+    ] = None,
+    kafka_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the embedded broker; 0: that of last time, or any free one.")
+    ] = 0,
+    replication: Annotated[
+        int, typer.Option(min=1, max=7, help="Copies of each topic that is created; 3 on a cluster that must not lose any.")
+    ] = 1,
+) -> None:
+    """Run a pipeline on this machine: every service as a process, restarted when it dies.
+
+    Prints a line that begins with `ready` when all services are, with the addresses to use. Ctrl-C stops everything within 15 s;
+    the next `up` goes on where this one stopped. Logs are in `<state-dir>/logs`.
+
+    Try it:
+
+        anabranch up pipeline.yaml
+
+        anabranch up pipeline.yaml --kafka broker-1:9092 --redis redis://cache:6379/0 --replication 3
+
+        anabranch up pipeline.yaml --kafka broker-1:9092 --only delivery/tolls
+    """
+    from anabranch.local.up import up as run_up
+
+    console = Console(soft_wrap=True)
+    if kafka is not None and kafka_port:
+        raise ConfigurationError("--kafka-port is for the embedded broker; leave it out with --kafka")
+    with _stop_events() as (stopping, stop_now):
+        run_up(
+            file,
+            state_dir=_state_directory(state_dir, file),
+            say=lambda text: console.print(text, highlight=False, markup=False),
+            stopping=stopping,
+            stop_now=stop_now,
+            kafka=kafka,
+            redis=redis,
+            only=only or (),
+            kafka_port=kafka_port,
+            replication=replication,
+        )
+
+
+@app.command()
+def down(file: OptionalFile = None, state_dir: StateDir = None) -> None:
+    """Stop what `up` started, and wait until it is gone.
+
+    anabranch down pipeline.yaml
+    """
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.local.state_file import Lock
+
+    directory = _state_directory(state_dir, file)
+    lock = Lock(directory)
+    holder = lock.holder()
+    if holder is None:
+        typer.echo(f"nothing runs in {directory}")
+        return
+    os.kill(holder, signal.SIGTERM)
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + _DOWN_WAIT_MS
+    while lock.holder() == holder:
+        if clock.monotonic_ms() >= deadline_ms:
+            typer.echo(f"process {holder} has not stopped within {_DOWN_WAIT_MS // 1_000} s; end it with: kill -9 {holder}", err=True)
+            raise typer.Exit(1)
+        clock.sleep_ms(50)
+    typer.echo("stopped")
+
+
+@app.command()
+def status(
+    file: OptionalFile = None,
+    state_dir: StateDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per process.")] = False,
+) -> None:
+    """What runs: per process its state, last bucket, lag and restarts, and what it waits for.
+
+    Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: paused, or very busy.
+
+        anabranch status pipeline.yaml
+
+        anabranch status --json | jq '.[] | select(.state == "failed") | .error'
+    """
+    from anabranch.local.status import rows_of
+
+    directory = _state_directory(state_dir, file)
+    rows = rows_of(directory)
+    if as_json:
+        typer.echo(json.dumps(rows or [], indent=1))
+    elif rows is None:
+        typer.echo(f"nothing runs in {directory}; start it with `anabranch up FILE`", err=True)
+    else:
+        # Never narrower than its content: a cut-off process id or error is of no use, in a pipe least of all.
+        table = _status_table(rows)
+        wide = Console(width=_TABLE_WIDTH_MAX)
+        needed = Measurement.get(wide, wide.options, table).maximum
+        Console(width=max(Console().width, needed)).print(table)
+    if rows is None:
+        raise typer.Exit(1)
+
+
+def _status_table(rows: list[Row]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("service", "name", "state", "last bucket", "lag", "restarts", "pid", "port", ""):
+        table.add_column(title, justify="right" if title in ("lag", "restarts", "pid", "port") else "left", no_wrap=title != "")
+    for row in rows:
+        state = str(row["state"])
+        style = _STATE_STYLES.get(state, "")
+        waiting = f"waits for {row['waiting_for']}" if row["waiting_for"] else ""
+        table.add_row(
+            str(row["service"]),
+            str(row["name"]),
+            f"[{style}]{state}[/]" if style else escape(state),
+            _time(row["last_bucket_ms"]),
+            _lag(row["lag_ms"]),
+            str(row["restarts"]),
+            _or_dash(row["pid"]),
+            _or_dash(row["metrics_port"]),
+            escape(str(row["error"] or waiting or row["address"] or "").partition("\n")[0]),
+        )
+    return table
+
+
+def _time(moment_ms: object) -> str:
+    """UTC, to the millisecond; small numbers (simulated time) as seconds."""
+    if not isinstance(moment_ms, int):
+        return "-"
+    if moment_ms < 10**11:
+        return f"{moment_ms / 1_000:g} s"
+    try:
+        return datetime.fromtimestamp(moment_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):
+        return str(moment_ms)
+
+
+def _lag(lag_ms: object) -> str:
+    return f"{lag_ms / 1_000:.1f} s" if isinstance(lag_ms, int) else "-"
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+@app.command()
+def check(
+    file: PipelineFile,
+    no_plan: Annotated[
+        bool, typer.Option("--no-plan", help="Check the file only; do not start Spark to look at the stages' plans.")
+    ] = False,
+) -> None:
+    """Look for mistakes in a pipeline file and in the functions that it names, without running it.
+
+    Every mistake is one line: `FILE:LINE: key: what; how to fix`. Exit code 2 if there is any.
+
+        anabranch check pipeline.yaml
+    """
+    from anabranch.pipeline.file import load
+
+    pipeline = load(file)
+    typer.echo(
+        f"{file}: pipeline {pipeline.name}: {len(pipeline.sources)} sources, {len(pipeline.stages)} stages, {len(pipeline.outputs)} outputs"
+    )
+    if no_plan:
+        return
+    # In a process of its own: it starts Spark and imports the user's code, and what starts services does not import them.
+    if not (Path(__file__).parent / "processing" / "check.py").exists():
+        typer.echo("the plans of the stages were not checked: this version cannot")
+        return
+    done = subprocess.run([sys.executable, "-m", "anabranch.processing.check", str(file)], check=False)
+    if done.returncode != 0:
+        raise typer.Exit(2 if done.returncode == 2 else 1)
+
+
+@app.command()
+def topics(
+    file: PipelineFile,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create those that are missing; needs --kafka.")] = False,
+    kafka: Annotated[str | None, typer.Option(metavar="ADDR", help="Where to create them.")] = None,
+    replication: Annotated[int, typer.Option(min=1, max=7, help="Copies of each topic that is created.")] = 1,
+) -> None:
+    """List the topics of a pipeline with their settings: those you write, those you read, and the internal ones.
+
+    anabranch topics pipeline.yaml
+
+    anabranch topics pipeline.yaml --create --kafka broker-1:9092 --replication 3
+    """
+    from anabranch.local.topics import prepare, topics_of
+    from anabranch.pipeline.file import load
+
+    found = topics_of(load(file), replication=replication)
+    if create:
+        from anabranch.adapters.kafka.log import KafkaEventLog
+
+        if kafka is None:
+            raise ConfigurationError("--create needs --kafka ADDR")
+        for name in prepare(KafkaEventLog(kafka), found, create_inputs=True, say=typer.echo):
+            typer.echo(f"created {name}")
+        return
+    if as_json:
+        typer.echo(json.dumps([{"kind": topic.kind, "owner": topic.owner, **asdict(topic.settings)} for topic in found], indent=1))
+        return
+    whose = {"input": "you write", "output": "you read", "internal": "internal"}
+    width = max(len(topic.settings.name) for topic in found)
+    typer.echo(f"{'topic':<{width}}  {'whose':<9}  {'kind':<12}  partitions  settings")
+    for topic in found:
+        settings = " ".join(f"{name}={value}" for name, value in topic.settings.config.items())
+        name, partitions = topic.settings.name, topic.settings.partitions
+        typer.echo(f"{name:<{width}}  {whose[topic.owner]:<9}  {topic.kind:<12}  {partitions:>10}  {settings}")
+
+
+@app.command()
+def tail(
+    output: Annotated[str, typer.Argument(help="Name of an output in the pipeline file.")],
+    live: Annotated[bool, typer.Option("--live", help="The live topic instead of the corrected one.")] = False,
+    pipeline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The pipeline file (default: that of the running deployment).")
+    ] = None,
+    state_dir: StateDir = None,
+    kafka: Annotated[str | None, typer.Option(metavar="ADDR", help="The broker (default: that of the running deployment).")] = None,
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="All that is there, then what comes.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N records (default: go on until Ctrl-C).")] = None,
+    with_id: Annotated[bool, typer.Option("--with-id", help="Before each value: its id, its time in ms, and its key.")] = False,
+) -> None:
+    """Show an output as it grows: one value per line. Values that are not text (Avro) are shown as base64.
+
+    anabranch tail tolls
+
+    anabranch tail tolls --from-beginning --count 10 --with-id
+    """
+    from anabranch.adapters.kafka.log import KafkaEventLog
+    from anabranch.local import state_file
+    from anabranch.local.tail import follow, sink_of
+    from anabranch.pipeline.file import load
+
+    directory = _state_directory(state_dir, pipeline)
+    running = state_file.read(directory)
+    if running is None and (kafka is None or pipeline is None):
+        raise ConfigurationError(f"nothing was started in {directory}: give --state-dir, or --pipeline and --kafka")
+    file = pipeline if pipeline is not None else Path(running.pipeline) if running is not None else None
+    address = kafka if kafka is not None else running.kafka if running is not None else None
+    if file is None or address is None:
+        raise ConfigurationError("give --pipeline and --kafka")
+    topic = sink_of(load(file), output, live=live).topic
+    with _stop_events() as (stopping, _):
+        for record in follow(KafkaEventLog(address), topic, stopping, from_beginning=from_beginning, count=count):
+            before = f"{record.id}\t{record.stime_ms}\t{record.key}\t" if with_id else ""
+            sys.stdout.write(f"{before}{record.value}\n")
+            sys.stdout.flush()
+
+
+@app.command()
+def doctor(
+    kafka: Annotated[str | None, typer.Option(metavar="ADDR", help="Check this broker too: version and clock (writes one record).")] = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Check what this machine needs, and say what to do about what is missing. Exit code 1 if anything is bad.
+
+    anabranch doctor
+
+    anabranch doctor --kafka broker-1:9092
+    """
+    from anabranch.local.doctor import examine
+
+    console = Console(soft_wrap=True, highlight=False)
+    checks = examine(kafka, _state_directory(state_dir, None))
+    for one in checks:
+        mark = "[green]ok [/]" if one.good else "[red]bad[/]"
+        console.print(f"{mark} {one.name:<13} {escape(one.found)}")
+        if one.remedy:
+            console.print(f"    {'':<13} {escape(one.remedy)}")
+    if not all(one.good for one in checks):
+        raise typer.Exit(1)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    try:
+        typer.echo(importlib.metadata.version("anabranch"))
+    except importlib.metadata.PackageNotFoundError:
+        typer.echo("not installed (run from a checkout)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A child process that logs to a file and dies with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_KILL_WAIT_S: Final = 5.0
+_TAIL_BYTES: Final = 4_000
+
+# The kernel ties "my parent died" to the *thread* that forked. So one thread that lives as long as this process starts all children.
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="start-children")
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What runs in the child between fork and exec: prepared before the fork, because little is safe there."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)  # it died before the call above
+
+    return ask
+
+
+class ChildProcess:
+    """One run of a program in a session of its own (so that Ctrl-C at a terminal reaches only the parent). Not thread-safe."""
+
+    def __init__(
+        self, arguments: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None, folder: Path | None = None
+    ) -> None:
+        """Start it. Output and errors are appended to ``log``.
+
+        Raises:
+            OSError: the program cannot be started.
+        """
+        self.log = log
+        with log.open("ab") as output:
+            self._log_start = output.tell()
+
+            def start() -> subprocess.Popen[bytes]:
+                return subprocess.Popen(
+                    list(arguments),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=None if environment is None else dict(environment),
+                    cwd=folder,
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent(),  # noqa: PLW1509 - only one system call, prepared before the fork
+                )
+
+            self._process = _starter.submit(start).result()
+
+    @property
+    def pid(self) -> int:
+        """Process id; also that of its session and process group."""
+        return self._process.pid
+
+    def alive(self) -> bool:
+        """Whether it still runs (a paused process does)."""
+        return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended (negative: by that signal), None while it runs."""
+        return self._process.poll()
+
+    def stop(self, timeout_s: float) -> None:
+        """Ask it to end, wait up to ``timeout_s``, then kill its whole process group. Idempotent."""
+        if self.alive():
+            self._process.terminate()
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._process.wait(_KILL_WAIT_S)
+
+    def kill(self) -> None:
+        """End it and what it started at once, as a crash would."""
+        if self.alive():
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait(_KILL_WAIT_S)
+
+    def said(self) -> str:
+        """The end of what it wrote to its log."""
+        with self.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(self._log_start, size - _TAIL_BYTES))
+            return file.read().decode(errors="replace")

@@ -1,0 +1,108 @@
+"""The jars of a Kafka broker, from Maven Central, in a cache outside the checkout.
+
+The cache is ``$ANABRANCH_CACHE`` or ``~/.cache/anabranch``. A finished set is a small file that lists its jars; it is written last, so
+a download that was interrupted is taken up again. Processes that start at the same time wait for each other on a file lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from anabranch.protocol.errors import ConfigurationError
+
+KAFKA_VERSION: Final = "4.3.1"
+_LOG4J_VERSION: Final = "2.25.4"
+
+_GROUPS: Final[Sequence[Sequence[str]]] = (
+    (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",),
+    # Kafka's POM brings no binding for slf4j 1.7: without it the broker logs nothing at all.
+    (f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J_VERSION}", f"org.apache.logging.log4j:log4j-core:{_LOG4J_VERSION}"),
+)
+"""Resolved group by group: log4j's parent POM manages versions of Kafka's own dependencies (kafka-clients among them) and, resolved
+together, would win over Kafka's. Where two groups bring one artefact, the first group's version stays."""
+
+_DOWNLOAD_TIMEOUT_S: Final = 60
+
+
+def cache_dir() -> Path:
+    """Where downloads are kept; made when missing."""
+    named = os.environ.get("ANABRANCH_CACHE")
+    path = Path(named) if named else Path.home() / ".cache" / "anabranch"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def kafka_classpath() -> list[Path]:
+    """The jars of the broker, downloaded on the first call on a machine (44 MB); later calls need no network.
+
+    Raises:
+        ConfigurationError: a jar could not be had; the text says what to do.
+    """
+    cache = cache_dir()
+    listing = cache / f"kafka-{KAFKA_VERSION}-log4j-{_LOG4J_VERSION}.json"
+    jars = _listed(listing, cache)
+    if jars is not None:
+        return jars
+    with _locked(cache / "download.lock"):
+        jars = _listed(listing, cache)
+        if jars is None:
+            jars = _download(cache)
+            unfinished = listing.with_suffix(".unfinished")
+            unfinished.write_text(json.dumps([str(jar.relative_to(cache)) for jar in jars], indent=1))
+            unfinished.replace(listing)
+    return jars
+
+
+def _listed(listing: Path, cache: Path) -> list[Path] | None:
+    """The jars of a finished set, or None when it is not finished or someone removed a jar."""
+    if not listing.exists():
+        return None
+    jars = [cache / name for name in json.loads(listing.read_text())]
+    return jars if all(jar.exists() for jar in jars) else None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _download(cache: Path) -> list[Path]:
+    """Resolve and fetch all groups into ``cache``."""
+    # Imported here: resolving is rare, and jgo takes a third of a second to import.
+    from jgo.config import GlobalSettings
+    from jgo.maven import MavenContext
+    from jgo.parse import Coordinate
+
+    # A person behind a mirror names it in jgo's own settings file ([repositories]); it is asked as well as Maven Central.
+    named = dict(GlobalSettings.load().repositories)
+    context = MavenContext(repo_cache=cache / "maven", remote_repos=None, timeout=_DOWNLOAD_TIMEOUT_S)
+    context.remote_repos.update(named)
+    jars: dict[tuple[str, str], Path] = {}
+    try:
+        for group in _GROUPS:
+            roots = [context.create_dependency(replace(Coordinate.parse(text), scope="compile")) for text in group]
+            direct, transitive = context.resolver.resolve(roots)
+            for dependency in [*direct, *(d for d in transitive if d.scope in ("compile", "runtime"))]:
+                key = (dependency.groupId, dependency.artifactId)
+                if key not in jars:
+                    jars[key] = Path(dependency.artifact.resolve())
+    except (OSError, RuntimeError, ValueError) as error:  # requests' errors are OSErrors
+        message = (
+            f"the Kafka broker's jars could not be downloaded ({error}); check the network, or name a mirror of Maven Central under "
+            "[repositories] in ~/.config/jgo.conf, or give the address of a running broker with --kafka"
+        )
+        raise ConfigurationError(message) from error
+    clients = jars[("org.apache.kafka", "kafka-clients")]
+    if KAFKA_VERSION not in clients.name:
+        message = f"resolved {clients.name} for a broker of version {KAFKA_VERSION}: remove {cache / 'maven'} and try again"
+        raise ConfigurationError(message)
+    return list(jars.values())

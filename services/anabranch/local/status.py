@@ -1,0 +1,53 @@
+"""What runs, as ``anabranch status`` shows it: the supervisor's file, and each process' own word."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from anabranch.local import probe, state_file
+from anabranch.local.state_file import ProcessRow
+
+_ASKED_AT_ONCE: Final = 16
+
+Row = dict[str, object]
+
+
+def rows_of(state_dir: Path) -> list[Row] | None:
+    """One object per process, servers first; None: no supervisor runs there.
+
+    Keys: service, name, pid, state, last_bucket_ms, lag_ms, metrics_port, restarts, error, address, waiting_for. A process that is there
+    but does not answer has the state ``silent`` (it is paused, or very busy).
+    """
+    deployment = state_file.read(state_dir)
+    if deployment is None or state_file.Lock(state_dir).holder() is None:
+        return None
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+        return list(threads.map(_row, deployment.processes))
+
+
+def _row(known: ProcessRow) -> Row:
+    row: Row = {
+        "service": known.service,
+        "name": known.name,
+        "pid": known.pid,
+        "state": known.state,
+        "last_bucket_ms": None,
+        "lag_ms": None,
+        "metrics_port": known.metrics_port,
+        "restarts": known.restarts,
+        "error": known.error,
+        "address": known.address,
+        "waiting_for": None,
+    }
+    if known.metrics_port is None or known.pid is None:
+        return row
+    answer = probe.status(known.metrics_port)
+    if answer is None or answer.get("pid") != known.pid:
+        row["state"] = "silent"
+        return row
+    for key in ("state", "last_bucket_ms", "lag_ms", "waiting_for"):
+        row[key] = answer.get(key)
+    row["error"] = answer.get("error") or known.error
+    return row

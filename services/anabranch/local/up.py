@@ -1,0 +1,140 @@
+"""``anabranch up``: a whole deployment on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.local import state_file
+from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.local.embedded_redis import EmbeddedRedis
+from anabranch.local.processes import MARK, ProcessSpec, mark_of, sweep
+from anabranch.local.supervisor import STOP_ORDER, Server, Supervisor, stop_servers
+from anabranch.local.topics import prepare, topics_of
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.protocol.errors import ConfigurationError
+
+
+def service_names(pipeline: Pipeline) -> list[tuple[str, str]]:
+    """(service, name) of every process of ``pipeline``, in the order of starting."""
+    return [
+        *(("ingestion", source) for source in pipeline.sources),
+        *(("processing", f"{stage}.{replica}") for stage in pipeline.order() for replica in pipeline.stages[stage].replica_ids()),
+        *(("delivery", output) for output in pipeline.outputs),
+        ("consistency_manager", pipeline.name),
+    ]
+
+
+def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tuple[str, str]]:
+    """Those that ``only`` names, as ``service`` or ``service/name``; all when it is empty.
+
+    Raises:
+        ConfigurationError: one of ``only`` names none.
+    """
+    if not only:
+        return list(names)
+    for wanted in only:
+        if not any(wanted in (service, f"{service}/{name}") for service, name in names):
+            there = ", ".join(f"{service}/{name}" for service, name in names)
+            raise ConfigurationError(f"--only {wanted}: no such process; there are {', '.join(STOP_ORDER)}, or one of {there}")
+    return [(service, name) for service, name in names if service in only or f"{service}/{name}" in only]
+
+
+def specs_of(names: Sequence[tuple[str, str]], pipeline_file: Path, state_dir: Path, kafka: str, redis: str | None) -> list[ProcessSpec]:
+    """How each process is started. The Redis URL may hold a password, so it goes by the environment, which others cannot read."""
+    environment = {} if redis is None else {"ANABRANCH_REDIS": redis}
+    program = (sys.executable, "-m")
+    where = ("--pipeline", str(pipeline_file), "--kafka", kafka, "--state-dir", str(state_dir))
+    return [
+        ProcessSpec(
+            service,
+            name,
+            [*program, f"anabranch.{service}", *where, "--name", name],
+            environment,
+        )
+        for service, name in names
+    ]
+
+
+def up(
+    pipeline_file: Path,
+    *,
+    state_dir: Path,
+    say: Callable[[str], None],
+    stopping: threading.Event,
+    stop_now: threading.Event,
+    kafka: str | None = None,
+    redis: str | None = None,
+    only: Sequence[str] = (),
+    kafka_port: int = 0,
+    replication: int = 1,
+) -> None:
+    """Run ``pipeline_file`` until ``stopping`` is set; everything is stopped when this returns or raises.
+
+    Raises:
+        ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a service refuses its settings.
+        Unavailable: Kafka cannot be reached or started.
+    """
+    pipeline = load(pipeline_file)
+    names = selected(service_names(pipeline), only)
+    state_dir.mkdir(parents=True, exist_ok=True)
+    state_dir = state_dir.resolve()
+    lock = state_file.Lock(state_dir)
+    lock.acquire()
+    servers: dict[str, Server] = {}
+    supervisor: Supervisor | None = None
+    os.environ[MARK] = mark_of(state_dir)  # the embedded servers inherit it, so a sweep finds them too
+    try:
+        left = sweep(state_dir)
+        if left:
+            say(f"ended {len(left)} processes that a killed supervisor had left")
+        embedded = kafka is None
+        if kafka is None:
+            say("starting Kafka")
+            broker = EmbeddedKafka(state_dir / "kafka", kafka_port)
+            servers["kafka"] = broker
+            kafka = broker.start()
+        if redis is None and not stopping.is_set():
+            redis = _start_redis(state_dir, servers, say)
+        created = prepare(
+            KafkaEventLog(kafka), topics_of(pipeline, replication=replication, embedded=embedded), create_inputs=embedded, say=say
+        )
+        if created:
+            say(f"created {len(created)} topics")
+        supervisor = Supervisor(
+            state_dir,
+            specs_of(names, pipeline_file.resolve(), state_dir, kafka, redis),
+            SystemClock(),
+            say,
+            pipeline=str(pipeline_file.resolve()),
+            kafka=kafka,
+            redis=redis,
+            servers=servers,
+        )
+        supervisor.run(stopping)
+    finally:
+        if supervisor is not None:
+            say("stopping")
+            supervisor.stop(stop_now)
+        else:
+            stop_servers({name: server for name, server in servers.items() if server.pid is not None}, 5.0)
+        os.environ.pop(MARK, None)
+        lock.release()
+
+
+def _start_redis(state_dir: Path, servers: dict[str, Server], say: Callable[[str], None]) -> str | None:
+    """URL of an embedded Redis; None where there is no server program: it holds an index only, everything works without it."""
+    server = EmbeddedRedis(state_dir / "redis")
+    try:
+        url = server.start()
+    except ConfigurationError as error:
+        say(f"going on without Redis: {error}")
+        return None
+    servers["redis"] = server
+    return url

@@ -1,0 +1,90 @@
+"""The embedded broker itself: it stops, crashes and comes back with its data and address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.local.tcp_ports import free_port
+from anabranch.ports import Delivered, TopicPartition, TopicSettings
+from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+AT = TopicPartition("a", 0)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
+    made = EmbeddedKafka(tmp_path / "state")
+    yield made
+    made.stop()
+
+
+def test_data_and_address_survive_a_stop_and_a_crash(broker: EmbeddedKafka) -> None:
+    """A reader and a writer that were open all the time go on as well; nothing is lost or doubled."""
+    address = broker.start()
+    assert broker.start() == address  # does nothing
+    log = KafkaEventLog(address)
+    assert log.admin().create([TopicSettings("a", 1)]) == []
+    reader, writer = log.reader(), log.writer()
+    reader.assign({AT: 0})
+    seen: list[bytes | None] = []
+    for number, end in enumerate([broker.stop, broker.kill, broker.kill]):
+        writer.send(AT, b"%d" % number)
+        assert writer.flush() == [Delivered(AT, number)]
+        end()
+        assert not broker.alive()
+        seen += [value for chunk in reader.fetch(10, 100) for value in chunk.values]  # passing trouble is no error
+        assert broker.start() == address
+    writer.send(AT, b"3")
+    assert writer.flush() == [Delivered(AT, 3)]
+    writer.close()
+
+    def enough() -> bool:
+        seen.extend(value for chunk in reader.fetch(10, 200) for value in chunk.values)
+        return len(seen) >= 4
+
+    wait_until(enough, 20, "four records")
+    assert seen == [b"0", b"1", b"2", b"3"]
+    reader.close()
+
+
+def test_a_write_while_the_broker_is_away_is_of_unknown_outcome(broker: EmbeddedKafka) -> None:
+    log = KafkaEventLog(broker.start(), delivery_timeout_ms=2_000, request_timeout_ms=8_000)
+    log.admin().create([TopicSettings("a", 1)])
+    writer, transactional = log.writer(), log.transactional_writer("w")
+    writer.send(AT, b"0")
+    writer.flush()
+    transactional.begin()
+    transactional.send(AT, b"in a transaction")
+    transactional.flush()
+    broker.kill()
+    writer.send(AT, b"1")
+    with pytest.raises(OutcomeUnknown):
+        writer.flush()
+    writer.close()
+    broker.start()
+    transactional.abort()
+    transactional.close()
+
+
+def test_a_taken_port_is_a_mistake_that_is_explained(tmp_path: Path, kafka: str) -> None:
+    with pytest.raises(ConfigurationError, match="is taken"):
+        EmbeddedKafka(tmp_path, port=int(kafka.rpartition(":")[2])).start()
+
+
+def test_a_chosen_port_is_used(tmp_path: Path) -> None:
+    port = free_port()
+    broker = EmbeddedKafka(tmp_path, port=port)
+    with pytest.raises(Unavailable):
+        _ = EmbeddedKafka(tmp_path).address
+    try:
+        assert broker.start() == f"127.0.0.1:{port}"
+    finally:
+        broker.stop()

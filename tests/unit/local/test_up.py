@@ -1,0 +1,70 @@
+"""Which processes a pipeline has, and how each is started."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from anabranch.local.state_file import Lock
+from anabranch.local.up import selected, service_names, specs_of, up
+from anabranch.pipeline.file import load
+from anabranch.protocol.errors import ConfigurationError
+
+_FILE = Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml"
+_NAMES = [
+    ("ingestion", "reports_0"),
+    ("ingestion", "reports_1"),
+    ("ingestion", "reports_2"),
+    ("processing", "segment_statistics.0"),
+    ("processing", "tolls.0"),
+    ("delivery", "tolls"),
+    ("consistency_manager", "toll-road"),
+]
+
+
+def test_one_process_per_source_replica_output_and_pipeline() -> None:
+    pipeline = load(_FILE)
+    assert service_names(pipeline) == _NAMES
+    stage = pipeline.stages["tolls"].model_copy(update={"replicas": 3})
+    more = pipeline.model_copy(update={"stages": {**pipeline.stages, "tolls": stage}})
+    assert [name for service, name in service_names(more) if service == "processing"] == [
+        "segment_statistics.0",
+        "tolls.0",
+        "tolls.1",
+        "tolls.2",
+    ]
+
+
+def test_only_names_a_service_or_one_process() -> None:
+    assert selected(_NAMES, []) == _NAMES
+    assert selected(_NAMES, ["ingestion"]) == _NAMES[:3]
+    assert selected(_NAMES, ["processing/tolls.0", "delivery"]) == [_NAMES[4], _NAMES[5]]
+    with pytest.raises(ConfigurationError, match=r"--only procesing: no such process; there are .*processing/tolls\.0"):
+        selected(_NAMES, ["procesing"])
+
+
+def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
+    (spec,) = specs_of([("delivery", "tolls")], Path("/x/p.yaml"), Path("/x/state"), "b:1", "redis://:secret@r:2/0")
+    arguments = list(spec.command)[1:]
+    assert arguments[:2] == ["-m", "anabranch.delivery"]
+    assert dict(zip(arguments[2::2], arguments[3::2], strict=True)) == {
+        "--pipeline": "/x/p.yaml",
+        "--name": "tolls",
+        "--kafka": "b:1",
+        "--state-dir": "/x/state",
+    }
+    assert spec.environment == {"ANABRANCH_REDIS": "redis://:secret@r:2/0"}
+    (without,) = specs_of([("delivery", "tolls")], Path("/x/p.yaml"), Path("/x/state"), "b:1", None)
+    assert not without.environment
+
+
+def test_a_state_directory_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    lock.acquire()
+    said: list[str] = []
+    with pytest.raises(ConfigurationError, match="already in use"):
+        up(_FILE, state_dir=tmp_path, say=said.append, stopping=threading.Event(), stop_now=threading.Event())
+    assert said == []
+    lock.release()

@@ -1,0 +1,172 @@
+"""The command line: what it prints and with what code it ends. Nothing is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from anabranch import cli
+from anabranch.local import doctor, probe, state_file
+from anabranch.local.state_file import Deployment, Lock, ProcessRow
+from harness.waiting import wait_until
+
+_FILE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
+
+
+def _run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["anabranch", *arguments])
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    said = capsys.readouterr()
+    return int(caught.value.code or 0), said.out, said.err
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    return lambda *arguments: _run(capsys, monkeypatch, *arguments)
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status", "check", "topics", "tail", "doctor", "version"])
+def test_every_command_has_help(run, command: str) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert "Usage" in out
+    assert command == "version" or f"anabranch {command}" in out, "help has an example"
+
+
+@pytest.mark.parametrize("arguments", [["uppp"], ["up"], ["check", "--what"], ["topics", str(_FILE), "--replication", "0"]])
+def test_wrong_usage_is_2(run, arguments: list[str]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    assert run(*arguments)[0] == 2
+
+
+def test_check_names_every_mistake_with_its_line(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    bad = tmp_path / "pipeline.yaml"
+    bad.write_text("pipeline: p\nbucket: 250ms\nnonsense: 1\nsources: {}\n")
+    code, out, err = run("check", str(bad), "--no-plan")
+    assert code == 2
+    assert out == ""
+    assert any(line.startswith(f"{bad}:3: ") and "nonsense" in line for line in err.splitlines())
+    assert run("check", str(tmp_path / "missing.yaml"))[0] == 2
+
+
+def test_check_of_a_good_file(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    code, out, _ = run("check", str(_FILE), "--no-plan")
+    assert code == 0
+    assert "pipeline toll-road: 3 sources, 2 stages, 1 outputs" in out
+
+
+def test_topics_as_text_and_json(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    code, out, _ = run("topics", str(_FILE))
+    assert code == 0
+    assert any(line.startswith("toll-road.tolls.boundaries ") and " 1  " in line for line in out.splitlines())
+    _, out, _ = run("topics", str(_FILE), "--json")
+    found = {topic["name"]: topic for topic in json.loads(out)}
+    assert found["reports.0"]["owner"] == "input"
+    assert found["toll-road.control"]["partitions"] == 1
+    assert run("topics", str(_FILE), "--create")[0] == 2
+
+
+def test_options_that_do_not_go_together(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    code, _, err = run("up", str(_FILE), "--kafka", "b:1", "--kafka-port", "9092")
+    assert code == 2
+    assert "--kafka-port" in err
+
+
+def test_where_nothing_runs(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    at = ("--state-dir", str(tmp_path))
+    code, out, _ = run("status", "--json", *at)
+    assert (code, json.loads(out)) == (1, [])
+    code, _, err = run("status", *at)
+    assert code == 1
+    assert "nothing runs" in err
+    code, out, _ = run("down", *at)
+    assert code == 0
+    assert "nothing runs" in out
+    assert run("tail", "tolls", *at)[0] == 2
+
+
+def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    rows = (
+        ProcessRow("kafka", "kafka", 11, None, 0, "running", None, "127.0.0.1:29092"),
+        ProcessRow("ingestion", "reports_0", 12, 8001, 0, "running"),
+        ProcessRow("processing", "tolls.0", None, None, 3, "failed", "f raised [boom]\nmore"),
+        ProcessRow("delivery", "tolls", 13, 8002, 0, "running"),
+    )
+    state_file.write(tmp_path, Deployment(1, str(_FILE), "127.0.0.1:29092", None, False, rows))
+    answers: dict[int, dict[str, object] | None] = {
+        8001: {"pid": 12, "state": "waiting", "last_bucket_ms": 1_800_000_000_250, "lag_ms": 1_250, "waiting_for": "reports.0 partition 1"},
+        8002: None,
+    }
+    monkeypatch.setattr(probe, "status", lambda port: answers[port])
+    lock = Lock(tmp_path)
+    lock.acquire()
+    try:
+        code, out, _ = run("status", "--json", "--state-dir", str(tmp_path))
+        assert code == 0
+        kafka, ingestion, stage, delivery = json.loads(out)
+        assert (kafka["service"], kafka["pid"], kafka["address"], kafka["state"]) == ("kafka", 11, "127.0.0.1:29092", "running")
+        assert (ingestion["state"], ingestion["lag_ms"], ingestion["waiting_for"]) == ("waiting", 1_250, "reports.0 partition 1")
+        assert (stage["state"], stage["restarts"], stage["error"], stage["pid"]) == ("failed", 3, "f raised [boom]\nmore", None)
+        assert delivery["state"] == "silent"
+        wanted = {"service", "name", "pid", "state", "last_bucket_ms", "lag_ms", "metrics_port", "restarts", "error", "address"}
+        assert all(wanted <= set(row) for row in (kafka, ingestion, stage, delivery))
+        _, out, _ = run("status", "--state-dir", str(tmp_path))
+        assert "waits for reports.0 partition 1" in out
+        assert "2027-01-15 08:00:00.250" in out
+        assert "1.2 s" in out
+        assert "f raised [boom]" in out
+        assert "127.0.0.1:29092" in out
+    finally:
+        lock.release()
+
+
+def test_down_ends_the_supervisor_and_waits_for_its_end(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    program = (
+        "import signal, sys, threading; from pathlib import Path; from anabranch.local.state_file import Lock\n"
+        "stop = threading.Event(); signal.signal(signal.SIGTERM, lambda *_: stop.set())\n"
+        "lock = Lock(Path(sys.argv[1])); lock.acquire(); stop.wait(60); (Path(sys.argv[1]) / 'ended').touch(); lock.release()"
+    )
+    supervisor = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    wait_until(lambda: Lock(tmp_path).holder() == supervisor.pid, 20, "it has the lock")
+    code, out, _ = run("down", "--state-dir", str(tmp_path))
+    assert (code, out) == (0, "stopped\n")
+    assert (tmp_path / "ended").exists()
+    assert supervisor.wait(10) == 0
+
+
+def test_doctor_ends_with_1_when_anything_is_bad(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    checks = [doctor.Check("Java", True, "17"), doctor.Check("Memory", False, "1 MiB", "buy more")]
+    monkeypatch.setattr(doctor, "examine", lambda *_: checks)
+    code, out, _ = run("doctor")
+    assert code == 1
+    assert "ok  Java" in out
+    assert "bad Memory" in out
+    assert "buy more" in out
+    checks.pop()
+    assert run("doctor")[0] == 0
+
+
+def test_first_signal_stops_second_stops_now() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with cli._stop_events() as (stopping, stop_now):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopping.wait(5)
+        assert not stop_now.is_set()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop_now.wait(5)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert threading.active_count() >= 1
+
+
+def test_version(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    code, out, _ = run("version")
+    assert code == 0
+    assert out.strip()
