@@ -1,0 +1,116 @@
+"""Reading topics with an ordinary client that sees committed records only."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+from examples.toll_road.comparing import Delivered
+from examples.toll_road.traffic import Refused
+
+
+class TopicReader(threading.Thread):
+    """Reads one topic from its beginning until ``stop``, and hands every record to ``take``.
+
+    A topic that is not there yet is waited for. ``error`` is what ended the thread early.
+    """
+
+    def __init__(self, kafka: str, topic: str, take: Callable[[Message], None]) -> None:
+        super().__init__(name=f"reads {topic}", daemon=True)
+        self._topic = topic
+        self._take = take
+        self._stop_asked = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": kafka,
+                "group.id": f"toll-road-demo-{uuid.uuid4()}",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "allow.auto.create.topics": False,
+                "enable.partition.eof": False,
+                "fetch.wait.max.ms": 100,
+                "log_level": 2,
+            }
+        )
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        """Until ``stop``."""
+        try:
+            partitions = self._partitions()
+            self._consumer.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in partitions])
+            while not self._stop_asked.is_set():
+                for message in self._consumer.consume(1_000, 0.1):
+                    error = message.error()
+                    if error is None:
+                        self._take(message)
+                    elif error.fatal():
+                        self.error = KafkaException(error)
+                        return
+        except Exception as error:  # noqa: BLE001 - the demo's main thread raises it again
+            self.error = error
+        finally:
+            self._consumer.close()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stop_asked.set()
+        self.join()
+
+    def _partitions(self) -> list[int]:
+        while not self._stop_asked.is_set():
+            try:
+                metadata = self._consumer.list_topics(self._topic, timeout=5).topics[self._topic]
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+            else:
+                if metadata.error is None and metadata.partitions:
+                    return sorted(metadata.partitions)
+            self._stop_asked.wait(0.5)
+        return []
+
+
+def header(message: Message, name: str) -> str:
+    """The last header of that name, or an empty text."""
+    found = ""
+    for key, value in message.headers() or []:
+        if key == name and isinstance(value, bytes):
+            found = value.decode(errors="replace")
+    return found
+
+
+def delivered(message: Message) -> Delivered:
+    """A record of an output topic.
+
+    Raises:
+        ValueError: value or headers are not as delivered records have them.
+    """
+    bucket, _, position = header(message, "anabranch-id").partition(".")
+    return Delivered(
+        value=json.loads(message.value() or b""),
+        identifier=(int(bucket), int(position)),
+        stime_ms=int(header(message, "anabranch-stime")),
+        partition=message.partition() or 0,
+        appended_ms=message.timestamp()[1],
+        received_ms=time.time_ns() // 1_000_000,
+    )
+
+
+def refused(message: Message) -> Refused:
+    """A dead letter, as the place in the input from which it came.
+
+    Raises:
+        ValueError: headers are missing.
+    """
+    return Refused(
+        header(message, "anabranch-topic"),
+        int(header(message, "anabranch-partition")),
+        int(header(message, "anabranch-offset")),
+        header(message, "anabranch-reason"),
+    )

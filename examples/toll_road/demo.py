@@ -1,0 +1,350 @@
+"""The toll road from end to end: ``make demo``.
+
+Starts ``anabranch up`` with a real broker and a real Redis, writes generated traffic to the input topics, reads the output topics, and
+compares every record with the oracle. Nothing here uses more of anabranch than its command line and its topics.
+
+Exit codes: 0 nothing missing, duplicated, wrong or out of order, exactly the bad records refused, no process left; 1 otherwise; 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from ruamel.yaml import YAML
+
+from examples.toll_road import consuming, oracle
+from examples.toll_road.comparing import Comparison, Delivered, Refusals, compare, compare_refused, percentile_ms
+from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline
+from examples.toll_road.process_tree import MemoryMeter
+from examples.toll_road.traffic import Refused, Traffic, TrafficWriter, Truth, span
+
+HERE = Path(__file__).resolve().parent
+GIB = 1024**3
+MEMORY_BYTES_MAX = 4 * GIB
+CLOSING_MS = 3_000
+"""Heartbeats go on for so long after the last report: more than disorder and a few buckets, less than ``ahead``."""
+SETTLE_S = 2.0
+"""After the last expected record, so long nothing more must come."""
+UNITS_MS = {"second": 1_000, "seconds": 1_000, "minute": 60_000, "minutes": 60_000}
+SERVER_SERVICES = ("kafka", "redis")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the demo must know of the pipeline file."""
+
+    topics: list[str]
+    dead_letters: list[str]
+    outputs: dict[str, str]
+    """Output to its topic."""
+    window_ms: int
+    free_vehicles: int
+    free_speed: int
+
+
+def read_job(pipeline: Path) -> Job:
+    """The job in a pipeline file of the toll road."""
+    document = YAML(typ="safe").load(pipeline)
+    parameters: dict[str, Any] = {}
+    for stage in document["stages"].values():
+        parameters |= stage.get("parameters", {})
+    sources = list(document["sources"].values())
+    number, unit = str(parameters.get("window", "1 minute")).split()
+    return Job(
+        topics=[source["topics"][0] for source in sources],
+        dead_letters=[source.get("dead_letter", f"{source['topics'][0]}.rejected") for source in sources],
+        outputs={name: output["corrected"]["topic"] for name, output in document["outputs"].items()},
+        window_ms=int(number) * UNITS_MS[unit],
+        free_vehicles=int(parameters.get("free_vehicles", 50)),
+        free_speed=int(parameters.get("free_speed", 40)),
+    )
+
+
+@dataclass(slots=True)
+class Collected:
+    """What came out so far. Written by reader threads, each to lists of its own."""
+
+    results: dict[str, list[Delivered]] = field(default_factory=dict)
+    refused: list[Refused] = field(default_factory=list)
+
+    def results_total(self) -> int:
+        """Over all outputs."""
+        return sum(len(records) for records in self.results.values())
+
+    def lag_ms(self) -> int | None:
+        """How old the newest result was when it came."""
+        newest = [records[-1] for records in self.results.values() if records]
+        return max(record.received_ms - record.stime_ms for record in newest) if newest else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything the demo found out."""
+
+    records_in: int
+    refusals: Refusals
+    outputs: dict[str, Comparison]
+    latency_p50_ms: int | None
+    latency_p99_ms: int | None
+    memory_peak_bytes: int
+    generator_behind_ms: int
+    killed: list[str]
+    left_processes: list[int]
+    seconds: float
+
+    def is_good(self) -> bool:
+        """Whether the promise was kept."""
+        return (
+            all(output.is_equal() for output in self.outputs.values())
+            and bool(self.outputs)
+            and self.refusals.is_equal()
+            and not self.left_processes
+        )
+
+
+class Demo:
+    """One run."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path, console: Console) -> None:
+        self._options = options
+        self._folder = folder
+        self._console = console
+        self._pipeline = copy_pipeline(options.pipeline, folder / "pipeline", options.replicas)
+        self._job = read_job(self._pipeline)
+        self._collected = Collected({name: [] for name in self._job.outputs})
+        self._killed: list[str] = []
+        self._readers: list[consuming.TopicReader] = []
+        self._truth: Truth | None = None
+        self._failure: Exception | None = None
+        self._give_up = threading.Event()
+        self._behind_ms = 0
+
+    def run(self) -> Outcome:
+        """From start to stop.
+
+        Raises:
+            DeploymentError: the deployment did not start, or ended early.
+        """
+        begin = time.monotonic()
+        deployment = Deployment(self._pipeline, self._folder / "state", self._folder / "up.log")
+        meter = MemoryMeter(deployment.pid)
+        meter.start()
+        left: list[int] = []
+        try:
+            with self._console.status("starting broker, Redis and services ..."):
+                deployment.wait_ready(self._options.ready_deadline)
+            self._console.print(f"ready after {time.monotonic() - begin:.1f} s")
+            writer, expected = self._drive(deployment, meter)
+        finally:
+            self._give_up.set()
+            for reader in self._readers:
+                reader.stop()
+            meter.stop()
+            with self._console.status("stopping ..."):
+                left = deployment.stop(meter.seen)
+        return self._judge(writer, expected, meter, left, time.monotonic() - begin)
+
+    def _drive(self, deployment: Deployment, meter: MemoryMeter) -> tuple[TrafficWriter, Truth]:
+        kafka = next(row.address for row in deployment.status() if row.service == "kafka")
+        if kafka is None:
+            raise DeploymentError("anabranch status shows no address of the broker")
+        writer = TrafficWriter(kafka, self._job.topics)
+        for name, topic in self._job.outputs.items():
+            self._read(kafka, topic, lambda message, to=self._collected.results[name]: to.append(consuming.delivered(message)))
+        for topic in self._job.dead_letters:
+            self._read(kafka, topic, lambda message: self._collected.refused.append(consuming.refused(message)))
+        start_ms, end_ms = span(time.time_ns() // 1_000_000, self._options.duration, self._job.window_ms, is_paced=True)
+        traffic = Traffic(start_ms, end_ms, self._options.rate, len(self._job.topics), self._options.seed, self._options.bad_share)
+        generator = threading.Thread(target=self._generate, args=(writer, traffic), name="traffic", daemon=True)
+        generator.start()
+        kills = self._kill_plan(deployment, (end_ms - start_ms) / 1_000)
+        with Live(self._progress(writer, meter, traffic), console=self._console, refresh_per_second=4, transient=True) as live:
+            started = time.monotonic()
+            while generator.is_alive():
+                if kills and time.monotonic() - started >= kills[0][0]:
+                    self._kill(deployment, kills.pop(0)[1])
+                self._look(deployment)
+                live.update(self._progress(writer, meter, traffic))
+                time.sleep(0.25)
+            self._look(deployment)
+            if self._truth is None:
+                raise DeploymentError("the traffic was not written")
+            self._wait_for_results(deployment, self._truth, lambda: live.update(self._progress(writer, meter, traffic)))
+        return writer, self._truth
+
+    def _read(self, kafka: str, topic: str, take: Any) -> None:
+        reader = consuming.TopicReader(kafka, topic, take)
+        reader.start()
+        self._readers.append(reader)
+
+    def _generate(self, writer: TrafficWriter, traffic: Traffic) -> None:
+        try:
+            self._truth = writer.run(traffic, is_paced=True, closing_ms=CLOSING_MS, stop=self._give_up.is_set)
+        except Exception as error:  # noqa: BLE001 - the main thread raises it again
+            self._failure = error
+        self._behind_ms = writer.behind_ms_max
+
+    def _kill_plan(self, deployment: Deployment, seconds: float) -> list[tuple[float, str]]:
+        """(seconds after the start, SERVICE/NAME), spread over the middle of the run."""
+        titles = list(self._options.kill)
+        if self._options.kill_each:
+            titles += [row.title for row in deployment.status() if row.service not in SERVER_SERVICES]
+        step = 0.8 * seconds / max(1, len(titles))
+        return [(0.1 * seconds + step * number, title) for number, title in enumerate(titles)]
+
+    def _kill(self, deployment: Deployment, title: str) -> None:
+        pid = deployment.kill(title)
+        self._killed.append(title)
+        self._console.print(f"killed {title} (process {pid}) with SIGKILL")
+
+    def _look(self, deployment: Deployment) -> None:
+        """Raises what went wrong in the background, if anything did."""
+        deployment.check_running()
+        if self._failure is not None:
+            raise self._failure
+        for reader in self._readers:
+            if reader.error is not None:
+                raise reader.error
+
+    def _wait_for_results(self, deployment: Deployment, truth: Truth, show: Any) -> None:
+        """Until as many records are there as must be, and no more came for a while; or the deadline."""
+        expected = sum(len(frame) for frame in self._answers(truth).values())
+        end = time.monotonic() + self._options.drain_deadline
+        changed = time.monotonic()
+        counts = (-1, -1)
+        while time.monotonic() < end:
+            self._look(deployment)
+            now = (self._collected.results_total(), len(set(self._collected.refused)))
+            if now != counts:
+                counts, changed = now, time.monotonic()
+            if now[0] >= expected and now[1] >= len(truth.refused) and time.monotonic() - changed >= SETTLE_S:
+                return
+            show()
+            time.sleep(0.25)
+        self._console.print(f"[yellow]gave up waiting after {self._options.drain_deadline:g} s[/yellow]\n{_states(deployment)}")
+
+    def _answers(self, truth: Truth) -> dict[str, Any]:
+        return oracle.answers(truth.reports(), list(self._job.outputs), self._job.window_ms, self._job.free_vehicles, self._job.free_speed)
+
+    def _judge(self, writer: TrafficWriter, truth: Truth, meter: MemoryMeter, left: list[int], seconds: float) -> Outcome:
+        truth.write(self._folder / "truth")
+        results = self._collected.results
+        outputs = {name: compare(frame, results[name], oracle.KEYS[name]) for name, frame in self._answers(truth).items()}
+        latencies = [record.received_ms - record.stime_ms for records in results.values() for record in records]
+        return Outcome(
+            records_in=writer.written,
+            refusals=compare_refused(truth.refused, self._collected.refused),
+            outputs=outputs,
+            latency_p50_ms=percentile_ms(latencies, 0.50),
+            latency_p99_ms=percentile_ms(latencies, 0.99),
+            memory_peak_bytes=meter.peak_bytes,
+            generator_behind_ms=self._behind_ms,
+            killed=self._killed,
+            left_processes=left,
+            seconds=seconds,
+        )
+
+    def _progress(self, writer: TrafficWriter, meter: MemoryMeter, traffic: Traffic) -> Table:
+        table = Table.grid(padding=(0, 3))
+        lag = self._collected.lag_ms()
+        table.add_row("records in", f"{writer.written:,} of about {traffic.reports_total():,}")
+        table.add_row("rejected", f"{len(self._collected.refused):,}")
+        table.add_row("results out", f"{self._collected.results_total():,}")
+        table.add_row("lag of the newest result", "-" if lag is None else f"{lag:,} ms")
+        table.add_row("memory of all processes", f"{meter.last_bytes / GIB:.2f} GiB")
+        return table
+
+
+def _states(deployment: Deployment) -> str:
+    try:
+        return "\n".join(f"  {row.title}: {row.state}" for row in deployment.status())
+    except DeploymentError as error:
+        return f"  {error}"
+
+
+def report(outcome: Outcome) -> Table:
+    """The table at the end."""
+    table = Table(title="toll road", show_header=False)
+    table.add_row("records in", f"{outcome.records_in:,}")
+    table.add_row("rejected (expected)", f"{outcome.refusals.found:,} ({outcome.refusals.expected:,})")
+    for name, output in outcome.outputs.items():
+        table.add_section()
+        table.add_row(f"{name}: results out (expected)", f"{output.delivered:,} ({output.expected:,})")
+        for what, count in (
+            ("missing", output.missing),
+            ("duplicated", output.duplicated),
+            ("wrong", output.wrong),
+            ("out of order", output.out_of_order),
+        ):
+            table.add_row(f"{name}: {what}", f"[{'red' if count else 'green'}]{count:,}[/]")
+    table.add_section()
+    table.add_row("latency p50 / p99", f"{_ms(outcome.latency_p50_ms)} / {_ms(outcome.latency_p99_ms)}")
+    peak = outcome.memory_peak_bytes
+    table.add_row("peak memory (limit)", f"[{'red' if peak > MEMORY_BYTES_MAX else 'green'}]{peak / GIB:.2f} GiB[/] (4 GiB)")
+    table.add_row("killed on the way", ", ".join(outcome.killed) or "nothing")
+    table.add_row("processes left", ", ".join(map(str, outcome.left_processes)) or "none")
+    table.add_row("time", f"{outcome.seconds:.0f} s")
+    return table
+
+
+def _ms(value: int | None) -> str:
+    return "-" if value is None else f"{value:,} ms"
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="demo", description="The toll road from end to end, compared with an oracle.")
+    parser.add_argument("--pipeline", type=Path, default=HERE / "pipeline.yaml", help="pipeline.yaml (default) or with_notices.yaml")
+    parser.add_argument("--rate", type=int, default=1_000, help="reports per second and expressway (default 1000)")
+    parser.add_argument("--duration", type=float, default=40.0, help="seconds of traffic; goes on to the end of a window (default 40)")
+    parser.add_argument("--replicas", type=int, help="replicas of the first stage (default: as the pipeline file says)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bad-share", type=float, default=0.005, help="share of records that are bad on purpose (default 0.005)")
+    parser.add_argument(
+        "--kill", action="append", default=[], metavar="SERVICE/NAME", help="SIGKILL this process during the run; repeatable"
+    )
+    parser.add_argument("--kill-each", action="store_true", help="SIGKILL every service once during the run")
+    parser.add_argument("--ready-deadline", type=float, default=120.0, metavar="S")
+    parser.add_argument("--drain-deadline", type=float, default=60.0, metavar="S", help="how long to wait for the last results")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome here as well")
+    parser.add_argument("--keep", action="store_true", help="keep the state, logs and truth of a run that went well, too")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line's exit code."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    console = Console()
+    folder = Path(tempfile.mkdtemp(prefix="anabranch-demo-"))
+    try:
+        outcome = Demo(options, folder, console).run()
+    except DeploymentError as error:
+        console.print(f"[red]{error}[/red]", markup=True, highlight=False)
+        return 1
+    console.print(report(outcome))
+    console.print("[dim]latency: from a result's time (the end of its window), by the clock, until a read_committed consumer had it[/dim]")
+    for example in [*outcome.refusals.examples, *(text for output in outcome.outputs.values() for text in output.examples)]:
+        console.print(example, markup=False, highlight=False)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"is_good": outcome.is_good(), **asdict(outcome)}, indent=1))
+    if outcome.is_good() and not options.keep:
+        shutil.rmtree(folder)
+    else:
+        console.print(f"state, logs and truth: {folder}", highlight=False)
+    return 0 if outcome.is_good() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

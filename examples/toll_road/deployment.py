@@ -1,0 +1,159 @@
+"""Running ``anabranch up`` as a person would: through its command line only."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ruamel.yaml import YAML
+
+from examples.toll_road.process_tree import Process, descendants, is_running
+
+STOP_S = 20
+RESTART_S = 30
+"""A process that is just being restarted is there again within this."""
+
+
+class DeploymentError(Exception):
+    """The deployment did not do what it must; the text says what and where its log is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of ``anabranch status --json``."""
+
+    service: str
+    name: str
+    pid: int | None
+    state: str
+    address: str | None
+
+    @property
+    def title(self) -> str:
+        """SERVICE/NAME, as the options of the demo take it."""
+        return f"{self.service}/{self.name}"
+
+
+def copy_pipeline(pipeline: Path, folder: Path, replicas: int | None) -> Path:
+    """Copy a pipeline file with what lies next to it, and give its first stage ``replicas``. Returns the copy's path."""
+    shutil.copytree(pipeline.parent, folder, ignore=shutil.ignore_patterns("__pycache__", ".anabranch"), dirs_exist_ok=True)
+    copied = folder / pipeline.name
+    if replicas is not None:
+        yaml = YAML()
+        document = yaml.load(copied)
+        stage = next(iter(document["stages"].values()))
+        stage["replicas"] = replicas
+        yaml.dump(document, copied)
+    return copied
+
+
+class Deployment:
+    """One ``anabranch up`` in a process group of its own."""
+
+    def __init__(self, pipeline: Path, state_dir: Path, log: Path) -> None:
+        self._state_dir = state_dir
+        self._log = log
+        self._output: IO[bytes] = log.open("wb")
+        self._process = subprocess.Popen(
+            [*_anabranch(), "up", str(pipeline), "--state-dir", str(state_dir)],
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the demo, which then stops this in order
+            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+        )
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's."""
+        return self._process.pid
+
+    def wait_ready(self, deadline_s: float) -> None:
+        """Until ``up`` has printed its ready line.
+
+        Raises:
+            DeploymentError: it ended, or the time is over.
+        """
+        end = time.monotonic() + deadline_s
+        while not self._is_ready():
+            if self._process.poll() is not None:
+                raise DeploymentError(f"anabranch up ended with exit code {self._process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > end:
+                raise DeploymentError(f"not ready within {deadline_s:g} s:\n{self.log_tail()}")
+            time.sleep(0.2)
+
+    def status(self) -> list[Row]:
+        """All processes, broker and Redis included.
+
+        Raises:
+            DeploymentError: ``anabranch status`` failed.
+        """
+        command = [*_anabranch(), "status", "--state-dir", str(self._state_dir), "--json"]
+        done = subprocess.run(command, capture_output=True, timeout=30, check=False, text=True)
+        if done.returncode != 0:
+            raise DeploymentError(f"anabranch status: exit code {done.returncode}: {done.stderr.strip()}")
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        return [Row(row["service"], row["name"], row.get("pid"), row["state"], row.get("address")) for row in rows]
+
+    def kill(self, title: str) -> int:
+        """SIGKILL to the process SERVICE/NAME. Returns its id.
+
+        Raises:
+            DeploymentError: there is no such process, or it does not run.
+        """
+        end = time.monotonic() + RESTART_S
+        while time.monotonic() < end:
+            for row in self.status():
+                if row.title == title and row.pid is not None:
+                    try:
+                        os.kill(row.pid, signal.SIGKILL)
+                    except ProcessLookupError:  # it ended since, and is restarted
+                        break
+                    return row.pid
+            time.sleep(0.5)
+        raise DeploymentError(f"cannot kill {title}: status shows no such process")
+
+    def check_running(self) -> None:
+        """Raises DeploymentError if the supervisor has ended."""
+        if self._process.poll() is not None:
+            raise DeploymentError(f"anabranch up ended with exit code {self._process.returncode}:\n{self.log_tail()}")
+
+    def stop(self, seen: set[Process]) -> list[int]:
+        """Stop as Ctrl-C does. Returns the ids of processes that were left, of those that run now and of ``seen``; they are killed."""
+        processes = seen | descendants(self._process.pid)
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._output.close()
+        end = time.monotonic() + 2
+        while any(is_running(process) for process in processes) and time.monotonic() < end:
+            time.sleep(0.1)
+        left = [process.pid for process in sorted(processes) if is_running(process)]
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        return left
+
+    def log_tail(self, lines: int = 25) -> str:
+        """The last lines that ``up`` printed."""
+        text = self._log.read_text(errors="replace").splitlines()[-lines:]
+        return "\n".join([*text, f"(all of it: {self._log}; each process's own log: {self._state_dir})"])
+
+    def _is_ready(self) -> bool:
+        return any(line.lower().lstrip().startswith("ready") for line in self._log.read_text(errors="replace").splitlines())
+
+
+def _anabranch() -> list[str]:
+    beside = Path(sys.executable).with_name("anabranch")
+    return [str(beside)] if beside.is_file() else [sys.executable, "-m", "anabranch.cli"]

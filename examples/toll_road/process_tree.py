@@ -1,0 +1,92 @@
+"""A process and everything below it, from /proc (Linux): what runs, and how much memory it takes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+_PROC = Path("/proc")
+
+
+class Process(NamedTuple):
+    """A process for certain: an id alone may be given to another one later. ``started`` is in clock ticks since the machine started."""
+
+    pid: int
+    started: int
+
+
+def find(pid: int) -> Process | None:
+    """The process that has this id now, unless it ended."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in {"Z", "X"} else Process(pid, int(fields[19]))
+
+
+def is_running(process: Process) -> bool:
+    """Whether this very process has not ended yet."""
+    return find(process.pid) == process
+
+
+def descendants(root: int) -> set[Process]:
+    """``root`` and all processes below it that run now."""
+    children: dict[int, list[int]] = {}
+    for folder in _PROC.iterdir():
+        fields = _stat(int(folder.name)) if folder.name.isdigit() else None
+        if fields is not None:
+            children.setdefault(int(fields[1]), []).append(int(folder.name))
+    found: set[Process] = set()
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        process = find(pid)
+        if process is not None and process not in found:
+            found.add(process)
+        waiting += children.pop(pid, [])
+    return found
+
+
+def proportional_bytes(processes: set[Process]) -> int:
+    """Proportional set size of all, in bytes: a page that n processes share counts as 1/n in each."""
+    total_kib = 0
+    for process in processes:
+        try:
+            text = (_PROC / str(process.pid) / "smaps_rollup").read_text()
+        except OSError:  # it ended meanwhile
+            continue
+        total_kib += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+    return total_kib * 1024
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat after the name: state, parent, ..., start time at index 19."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
+
+
+class MemoryMeter(threading.Thread):
+    """Looks at a process tree once a second. ``peak_bytes`` is the largest sum seen, ``seen`` everything that ever ran in it."""
+
+    def __init__(self, root: int) -> None:
+        super().__init__(name="memory", daemon=True)
+        self._root = root
+        self._stop_asked = threading.Event()
+        self.peak_bytes = 0
+        self.last_bytes = 0
+        self.seen: set[Process] = set()
+
+    def run(self) -> None:
+        """Until ``stop``."""
+        while not self._stop_asked.is_set():
+            processes = descendants(self._root)
+            self.seen |= processes
+            self.last_bytes = proportional_bytes(processes)
+            self.peak_bytes = max(self.peak_bytes, self.last_bytes)
+            self._stop_asked.wait(1.0)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop_asked.set()
+        self.join()

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from examples.toll_road.process_tree import Process, descendants, find, is_running, proportional_bytes
+
+
+def test_a_child_is_found_with_its_memory_until_it_ends() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    process = find(child.pid)
+    assert process is not None
+    tree = descendants(os.getpid())
+    assert process in tree
+    assert proportional_bytes({process}) > 100_000
+    assert is_running(process)
+    assert not is_running(Process(process.pid, process.started + 1)), "another process with the same id"
+    child.communicate(b"\n", timeout=10)
+    assert not is_running(process)

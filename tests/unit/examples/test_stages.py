@@ -1,0 +1,102 @@
+"""The stage functions give what the oracle gives, on real Spark with all reports at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from examples.stateless import stages as stateless
+from examples.toll_road import oracle, stages
+from examples.toll_road.traffic import COLUMNS, Report, Traffic, plan
+from examples.windowed import stages as windowed
+
+pytestmark = pytest.mark.integration
+START_MS = 1_700_000_000_000
+WINDOW_MS = 10_000
+EDGES = (START_MS + 10_000, START_MS + 20_000)
+"""Reports exactly at the bounds of windows, which traffic alone need not have."""
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def reports() -> pl.DataFrame:
+    traffic = Traffic(START_MS, START_MS + 30_000, rate=1_500, expressways=3, seed=3)
+    rows = [record.report for record in plan(traffic) if not record.refused]
+    rows += [Report(time, 1, 20, 0, 0, 0, 50, 50 * 5280) for time in EDGES]
+    return pl.DataFrame(rows, schema=list(COLUMNS), orient="row")
+
+
+@pytest.fixture(scope="module")
+def inputs(spark: SparkSession, reports: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One DataFrame per expressway, as a stage gets them: int columns and stime as a timestamp."""
+    path: Path = tmp_path_factory.mktemp("reports") / "reports.parquet"
+    reports.with_columns(pl.col(name).cast(pl.Int32) for name in COLUMNS[1:]).write_parquet(path)
+    frame = spark.read.parquet(str(path)).withColumn("stime", F.timestamp_millis("time")).cache()
+    return {f"reports_{number}": frame.where(f"xway = {number}") for number in range(3)}
+
+
+def rows_of(frame: Any, columns: list[str]) -> list[tuple[object, ...]]:
+    return sorted(tuple(row) for row in frame.select(*columns).collect())
+
+
+def test_tolls_are_those_of_the_oracle(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
+    expected = oracle.tolls(oracle.segment_statistics(reports, WINDOW_MS), 20, 40)
+    assert (expected["toll"] > 0).sum() > 50, "the traffic makes no tolls: the test shows nothing"
+    statistics = stages.segment_statistics(window="10 seconds", **inputs)
+    found = stages.tolls(statistics, free_vehicles=20, free_speed=40)
+    assert found.columns == [*expected.columns, "stime"]
+    assert rows_of(found, expected.columns) == sorted(expected.rows())
+
+
+def test_statistics_have_the_time_of_the_windows_end(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
+    expected = oracle.segment_statistics(reports, WINDOW_MS)
+    found = stages.segment_statistics(window="10 seconds", **inputs)
+    assert found.columns == ["xway", "dir", "seg", "window_end_ms", "average_speed", "vehicles", "reports", "stime"]
+    assert rows_of(found, expected.columns) == sorted(expected.rows())
+    assert found.where("unix_millis(stime) != window_end_ms").count() == 0
+    assert isinstance(found.first()["stime"], datetime)
+
+
+def test_notices_are_those_of_the_oracle(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
+    expected = oracle.toll_notices(reports, oracle.tolls(oracle.segment_statistics(reports, WINDOW_MS), 20, 40), WINDOW_MS)
+    assert expected.filter(pl.col("time").is_in(list(EDGES))).height == len(EDGES)
+    tolls = stages.segment_tolls(window="10 seconds", free_vehicles=20, free_speed=40, **inputs)
+    found = stages.toll_notices(segment_tolls=tolls, window="10 seconds", **inputs)
+    assert found.columns == [*expected.columns, "stime"]
+    assert rows_of(found, expected.columns) == sorted(expected.rows())
+    assert found.where("unix_millis(stime) != time").count() == 0
+
+
+def test_slow_reports_are_those_of_polars(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
+    kept = reports.filter((pl.col("xway") == 0) & pl.col("lane").is_between(1, 3) & (pl.col("speed") < 40))
+    expected = kept.select("time", "vehicle", "xway", "dir", "seg", metres_per_hour=pl.col("speed") * 1609)
+    found = stateless.slow_reports(inputs["reports_0"], below_mph=40)
+    assert rows_of(found, expected.columns) == sorted(expected.rows())
+    assert "stime" in found.columns
+
+
+def test_segment_speeds_are_those_of_polars(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
+    columns = ["xway", "dir", "seg", "window_end_ms", "reports", "average_speed"]
+    expected = oracle.segment_statistics(reports.filter(pl.col("xway") == 0), WINDOW_MS).select(columns)
+    found = windowed.segment_speeds(inputs["reports_0"], window="10 seconds")
+    assert rows_of(found, columns) == sorted(expected.rows())
+    assert "stime" in found.columns
