@@ -1,0 +1,21 @@
+"""Is the service in this container ready? Exit code 0 if ``/readyz`` answers 200; for health checks.
+
+Imports next to nothing and is run with ``python -I -S``: a health check that is run every few seconds in every container must cost
+milliseconds, where a JVM or the service's own libraries would cost seconds.
+"""
+
+import os
+import socket
+import sys
+
+TIMEOUT_S = 3.0
+
+try:
+    with socket.create_connection(("127.0.0.1", int(os.environ["ANABRANCH_METRICS_PORT"])), TIMEOUT_S) as connection:
+        connection.settimeout(TIMEOUT_S)
+        connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+        answer = connection.recv(64)
+except OSError as error:
+    sys.exit(f"not ready: {error}")
+if answer.split(b" ")[1:2] != [b"200"]:
+    sys.exit(f"not ready: {answer!r}")
