@@ -1,0 +1,175 @@
+"""The benchmark's side of Kafka: topics, backlogs that appear at one instant, results with their append times."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.workload import INPUT, OUTPUT, PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_TIMEOUT_S: Final = 30.0
+_COMMIT_TIMEOUT_S: Final = 120.0
+_BATCH: Final = 10_000
+
+
+@dataclass(slots=True)
+class Results:
+    """Result records in the order of reading, each with the broker's append time (ms)."""
+
+    values: list[bytes] = field(default_factory=list)
+    appended_ms: list[int] = field(default_factory=list)
+    seen_ms: list[float] = field(default_factory=list)
+
+
+def create_topics(kafka: str) -> None:
+    """The input and the output topic; the output's time stamps are the broker's."""
+    topics = [
+        NewTopic(INPUT, PARTITIONS, 1),
+        NewTopic(OUTPUT, PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"}),
+    ]
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for future in admin.create_topics(topics).values():
+        future.result(_TIMEOUT_S)
+
+
+def produce_backlog(kafka: str, values: list[str], last: str) -> float:
+    """Write a backlog in one transaction, so that readers of committed records see all of it from one instant on.
+
+    Returns:
+        That instant: the wall-clock time (s) just before the commit.
+    """
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka,
+            "log_level": 3,  # a new broker's coordinator refuses for a second, and librdkafka says so
+            "transactional.id": f"backlog-{time.time_ns()}",
+            "transaction.timeout.ms": 600_000,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "batch.size": 262_144,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    producer.init_transactions(_TIMEOUT_S)
+    producer.begin_transaction()
+    for number, value in enumerate(values):
+        _produce(producer, value, number % PARTITIONS)
+        if number % _BATCH == 0:
+            producer.poll(0)
+    for partition in range(PARTITIONS):
+        _produce(producer, last, partition)
+    producer.flush(_COMMIT_TIMEOUT_S)
+    visible_s = time.time()
+    producer.commit_transaction(_COMMIT_TIMEOUT_S)
+    return visible_s
+
+
+def _produce(producer: Producer, value: str, partition: int) -> None:
+    while True:
+        try:
+            producer.produce(INPUT, value, partition=partition)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
+
+
+class ResultReader:
+    """Reads the output topic in pieces and watches its end."""
+
+    def __init__(self, kafka: str) -> None:
+        """Starts at the beginning of the topic."""
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": kafka,
+                "group.id": "benchmark",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        self._ends = Consumer({"bootstrap.servers": kafka, "group.id": "benchmark-ends", "isolation.level": "read_committed"})
+        self._positions = dict.fromkeys(range(PARTITIONS), 0)
+
+    def end(self) -> int:
+        """Sum of the end offsets (transaction markers count too): changes while something is written."""
+        return sum(self._ends.get_watermark_offsets(TopicPartition(OUTPUT, p), _TIMEOUT_S)[1] for p in self._positions)
+
+    def position(self) -> int:
+        """Sum of the offsets read to."""
+        return sum(self._positions.values())
+
+    def read_to_end(self) -> Results:
+        """What was appended since the last call."""
+        results = Results()
+        self._consumer.assign([TopicPartition(OUTPUT, p, offset) for p, offset in self._positions.items()])
+        open_partitions = set(self._positions)
+        while open_partitions:
+            for message in self._consumer.consume(_BATCH, 1.0):
+                error = message.error()
+                if error is None:
+                    results.values.append(message.value() or b"")
+                    results.appended_ms.append(message.timestamp()[1])
+                    self._positions[message.partition() or 0] = (message.offset() or 0) + 1
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public name for it
+                    open_partitions.discard(message.partition() or 0)
+                    self._positions[message.partition() or 0] = message.offset() or 0
+                else:
+                    raise KafkaException(error)
+        return results
+
+    def follow(self, until_s: float) -> Results:
+        """What is appended until ``until_s`` (wall clock), with the time at which a consumer saw it."""
+        results = Results()
+        self._consumer.assign([TopicPartition(OUTPUT, p, offset) for p, offset in self._positions.items()])
+        while time.time() < until_s:
+            messages = self._consumer.consume(_BATCH, 0.02)
+            now_ms = time.time() * 1000
+            for message in messages:
+                if message.error() is None:
+                    results.values.append(message.value() or b"")
+                    results.appended_ms.append(message.timestamp()[1])
+                    results.seen_ms.append(now_ms)
+                    self._positions[message.partition() or 0] = (message.offset() or 0) + 1
+        return results
+
+    def close(self) -> None:
+        """Ends both consumers."""
+        self._consumer.close()
+        self._ends.close()
+
+
+def block_topics(kafka: str) -> list[str]:
+    """Names of the project's block topics on this broker."""
+    topics: Iterable[str] = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=_TIMEOUT_S).topics
+    return sorted(topic for topic in topics if ".blocks." in topic)
+
+
+def block_spans(kafka: str, since_s: float) -> dict[str, tuple[float, float]]:
+    """Per block topic the seconds after ``since_s`` of the first and the last block appended since."""
+    spans: dict[str, tuple[float, float]] = {}
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "benchmark-blocks", "enable.auto.commit": False})
+    for topic in block_topics(kafka):
+        partitions = list(consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions)
+        starts = consumer.offsets_for_times([TopicPartition(topic, p, int(since_s * 1000)) for p in partitions], _TIMEOUT_S)
+        stamps: list[int] = []
+        for start in starts:
+            if start.offset < 0:
+                continue
+            end = consumer.get_watermark_offsets(TopicPartition(topic, start.partition), _TIMEOUT_S)[1]
+            for offset in {start.offset, max(start.offset, end - 1), max(start.offset, end - 2)}:
+                consumer.assign([TopicPartition(topic, start.partition, offset)])
+                message = consumer.poll(1.0)
+                if message is not None and message.error() is None:
+                    stamps.append(message.timestamp()[1])
+        if stamps:
+            spans[topic] = (min(stamps) / 1000 - since_s, max(stamps) / 1000 - since_s)
+    consumer.close()
+    return spans

@@ -1,0 +1,110 @@
+"""The systems that are compared, each started and stopped as a user would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final, Literal
+
+from anabranch.protocol.errors import Unavailable
+from benchmarks.plain_pyspark.environment import plain_pyspark
+from benchmarks.processes import tree
+from benchmarks.workload import DISORDER_MS, INPUT, OUTPUT, Job
+
+System = Literal["pyspark", "anabranch-1", "anabranch-2"]
+SYSTEMS: Final[tuple[System, ...]] = ("pyspark", "anabranch-1", "anabranch-2")
+
+_HERE: Final = Path(__file__).parent
+_READY_TIMEOUT_S: Final = 180.0
+_STOP_TIMEOUT_S: Final = 20.0
+
+
+class Running:
+    """A started system."""
+
+    def __init__(self, system: System, job: Job, kafka: str, folder: Path) -> None:
+        """Starts it; ``folder`` gets its state and its log."""
+        self.system = system
+        self.log = folder / "system.log"
+        command, environment = _pyspark(job, kafka, folder) if system == "pyspark" else _anabranch(system, job, kafka, folder)
+        self.command = command
+        self.started_s = time.time()
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=folder, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        """Root of its process tree."""
+        return self._process.pid
+
+    def check_alive(self) -> None:
+        """Raise what it said when it has ended.
+
+        Raises:
+            Unavailable: it has ended.
+        """
+        if self._process.poll() is not None:
+            message = f"{self.system} ended with {self._process.returncode}: {self.log.read_text()[-3_000:]}"
+            raise Unavailable(message)
+
+    def await_ready(self) -> float:
+        """Seconds from the start until it said that it is ready.
+
+        Raises:
+            Unavailable: it ended or did not say so in time.
+        """
+        while time.time() - self.started_s < _READY_TIMEOUT_S:
+            self.check_alive()
+            if any(line.split(" ")[0].strip(":") == "ready" for line in self.log.read_text(errors="replace").splitlines() if line):
+                return time.time() - self.started_s
+            time.sleep(0.05)
+        self.stop()
+        message = f"{self.system} was not ready within {_READY_TIMEOUT_S:g} s: {self.log.read_text()[-3_000:]}"
+        raise Unavailable(message)
+
+    def stop(self) -> None:
+        """End it and whatever it leaves behind. Idempotent."""
+        members = list(tree(self.pid))
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for pid in members:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def _pyspark(job: Job, kafka: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    where = plain_pyspark()
+    command = [
+        str(where.python),
+        str(_HERE / "plain_pyspark" / "job.py"),
+        *("--job", job, "--kafka", kafka, "--jars", ",".join(map(str, where.jars))),
+        *("--checkpoint", str(folder / "checkpoint"), "--input", INPUT, "--output", OUTPUT, "--disorder-ms", str(DISORDER_MS)),
+        *os.environ.get("BENCH_PYSPARK_OPTIONS", "").split(),
+    ]
+    # Its workers and jars are those of its own environment, whatever the caller's shell says.
+    hidden = ("SPARK_HOME", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_SUBMIT_ARGS", "VIRTUAL_ENV")
+    return command, {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def _anabranch(system: System, job: Job, kafka: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    jobs = folder / "jobs"
+    shutil.copytree(_HERE / "jobs", jobs, ignore=shutil.ignore_patterns("__pycache__"))
+    pipeline = jobs / f"{job}.yaml"
+    pipeline.write_text(pipeline.read_text().replace("replicas: 1", f"replicas: {system[-1]}"))
+    executable = Path(sys.executable).parent / "anabranch"
+    command = [str(executable), "up", str(pipeline), "--kafka", kafka, "--state-dir", str(folder / "state")]
+    return command, dict(os.environ)
