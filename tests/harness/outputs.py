@@ -1,0 +1,163 @@
+"""An output and its delivery on any log, fed by stand-ins for the replicas of its stage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import structlog
+from prometheus_client import CollectorRegistry
+
+from anabranch.codec import control_records
+from anabranch.codec.catalog import topic_settings
+from anabranch.delivery.service import DeliveryService, build
+from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
+from anabranch.ports import Clock, Entropy, EventLog, Index, TopicPartition, TopicSettings
+from anabranch.protocol.control import DeliveryProgress
+from anabranch.protocol.identifiers import BatchId, TupleId
+from anabranch.protocol.records import BoundaryRecord
+from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.metrics import ServiceMetrics
+from anabranch.runtime.service import Service, ServiceContext
+from anabranch.runtime.settings import ServiceSettings
+from harness.sources import everything
+
+T = TypeVar("T")
+
+WIDTH_MS = 100
+STAGE = "totals"
+
+
+def pipeline(
+    prefix: str, *, partitions: int = 2, replicas: int = 1, key: Sequence[str] = ("car",), sink_partitions: int | None = None
+) -> Pipeline:
+    """A pipeline of one stage, ``totals``, and one output, ``out``, to the topic ``<prefix>.out``."""
+    stage = Stage(name=STAGE, participant="north", reads=[], transform=["m:f"], replicas=replicas)
+    output = Output(name="out", stage=STAGE, corrected=Sink(topic=f"{prefix}.out", key=list(key), partitions=sink_partitions))
+    return Pipeline(
+        name=prefix, path=Path("pipeline.yaml"), bucket_ms=WIDTH_MS, max_delay_ms=1_000, partitions=partitions, sources={},
+        stages={STAGE: stage}, outputs={"out": output},
+    )  # fmt: skip
+
+
+def create_topics(log: EventLog, of: Pipeline) -> None:
+    """The internal topics."""
+    names, admin = of.topic_names, log.admin()
+    specs = [topic_settings("boundaries", names.boundaries(STAGE)), topic_settings("control", names.control())]
+    specs += [topic_settings("alarms", names.alarms())]
+    specs += [topic_settings("blocks", names.blocks(STAGE, r), of.partitions) for r in of.stream_writers(STAGE)]
+    assert not admin.create([TopicSettings(s.name, s.partitions, s.replication, s.config) for s in specs])
+    admin.close()
+
+
+def context(
+    log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, service: str, name: str, index: Index | None = None
+) -> ServiceContext:
+    """What a service is built from."""
+    settings = ServiceSettings(pipeline=of.path, name=name, kafka="none:0", state_dir=Path("state"))
+    registry = CollectorRegistry()
+    metrics = ServiceMetrics(registry, pipeline=of.name, service=service, name=name)
+    return ServiceContext(log, index, clock, entropy, registry, metrics, settings, of, structlog.get_logger(), threading.Event())
+
+
+def service(log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy) -> DeliveryService:
+    """A new process, so to speak: not started yet."""
+    made = context(log, of, clock, entropy, "delivery", "out")
+    return build(made.settings, made)
+
+
+def rows(bucket: int, count: int) -> pa.Table:
+    """Tuples of a bucket, not in canonical order."""
+    numbers = range(count - 1, -1, -1)
+    return pa.table(
+        {
+            "car": pa.array([n % 7 for n in numbers], pa.int64()),
+            "road": pa.array([f"I-{n % 5} north" for n in numbers]),
+            "total": pa.array([bucket * 1_000_000 + n for n in numbers], pa.int64()),
+            "mean": pa.array([n / 4 for n in numbers], pa.float64()),
+            "stime": pa.array([(bucket - 1) * WIDTH_MS + 1 + n % WIDTH_MS for n in numbers], pa.int64()),
+        }
+    )
+
+
+class Replica:
+    """Stands in for one replica of the stage."""
+
+    def __init__(self, log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, replica: str = "0", fingerprint: str = "f1") -> None:
+        names = of.topic_names
+        self._replica, self._partitions, self._lineage, self._batch = replica, of.partitions, entropy.token(), 0
+        writers = of.stream_writers(STAGE)
+        self._boundaries = BoundaryWriter(log, names.boundaries(STAGE), writers, replica, fingerprint, clock, entropy)
+        self.epoch = self._boundaries.start()
+        self._blocks = BlockWriter(log, names.blocks(STAGE, replica), replica, self.epoch, entropy)
+
+    def close_buckets(self, upto: int, tables: Mapping[int, pa.Table]) -> None:
+        """Append one batch: these buckets, and everything up to ``upto`` is closed."""
+        slices = []
+        for number, (bucket, table) in enumerate(tables.items()):
+            half = table.num_rows // 2
+            slices += [
+                (number % self._partitions, bucket, table.slice(0, half)),
+                ((number + 1) % self._partitions, bucket, table.slice(half)),
+            ]
+        self._batch += 1
+        record = BoundaryRecord(
+            replica=self._replica, epoch=self.epoch, id=BatchId(self._lineage, self._batch), prev=self._boundaries.tip(), closed=upto,
+            parts=self._blocks.write(slices),
+        )  # fmt: skip
+        self._boundaries.append(record)
+
+    def close(self) -> None:
+        """Give the writers back."""
+        self._blocks.close()
+        self._boundaries.close()
+
+
+def delivered(log: EventLog, of: Pipeline) -> list[tuple[int, TupleId, bytes | None, bytes | None]]:
+    """(partition, id, key, value) of all records that committed readers see, each partition in its order."""
+    admin = log.admin()
+    topic = of.outputs["out"].corrected.topic
+    count = admin.partitions([topic])[topic]
+    admin.close()
+    found = []
+    for chunk in everything(log, topic, count):
+        for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True):
+            known = dict(headers)
+            if "anabranch-id" in known:
+                found.append((chunk.at.partition, TupleId.parse(known["anabranch-id"].decode()), key, value))
+    return found
+
+
+def ids(sizes: Mapping[int, int] | Iterable[tuple[int, int]]) -> list[TupleId]:
+    """Every id of buckets with so many rows."""
+    return [TupleId(bucket, position) for bucket, count in sorted(dict(sizes).items()) for position in range(count)]
+
+
+def progress(log: EventLog, of: Pipeline) -> list[DeliveryProgress]:
+    """All progress records."""
+    at = TopicPartition(of.topic_names.progress("out"), 0)
+    entries = [control_records.decode(value) for chunk in everything(log, at.topic) for value in chunk.values]
+    return [entry for entry in entries if isinstance(entry, DeliveryProgress)]
+
+
+def drain(of: DeliveryService, upto: int, rounds: int = 2_000) -> None:
+    """Step until every bucket up to ``upto`` is delivered."""
+    for _ in range(rounds):
+        if of.status.last_bucket_ms is not None and of.status.last_bucket_ms >= upto * WIDTH_MS:
+            return
+        of.step()
+    raise AssertionError(f"not delivered up to {upto}: {of.status}")
+
+
+def after_step(stepped: Service, condition: Callable[[], T]) -> Callable[[], T]:
+    """``condition``, asked after one more round of ``stepped``."""
+
+    def ask() -> T:
+        stepped.step()
+        return condition()
+
+    return ask
