@@ -88,9 +88,12 @@ class ProcessingService:
             state_partitions=self._spark.state_partitions, import_roots=sorted({str(r) for r in roots if r}),
             scratch=Path(self._settings.state_dir) / "scratch" / self._settings.name,
         )  # fmt: skip
-        schemas = {name: self._input_schema(name) for name in self._stage.reads}
-        if self._context.stopping.is_set():
-            return
+        schemas: dict[str, pa.Schema] = {}
+        for name in self._stage.reads:
+            schema = self._input_schema(name)
+            if schema is None or self._context.stopping.is_set():
+                return
+            schemas[name] = schema
         query = build_query(
             self._session,
             self._pipeline,
@@ -154,8 +157,8 @@ class ProcessingService:
                 self._disk.write(lineage)
                 return lineage
 
-    def _input_schema(self, stream: str) -> pa.Schema:
-        """Columns of an input; of another stage's stream they are in its log: wait for its first process."""
+    def _input_schema(self, stream: str) -> pa.Schema | None:
+        """Columns of an input; of another stage's stream they are in its log: wait for its first process. None: told to stop."""
         if stream in self._pipeline.sources:
             return source_schema(self._pipeline, stream)
         follower = self._followers[stream]
@@ -166,7 +169,7 @@ class ProcessingService:
                 self._changed.wait(_STEP_S)
             text = follower.reader.fold.schema()
         self.status.waiting_for = None
-        return schema_from_text(text) if text else source_schema(self._pipeline, next(iter(self._pipeline.sources)))
+        return schema_from_text(text) if text else None
 
     def _answer(self, name: str, start: dict[str, object]) -> dict[str, object] | None:
         return None if self._planner is None else self._planner.answer(name, start)

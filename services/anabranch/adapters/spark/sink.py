@@ -139,6 +139,7 @@ class StageSink:
         self._lineage, self._tip, self._traits, self._inputs = lineage, tip, traits, tuple(inputs)
         self._clock, self._done, self._crash_point = clock, done, crash_point
         self._rows_before = 0
+        self._reached: tuple[int, QueryPosition] | None = None
         self.log_lock = threading.Lock()
         """Held while the boundary log is used: the service looks at it between batches, from another thread."""
         self.failure: BaseException | None = None
@@ -178,14 +179,16 @@ class StageSink:
             self._boundary.append(record)
             self._boundary.fold.forget(self._boundary.fold.upto)
         self._crash_point("processing.boundary_appended")
-        self._tip = ident
+        self._tip, self._reached = ident, (batch, after)
         seconds = (self._clock.monotonic_ms() - begun) / 1000
         self._done(BatchDone(batch, after, rows, sum(part.rows for part in parts), seconds))
 
     def _before(self, batch: int) -> QueryPosition:
-        """The position after the batch before, from Spark's own log."""
+        """The position after the batch before: remembered, else from Spark's own log."""
         if batch == 0:
             return position_of(INITIAL)
+        if self._reached is not None and self._reached[0] == batch - 1:
+            return self._reached[1]
         return check_joint({str(i): position_of(o) for i, o in enumerate(LoggedBatch(self._checkpoint, batch - 1).offsets)})
 
     def _by_driver(self, frame: DataFrame, closed: int) -> tuple[Part, ...]:
