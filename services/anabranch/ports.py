@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from anabranch.protocol.lineage import Lineage
+
 Headers = Sequence[tuple[str, bytes]]
 
 
@@ -24,7 +26,8 @@ class TopicPartition(NamedTuple):
 class Chunk:
     """Consecutive records of one partition as parallel lists: cheap for many small records.
 
-    ``headers[i]`` is ``()`` for all where the reader was opened without headers; ``timestamps_ms`` are the broker's record timestamps.
+    ``headers[i]`` is ``()`` for all where the reader was opened without headers; ``timestamps_ms`` are the broker's record timestamps, -1 for
+    all where the reader was opened without.
     Offsets ascend but need not be dense (compaction, transactions).
     """
 
@@ -152,8 +155,8 @@ class LogAdmin(Protocol):
 class EventLog(Protocol):
     """A Kafka cluster, or one in memory."""
 
-    def reader(self, *, committed: bool = True, headers: bool = True) -> LogReader:
-        """A new reader. ``committed``: hides aborted and open transactions."""
+    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> LogReader:
+        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and ``timestamps`` reading is cheaper."""
 
     def writer(self) -> LogWriter:
         """A new idempotent writer, acks=all."""
@@ -194,6 +197,35 @@ class Index(Protocol):
 
     def close(self) -> None:
         """Idempotent."""
+
+
+class Checkpoints(Protocol):
+    """Checkpoint directories and lineage files of one replica (``protocol.lineage``). A directory is named by its lineage."""
+
+    def newest(self) -> Lineage | None:
+        """The lineage that the newest file names; None: a new replica."""
+
+    def create(self, name: str) -> None:
+        """An empty directory, for a replica that starts from nothing."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Make ``target`` a copy of ``source``, synced, whole or not at all; replaces an earlier copy.
+
+        Raises:
+            Unavailable: the source vanished or kept changing.
+        """
+
+    def last_commit(self, name: str) -> int:
+        """The last batch that was committed in the directory; -1: none."""
+
+    def write(self, lineage: Lineage) -> None:
+        """Make ``lineage`` the newest, durably."""
+
+    def clean(self, epoch: int) -> None:
+        """Remove directories and lineage files of lower epochs."""
+
+    def remove(self, name: str) -> None:
+        """Remove one directory, which no lineage file names any more."""
 
 
 class Clock(Protocol):

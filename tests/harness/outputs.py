@@ -11,14 +11,16 @@ import pyarrow as pa
 import structlog
 from prometheus_client import CollectorRegistry
 
-from anabranch.codec import control_records
+from anabranch.codec import boundary_records, control_records, live_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.delivery.service import DeliveryService, build
-from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
+from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Stage
 from anabranch.ports import Clock, Entropy, EventLog, Index, TopicPartition, TopicSettings
 from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.identifiers import BatchId, TupleId
-from anabranch.protocol.records import BoundaryRecord
+from anabranch.protocol.live_delivery import Kind
+from anabranch.protocol.live_view import LiveRecord, LiveView
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import ServiceMetrics
@@ -33,11 +35,14 @@ STAGE = "totals"
 
 
 def pipeline(
-    prefix: str, *, partitions: int = 2, replicas: int = 1, key: Sequence[str] = ("car",), sink_partitions: int | None = None
-) -> Pipeline:
-    """A pipeline of one stage, ``totals``, and one output, ``out``, to the topic ``<prefix>.out``."""
+    prefix: str, *, partitions: int = 2, replicas: int = 1, key: Sequence[str] = ("car",), sink_partitions: int | None = None,
+    live: bool = False, upsert: bool = False, live_partitions: int | None = None,
+) -> Pipeline:  # fmt: skip
+    """A pipeline of one stage, ``totals``, and one output, ``out``, to the topics ``<prefix>.out`` and, if wanted, ``<prefix>.out.live``."""
     stage = Stage(name=STAGE, participant="north", reads=[], transform=["m:f"], replicas=replicas)
-    output = Output(name="out", stage=STAGE, corrected=Sink(topic=f"{prefix}.out", key=list(key), partitions=sink_partitions))
+    sink = LiveSink(topic=f"{prefix}.out.live", key=list(key), partitions=live_partitions, upsert=upsert) if live or upsert else None
+    corrected = Sink(topic=f"{prefix}.out", key=list(key), partitions=sink_partitions)
+    output = Output(name="out", stage=STAGE, corrected=corrected, live=sink)
     return Pipeline(
         name=prefix, path=Path("pipeline.yaml"), bucket_ms=WIDTH_MS, max_delay_ms=1_000, partitions=partitions, sources={},
         stages={STAGE: stage}, outputs={"out": output},
@@ -90,6 +95,7 @@ class Replica:
     def __init__(self, log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, replica: str = "0", fingerprint: str = "f1") -> None:
         names = of.topic_names
         self._replica, self._partitions, self._lineage, self._batch = replica, of.partitions, entropy.token(), 0
+        self._log, self._at, self._counter, self._tentative_tip = log, TopicPartition(names.boundaries(STAGE), 0), 0, BatchId("", 0)
         writers = of.stream_writers(STAGE)
         self._boundaries = BoundaryWriter(log, names.boundaries(STAGE), writers, replica, fingerprint, clock, entropy)
         self.epoch = self._boundaries.start()
@@ -97,6 +103,38 @@ class Replica:
 
     def close_buckets(self, upto: int, tables: Mapping[int, pa.Table]) -> None:
         """Append one batch: these buckets, and everything up to ``upto`` is closed."""
+        self._batch += 1
+        record = BoundaryRecord(
+            replica=self._replica, epoch=self.epoch, id=BatchId(self._lineage, self._batch), prev=self._boundaries.tip(), closed=upto,
+            parts=self._parts(tables),
+        )  # fmt: skip
+        self._boundaries.append(record)
+
+    def show(
+        self, upto: int, tables: Mapping[int, pa.Table], missing: Sequence[str] = ("reports",), *, fork: bool = False
+    ) -> tuple[int, int]:
+        """Append one tentative batch, with ``fork`` as the first of a new branch: everything up to ``upto`` is tentatively closed.
+
+        Returns the branch.
+        """
+        self._boundaries.poll()
+        fork = fork or not self._counter
+        self._counter += fork
+        prev, batch = (self._boundaries.tip(), 1) if fork else (self._tentative_tip, self._tentative_tip.batch + 1)
+        self._tentative_tip = BatchId(f"{self._lineage}b{self._counter}", batch)
+        record = BoundaryRecord(
+            replica=self._replica, epoch=self.epoch, id=self._tentative_tip, prev=prev, closed=upto, parts=self._parts(tables),
+            base=self._boundaries.fold.closed(self._replica) if fork else None, kind=BoundaryKind.TENTATIVE,
+            branch=(self.epoch, self._counter), missing=tuple(missing),
+        )  # fmt: skip
+        value, headers = boundary_records.encode(record)
+        writer = self._log.writer()
+        writer.send(self._at, value, self._replica.encode(), headers)
+        writer.flush()
+        writer.close()
+        return self.epoch, self._counter
+
+    def _parts(self, tables: Mapping[int, pa.Table]) -> tuple[Part, ...]:
         slices = []
         for number, (bucket, table) in enumerate(tables.items()):
             half = table.num_rows // 2
@@ -104,12 +142,7 @@ class Replica:
                 (number % self._partitions, bucket, table.slice(0, half)),
                 ((number + 1) % self._partitions, bucket, table.slice(half)),
             ]
-        self._batch += 1
-        record = BoundaryRecord(
-            replica=self._replica, epoch=self.epoch, id=BatchId(self._lineage, self._batch), prev=self._boundaries.tip(), closed=upto,
-            parts=self._blocks.write(slices),
-        )  # fmt: skip
-        self._boundaries.append(record)
+        return self._blocks.write(slices)
 
     def close(self) -> None:
         """Give the writers back."""
@@ -130,6 +163,52 @@ def delivered(log: EventLog, of: Pipeline) -> list[tuple[int, TupleId, bytes | N
             if "anabranch-id" in known:
                 found.append((chunk.at.partition, TupleId.parse(known["anabranch-id"].decode()), key, value))
     return found
+
+
+def live_records_of(log: EventLog, of: Pipeline) -> list[tuple[int, LiveRecord]]:
+    """(partition, record) of all that committed readers see on the live topic, each partition in its order."""
+    sink = of.outputs["out"].live
+    assert sink is not None
+    admin = log.admin()
+    count = admin.partitions([sink.topic])[sink.topic]
+    admin.close()
+    return [
+        (chunk.at.partition, live_records.decode(headers, key, value))
+        for chunk in everything(log, sink.topic, count)
+        for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True)
+    ]
+
+
+def transcript(log: EventLog, of: Pipeline, partition: int = 0) -> list[str]:
+    """What one partition of the live topic says, a line per transaction; runs of records of one bucket as their number."""
+    lines: list[str] = []
+    words: list[tuple[str, int]] = []
+    for place, record in live_records_of(log, of):
+        if place != partition:
+            continue
+        word = record.kind.value
+        if record.id is not None:
+            word += f" {record.id if record.kind is Kind.UNDO else record.id.bucket}"
+        if record.kind is Kind.BOUNDARY:
+            word += f" {record.stable}" + (f"/{record.shown}" if record.shown else "")
+        if words and words[-1][0] == word:
+            words[-1] = (word, words[-1][1] + 1)
+        else:
+            words.append((word, 1))
+        if record.kind is Kind.BOUNDARY:
+            lines.append(", ".join(f"{w} x{n}" if n > 1 else w for w, n in words))
+            words = []
+    assert not words, "a transaction without its boundary"
+    return lines
+
+
+def live_view(log: EventLog, of: Pipeline) -> LiveView:
+    """The view of a client that has read everything."""
+    found = live_records_of(log, of)
+    view = LiveView(max((partition for partition, _ in found), default=0) + 1)
+    for partition, record in found:
+        view.take(partition, record)
+    return view
 
 
 def ids(sizes: Mapping[int, int] | Iterable[tuple[int, int]]) -> list[TupleId]:

@@ -50,16 +50,20 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(MODULES), *filter(None, [os.envi
 atexit.register(shutil.rmtree, MODULES, ignore_errors=True)
 
 
-def write_pipeline(folder: Path, name: str, functions: str, *, sources: Sequence[str] = ("a",), stages: str, replicas: int = 1) -> Pipeline:
+def write_pipeline(
+    folder: Path, name: str, functions: str, *, sources: Sequence[str] = ("a",), stages: str, replicas: int = 1, live: bool = False,
+    max_delay_ms: int = 3_000,
+) -> Pipeline:  # fmt: skip
     """A pipeline file with its functions beside it.
 
-    ``stages``: YAML of the stages, indented by two; ``functions``: source of the module ``functions_<name>``.
+    ``stages``: YAML of the stages, indented by two; ``functions``: source of the module ``functions_<name>``. ``live``: somebody looks at
+    tentative results.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reading.avsc").write_text(RECORD)
     for place in (folder, MODULES):
         (place / f"functions_{name}.py").write_text(textwrap.dedent(functions))
-    lines = [f"pipeline: {name}", f"bucket: {WIDTH_MS}ms", "max_delay: 3s", "partitions: 2", "sources:"]
+    lines = [f"pipeline: {name}", f"bucket: {WIDTH_MS}ms", f"max_delay: {max_delay_ms}ms", "partitions: 2", "sources:"]
     for source in sources:
         lines += [
             f"  {source}:",
@@ -71,6 +75,8 @@ def write_pipeline(folder: Path, name: str, functions: str, *, sources: Sequence
     lines += ["stages:", textwrap.indent(textwrap.dedent(stages).strip().replace("MODULE", f"functions_{name}"), "  ")]
     last = [line.strip().rstrip(":") for line in lines[-1].splitlines() if line.startswith("  ") and not line.startswith("   ")][-1]
     lines += ["outputs:", "  out:", f"    stage: {last}", f"    corrected: {{topic: {name}.out, format: json, key: []}}"]
+    if live:
+        lines += [f"    live: {{topic: {name}.live, format: json}}"]
     path = folder / f"{name}.yaml"
     path.write_text("\n".join(lines) + "\n")
     return load(path)

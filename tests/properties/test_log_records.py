@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,12 +11,14 @@ from hypothesis import strategies as st
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import catalog, schemas_folder
 from anabranch.protocol import limits
-from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Heartbeat
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Fence, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchSummary,
     EpochStarted,
     InputPosition,
     LogEntry,
@@ -23,49 +26,82 @@ from anabranch.protocol.records import (
     ReplicaSummary,
     StableRange,
     Summary,
+    TentativeRange,
 )  # fmt: skip
 
 EXAMPLES = settings(max_examples=300, deadline=None)
 GOLDEN = [path.read_bytes() for path in sorted((schemas_folder() / "examples").glob("*/*/*.avro"))]
 
+T = TypeVar("T")
 names = st.text(max_size=12)
 longs = st.integers(-(2**63), 2**63 - 1)
 counts = st.integers(0, 2**62)
+buckets = st.integers(0, limits.BUCKET_MAX)
 ids = st.builds(BatchId, names, longs)
+numbers = st.tuples(counts, counts)
 
 
 @st.composite
-def parts(draw: st.DrawFn) -> Part:
+def parts(draw: st.DrawFn, of: st.SearchStrategy[int] = buckets) -> Part:
     first = draw(counts)
     span = draw(st.integers(0, 2**31 - 1))
     return Part(
-        draw(counts), draw(st.integers(0, limits.PARTITIONS_MAX - 1)), draw(names), draw(st.integers(0, span)), first, first + span, draw(counts),
+        draw(of), draw(st.integers(0, limits.PARTITIONS_MAX - 1)), draw(names), draw(st.integers(0, span)), first, first + span, draw(counts),
         draw(st.integers(0, 2**64 - 1)),
     )  # fmt: skip
 
 
-def several(of: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
+def several(of: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T, ...]]:
     return st.lists(of, max_size=3).map(tuple)
 
 
-boundary = st.builds(
-    BoundaryRecord, replica=names, epoch=counts, id=ids, prev=st.none() | ids, closed=counts, parts=several(parts()), base=st.none() | counts,
-    kind=st.sampled_from(BoundaryKind), branch=st.none() | st.tuples(longs, longs), missing=several(names),
-    positions=several(st.builds(InputPosition, names, st.integers(0, 2**31 - 1), counts, longs)), made_from=several(st.tuples(names, longs)),
-    written_ms=longs,
-)  # fmt: skip
+@st.composite
+def boundaries(draw: st.DrawFn) -> BoundaryRecord:
+    kind, epoch = draw(st.sampled_from(BoundaryKind)), draw(counts)
+    branch = None if kind is BoundaryKind.STABLE else (epoch, draw(counts))
+    rest = st.builds(
+        BoundaryRecord, replica=names, epoch=st.just(epoch), id=ids, prev=st.none() | ids, closed=buckets, parts=several(parts()),
+        base=st.none() | buckets, kind=st.just(kind), branch=st.just(branch), missing=several(names),
+        positions=several(st.builds(InputPosition, names, st.integers(0, 2**31 - 1), counts, longs)), made_from=several(st.tuples(names, longs)),
+        written_ms=longs,
+    )  # fmt: skip
+    return draw(rest)
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> StableRange:
+    first, last = sorted((draw(buckets), draw(buckets)))
+    return StableRange(first, last, draw(names), draw(several(parts(st.integers(first, last)))))
+
+
+@st.composite
+def tentative_ranges(draw: st.DrawFn) -> tuple[TentativeRange, ...]:
+    edges = sorted(draw(st.sets(buckets, max_size=6)))
+    return tuple(
+        TentativeRange(first, last, draw(numbers), draw(several(names)), draw(several(parts(st.integers(first, last)))))
+        for first, last in zip(edges[::2], edges[1::2], strict=False)
+    )
+
+
+pending = several(st.tuples(ids, parts()))
+branches = st.builds(BranchSummary, number=numbers, tip=ids, closed=buckets, upto=buckets, pending=pending, ranges=tentative_ranges())
 replicas = st.builds(
-    ReplicaSummary, replica=names, epoch=st.integers(-1, 2**62), fingerprint=names, schema=names, closed=counts, base=counts, path=several(ids),
-    lineages=several(ids), pending=several(st.tuples(ids, parts())), last=st.none() | boundary,
+    ReplicaSummary, replica=names, epoch=st.integers(-1, 2**62), fingerprint=names, schema=names, closed=buckets, base=buckets,
+    path=several(ids), lineages=several(ids), pending=pending, last=st.none() | boundaries(), final=several(parts()),
+    branches=st.none() | branches,
 )  # fmt: skip
-ranges = st.builds(
-    lambda first, more, replica, made: StableRange(first, first + more, replica, made), counts, counts, names, several(parts())
-)
 entries: st.SearchStrategy[LogEntry] = (
-    boundary | st.builds(EpochStarted, names, names, names, names) | st.builds(Summary, counts, counts, several(replicas), several(ranges))
+    boundaries()
+    | st.builds(EpochStarted, names, names, names, names)
+    | st.builds(Summary, counts, buckets, several(replicas), several(ranges()), buckets)
 )
 control: st.SearchStrategy[ControlRecord] = (
-    st.builds(Heartbeat, names, names, names, longs, names, longs, longs)
+    st.builds(
+        Heartbeat, names, names, names, longs, names, longs, longs, names, st.none() | longs, names, longs, st.booleans(), st.booleans()
+    )
+    | st.builds(Grant, names, names, longs, longs, longs, longs)
+    | st.builds(Fence, names, names, longs, names, longs)
+    | st.builds(TrimPoint, names, longs, longs)
     | st.builds(DeliveryProgress, names, longs, longs, several(st.tuples(st.integers(0, 2**31 - 1), longs)), longs, longs, longs)
     | st.builds(Alarm, names, names, longs, names, longs)
 )
@@ -76,6 +112,7 @@ control: st.SearchStrategy[ControlRecord] = (
 def test_a_log_entry_comes_back_as_it_was(entry: LogEntry) -> None:
     value, headers = boundary_records.encode(entry)
     assert boundary_records.decode(value, headers) == entry
+    folded_without_harm(entry)
 
 
 @EXAMPLES
@@ -98,6 +135,24 @@ def harmless(value: bytes) -> None:
         except RemoteProtocolError:
             continue
         encode(entry)  # type: ignore[arg-type]
+        if isinstance(entry, (EpochStarted, BoundaryRecord, Summary)):
+            folded_without_harm(entry)
+
+
+def folded_without_harm(entry: LogEntry) -> None:
+    """Whatever can be decoded, a fold takes or refuses with a reason, and a summary is a fold or refused."""
+    replica = entry.replica if not isinstance(entry, Summary) else "0"
+    fold = StreamFold([replica, "another"])
+    epoch = entry.epoch if isinstance(entry, BoundaryRecord) else 0
+    fold.apply(epoch, EpochStarted(replica, "", ""))
+    assert fold.apply(epoch + 1, entry).reason
+    fold.forget(fold.upto)
+    assert StreamFold.from_summary(fold.summary(0)).summary(0) == fold.summary(0)
+    if isinstance(entry, Summary):
+        try:
+            StreamFold.from_summary(entry).summary(0)
+        except RemoteProtocolError:
+            return
 
 
 @EXAMPLES

@@ -30,6 +30,8 @@ _U64 = np.uint64
 _GOLDEN: Final = _U64(0x9E3779B97F4A7C15)
 _PRIME: Final = _U64(0x100000001B3)
 _NULL: Final = _U64(0xD6E8FEB86659FD93)
+_ALIKE_MAX: Final = 64
+"""Texts of one length are hashed position by position up to this length."""
 _HEADER = struct.Struct(">qqI")
 
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
@@ -148,6 +150,8 @@ def _hash_bytes(column: pa.Array) -> IntArray:
     lengths = np.diff(offsets)
     result: IntArray = lengths.astype(np.uint64)
     total = int(offsets[-1] - offsets[0])
+    if 0 < total <= _ALIKE_MAX * len(lengths) and (lengths == lengths[0]).all():
+        return result + _hash_alike(np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]].reshape(len(lengths), -1))
     if total:
         data = np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
         powers = np.cumprod(np.full(int(lengths.max()), _PRIME, dtype=np.uint64))
@@ -156,6 +160,16 @@ def _hash_bytes(column: pa.Array) -> IntArray:
         sums = np.add.reduceat((data + _U64(1)) * powers[within], (offsets[:-1] - offsets[0])[filled])
         result[filled] += sums
     return result
+
+
+def _hash_alike(octets: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> IntArray:
+    """The sums of ``_hash_bytes`` for values of one length, as names and codes often are: position by position, without any index."""
+    sums = np.zeros(len(octets), dtype=np.uint64)
+    power = _U64(1)
+    for column in octets.T:
+        power *= _PRIME
+        sums += (column.astype(np.uint64) + _U64(1)) * power
+    return sums
 
 
 def _hash_column(column: pa.Array) -> IntArray:

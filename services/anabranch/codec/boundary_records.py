@@ -17,6 +17,8 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchNumber,
+    BranchSummary,
     EpochStarted,
     InputPosition,
     LogEntry,
@@ -24,6 +26,7 @@ from anabranch.protocol.records import (
     ReplicaSummary,
     StableRange,
     Summary,
+    TentativeRange,
 )
 
 Headers = Sequence[tuple[str, bytes]]
@@ -88,6 +91,10 @@ def _id_value(ident: BatchId) -> dict[str, Any]:
     return {"lineage": ident.lineage, "batch": ident.batch}
 
 
+def _branch_value(number: BranchNumber) -> dict[str, Any]:
+    return {"epoch": number[0], "counter": number[1]}
+
+
 def _part_value(part: Part) -> dict[str, Any]:
     return {
         "bucket": part.bucket,
@@ -111,7 +118,7 @@ def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
         "parts": [_part_value(part) for part in entry.parts],
         "base": entry.base,
         "kind": str(entry.kind),
-        "branch": None if entry.branch is None else {"epoch": entry.branch[0], "counter": entry.branch[1]},
+        "branch": None if entry.branch is None else _branch_value(entry.branch),
         "missing": list(entry.missing),
         "positions": [
             {"topic": p.topic, "partition": p.partition, "offset_next": p.offset_next, "stime_max_ms": p.stime_max_ms}
@@ -119,6 +126,31 @@ def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
         ],
         "made_from": [{"stream": stream, "bucket": bucket} for stream, bucket in entry.made_from],
         "written_ms": entry.written_ms,
+    }
+
+
+def _pending_value(pending: tuple[tuple[BatchId, Part], ...]) -> list[dict[str, Any]]:
+    return [{"id": _id_value(ident), "part": _part_value(part)} for ident, part in pending]
+
+
+def _branches_value(entry: BranchSummary) -> dict[str, Any]:
+    ranges = [
+        {
+            "first": r.first,
+            "last": r.last,
+            "branch": _branch_value(r.branch),
+            "missing": list(r.missing),
+            "parts": [_part_value(part) for part in r.parts],
+        }
+        for r in entry.ranges
+    ]
+    return {
+        "number": _branch_value(entry.number),
+        "tip": _id_value(entry.tip),
+        "closed": entry.closed,
+        "upto": entry.upto,
+        "pending": _pending_value(entry.pending),
+        "ranges": ranges,
     }
 
 
@@ -133,15 +165,17 @@ def _summary_value(entry: Summary) -> dict[str, Any]:
             "base": r.base,
             "path": [_id_value(ident) for ident in r.path],
             "lineages": [_id_value(ident) for ident in r.lineages],
-            "pending": [{"id": _id_value(ident), "part": _part_value(part)} for ident, part in r.pending],
+            "pending": _pending_value(r.pending),
             "last": None if r.last is None else _record_value(r.last),
+            "final": [_part_value(part) for part in r.final],
+            "branches": None if r.branches is None else _branches_value(r.branches),
         }
         for r in entry.replicas
     ]
     ranges = [
         {"first": s.first, "last": s.last, "replica": s.replica, "parts": [_part_value(part) for part in s.parts]} for s in entry.ranges
     ]
-    return {"as_of": entry.as_of, "forgotten": entry.forgotten, "replicas": replicas, "ranges": ranges}
+    return {"as_of": entry.as_of, "forgotten": entry.forgotten, "replicas": replicas, "ranges": ranges, "past": entry.past}
 
 
 # -- what the reader gives to values --------------------------------------------------------------------------------------------------
@@ -170,9 +204,25 @@ def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
     )
 
 
+def _pending_of(items: tuple[Any, ...]) -> tuple[tuple[BatchId, Part], ...]:
+    parts = _parts_of(part for _, part in items)
+    return tuple([(BatchId(*ident), part) for (ident, _), part in zip(items, parts, strict=True)])
+
+
+def _branches_of(fields: tuple[Any, ...]) -> BranchSummary:
+    number, tip, closed, upto, pending, ranges = fields
+    return BranchSummary(
+        number=number,
+        tip=BatchId(*tip),
+        closed=closed,
+        upto=upto,
+        pending=_pending_of(pending),
+        ranges=tuple([TentativeRange(first, last, branch, missing, _parts_of(parts)) for first, last, branch, missing, parts in ranges]),
+    )
+
+
 def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
-    replica, epoch, mark, schema, closed, base, path, lineages, pending, last = fields
-    parts = _parts_of(part for _, part in pending)
+    replica, epoch, mark, schema, closed, base, path, lineages, pending, last, final, branches = fields
     return ReplicaSummary(
         replica=replica,
         epoch=epoch,
@@ -182,18 +232,21 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
         base=base,
         path=tuple([BatchId(*ident) for ident in path]),
         lineages=tuple([BatchId(*ident) for ident in lineages]),
-        pending=tuple([(BatchId(*ident), part) for (ident, _), part in zip(pending, parts, strict=True)]),
+        pending=_pending_of(pending),
         last=None if last is None else _record_of(last),
+        final=_parts_of(final),
+        branches=None if branches is None else _branches_of(branches),
     )
 
 
 def _summary_of(fields: tuple[Any, ...]) -> Summary:
-    as_of, forgotten, replicas, ranges = fields
+    as_of, forgotten, replicas, ranges, past = fields
     return Summary(
         as_of=as_of,
         forgotten=forgotten,
         replicas=tuple([_replica_of(replica) for replica in replicas]),
         ranges=tuple([StableRange(first, last, replica, _parts_of(parts)) for first, last, replica, parts in ranges]),
+        past=past,
     )
 
 
@@ -207,25 +260,69 @@ def _check(entry: LogEntry) -> None:
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
     else:
-        _require(entry.as_of >= 0 and entry.forgotten >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a summary out of range")
-        for replica in entry.replicas:
-            _check_texts(replica.replica, replica.fingerprint)
-            _require(replica.epoch >= -1 and replica.closed >= 0 and replica.base >= 0, "a writer out of range")
-            _require(len(replica.path) <= limits.CHAIN_RECORDS_MAX, "a chain that is too long")
-            for _, part in replica.pending:
-                _check_part(part)
-            if replica.last is not None:
-                _check_record(replica.last)
-        for stable in entry.ranges:
-            _check_texts(stable.replica)
-            _require(0 <= stable.first <= stable.last, "a range that ends before it begins")
-            for part in stable.parts:
-                _check_part(part)
+        _check_summary(entry)
+
+
+def _check_summary(entry: Summary) -> None:
+    _require(entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a summary out of range")
+    _check_buckets(entry.forgotten, entry.past)
+    for replica in entry.replicas:
+        _check_texts(replica.replica, replica.fingerprint, *(ident.lineage for ident in (*replica.path, *replica.lineages)))
+        _require(replica.epoch >= -1, "an epoch out of range")
+        _check_buckets(replica.closed, replica.base)
+        _require(len(replica.path) <= limits.CHAIN_RECORDS_MAX, "a chain that is too long")
+        _require(len(replica.lineages) <= limits.LINEAGES_MAX, "too many lineages")
+        _require(len(replica.pending) <= limits.PENDING_PARTS_MAX + limits.PARTS_PER_RECORD_MAX, "too many open parts")
+        for part in (*replica.final, *(part for _, part in replica.pending)):
+            _check_part(part)
+        if replica.last is not None:
+            _check_record(replica.last)
+        if replica.branches is not None:
+            _check_branches(replica.branches)
+    for stable in entry.ranges:
+        _check_texts(stable.replica)
+        _check_range(stable.first, stable.last, stable.parts)
+
+
+def _check_branches(entry: BranchSummary) -> None:
+    _check_texts(entry.tip.lineage)
+    _check_buckets(entry.closed, entry.upto)
+    _check_number(entry.number)
+    for _, part in entry.pending:
+        _check_part(part)
+    upto = -1
+    for covered in entry.ranges:
+        _check_number(covered.branch)
+        _check_missing(covered.missing)
+        _check_range(covered.first, covered.last, covered.parts)
+        _require(covered.first > upto, "ranges that do not ascend")
+        upto = covered.last
+
+
+def _check_range(first: int, last: int, parts: tuple[Part, ...]) -> None:
+    _require(first <= last, "a range that ends before it begins")
+    _check_buckets(first, last)
+    for part in parts:
+        _check_part(part)
+        _require(first <= part.bucket <= last, "a part outside of its range")
 
 
 def _check_record(entry: BoundaryRecord) -> None:
-    _check_texts(entry.replica, entry.id.lineage, *entry.missing, *(stream for stream, _ in entry.made_from))
-    _require(entry.epoch >= 0 and entry.closed >= 0 and (entry.base is None or entry.base >= 0), "an epoch or bucket out of range")
+    _check_texts(entry.replica, entry.id.lineage, *(stream for stream, _ in entry.made_from))
+    _check_missing(entry.missing)
+    if entry.prev is not None:
+        _check_texts(entry.prev.lineage)
+    _require(entry.epoch >= 0, "an epoch out of range")
+    _check_buckets(entry.closed, entry.base or 0)
+    _require(
+        (entry.branch is not None) == (entry.kind is BoundaryKind.TENTATIVE),
+        "a branch that is not tentative, or a tentative record without",
+    )
+    if entry.branch is not None:
+        _check_number(entry.branch)
+        _require(entry.branch[0] == entry.epoch, "a branch of another epoch")
+    _require(len(entry.made_from) <= limits.INPUTS_MAX, f"made from {len(entry.made_from)} inputs")
+    _require(len(entry.positions) <= limits.POSITIONS_MAX, f"{len(entry.positions)} positions")
     _require(len(entry.parts) <= limits.PARTS_PER_RECORD_MAX, f"a boundary record of {len(entry.parts)} parts")
     for part in entry.parts:
         _check_part(part)
@@ -234,12 +331,25 @@ def _check_record(entry: BoundaryRecord) -> None:
         _require(position.partition >= 0 and position.offset_next >= 0, "a position out of range")
 
 
+def _check_missing(missing: tuple[str, ...]) -> None:
+    _require(len(missing) <= limits.MISSING_MAX, f"{len(missing)} missing streams")
+    _check_texts(*missing)
+
+
+def _check_number(number: BranchNumber) -> None:
+    _require(min(number) >= 0, "the number of a branch out of range")
+
+
+def _check_buckets(*buckets: int) -> None:
+    _require(min(buckets) >= 0 and max(buckets) <= limits.BUCKET_MAX, f"a bucket out of range: {buckets}")
+
+
 def _check_part(part: Part) -> None:
     if not (
         0 <= part.offset_first <= part.offset_next
         and 0 <= part.blocks <= part.offset_next - part.offset_first
         and part.rows >= 0
-        and part.bucket >= 0
+        and 0 <= part.bucket <= limits.BUCKET_MAX
         and 0 <= part.partition < limits.PARTITIONS_MAX
         and len(part.attempt) <= limits.NAME_CHARACTERS_MAX
         and 0 <= part.digest < 2**64

@@ -1,62 +1,69 @@
-"""Heartbeats, alarms and delivery progress as bytes: Avro single objects, read as strictly as the boundary records."""
+"""Heartbeats, grants, fences, trim points, alarms and delivery progress as bytes: Avro single objects, read as strictly as the boundary records."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
 
 from anabranch.codec import single_object
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
-from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Heartbeat
+from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Fence, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
+
+_KINDS: Final[dict[str, type[ControlRecord]]] = {
+    "heartbeat": Heartbeat,
+    "grant": Grant,
+    "fence": Fence,
+    "trim_point": TrimPoint,
+    "delivery_progress": DeliveryProgress,
+    "alarm": Alarm,
+}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+_TEXTS: Final = frozenset({"text", "reason"})
+"""For people: cut to fit. All other texts are names."""
 
 
 def encode(entry: ControlRecord) -> bytes:
-    """The value of a control record. Texts of an alarm are cut to fit.
+    """The value of a control record. Texts for people are cut to fit.
 
     Raises:
         LocalProtocolError: it does not fit its schema or its limit: a bug here.
     """
-    name: str
-    value: dict[str, Any]
-    if isinstance(entry, Heartbeat):
-        name = "heartbeat"
-        value = {
-            "service": entry.service,
-            "name": entry.name,
-            "replica": entry.replica,
-            "epoch": entry.epoch,
-            "state": entry.state,
-            "bucket": entry.bucket,
-            "written_ms": entry.written_ms,
-        }
-    elif isinstance(entry, DeliveryProgress):
-        name = "delivery_progress"
-        value = {
-            "output": entry.output,
-            "first_bucket": entry.first_bucket,
-            "last_bucket": entry.last_bucket,
-            "positions": [{"partition": partition, "offset": offset} for partition, offset in entry.positions],
-            "written_ms": entry.written_ms,
-            "first_position": entry.first_position,
-            "next_position": entry.next_position,
-        }
-    else:
-        name = "alarm"
-        text = entry.text[: limits.ALARM_CHARACTERS_MAX]
-        value = {"kind": entry.kind, "stream": entry.stream, "bucket": entry.bucket, "text": text, "written_ms": entry.written_ms}
-    return single_object.write(catalog().newest(name), value, limits.CONTROL_BYTES_MAX)
+    value = {field.name: _plain(field.name, getattr(entry, field.name)) for field in dataclasses.fields(entry)}
+    return single_object.write(catalog().newest(_NAMES[type(entry)]), value, limits.CONTROL_BYTES_MAX)
 
 
 def decode(value: bytes | None) -> ControlRecord:
     """The control record in ``value``.
 
     Raises:
-        RemoteProtocolError: it is none, torn, unknown or too large.
+        RemoteProtocolError: it is none, torn, unknown or too large, or has a name that is longer than any of ours.
     """
     record, fields = single_object.read(value, limits.CONTROL_BYTES_MAX, limits.CONTROL_ITEMS_MAX)
-    kinds = {"heartbeat": Heartbeat, "delivery_progress": DeliveryProgress, "alarm": Alarm}
-    if record.name not in kinds:
+    kind: Callable[..., ControlRecord] | None = _KINDS.get(record.name)
+    if kind is None:
         raise RemoteProtocolError(f"a {record.name} in a control topic")
-    entry: ControlRecord = kinds[record.name](*fields)
-    return entry
+    for schema, found in zip(record.avro["fields"], fields, strict=True):
+        if isinstance(found, str) and len(found) > limits.NAME_CHARACTERS_MAX and schema["name"] not in _TEXTS:
+            raise RemoteProtocolError(f"a {record.name} whose {schema['name']} has {len(found)} characters")
+    return kind(*fields)
+
+
+def key_of(entry: ControlRecord) -> bytes:
+    """The key in a compacted topic: what is left after compaction is the last word of each process, and about each stage and stream."""
+    if isinstance(entry, Heartbeat):
+        return f"heartbeat:{entry.service}:{entry.name}:{entry.replica}".encode()
+    if isinstance(entry, Fence):
+        return f"fence:{entry.stage}:{entry.replica}".encode()
+    names = {"grant": "stage", "trim_point": "stream", "delivery_progress": "output", "alarm": "stream"}
+    kind = _NAMES[type(entry)]
+    return f"{kind}:{getattr(entry, names[kind])}".encode()
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A field's value as the schema wants it."""
+    if name == "positions":
+        return [{"partition": partition, "offset": offset} for partition, offset in value]
+    return value[: limits.ALARM_CHARACTERS_MAX] if name in _TEXTS else value

@@ -31,6 +31,8 @@ class Decoded:
     """Index into the values of each row of the table; None: all were accepted."""
     rejected: Rejected
     """(index, why) of each value that cannot be used, ascending."""
+    size_bytes: int
+    """Of all values."""
 
 
 class Decoder:
@@ -45,16 +47,16 @@ class Decoder:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Every value becomes a row or a rejection. Raises nothing, whatever the values are."""
-        admitted, places, refused = admit(values)
+        admitted, places, refused, size_bytes = admit(values)
         table, rejected = self._inner.decode(admitted)
         if places is None and not rejected:
-            return Decoded(table, None, [])
+            return Decoded(table, None, [], size_bytes)
         if places is None:
             places = list(range(len(values)))
         bad = {index for index, _ in rejected}
         rows = [place for index, place in enumerate(places) if index not in bad]
         both = sorted([*refused, *((places[index], error) for index, error in rejected)], key=lambda entry: entry[0])
-        return Decoded(table, rows, both)
+        return Decoded(table, rows, both, size_bytes)
 
 
 class Encoder:

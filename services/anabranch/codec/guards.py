@@ -6,11 +6,25 @@ Sizes are checked first, so that a decoder never sees more than RECORD_BYTES_MAX
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from anabranch.protocol.errors import RecordRejected, RejectionReason
 from anabranch.protocol.limits import RECORD_BYTES_MAX
 
 Rejected = list[tuple[int, RecordRejected]]
+
+
+class Admission(NamedTuple):
+    """What may be decoded of some values."""
+
+    values: list[bytes]
+    rows: list[int] | None
+    """Their indexes among all; None: all may."""
+    rejected: Rejected
+    size_bytes: int
+    """Of all values, those that are refused included."""
 
 
 def refusal(value: bytes | None) -> RecordRejected | None:
@@ -24,14 +38,15 @@ def refusal(value: bytes | None) -> RecordRejected | None:
     return None
 
 
-def admit(values: Sequence[bytes | None]) -> tuple[list[bytes], list[int] | None, Rejected]:
-    """The values that may be decoded, their indexes (None: all), and the others with the reason."""
+def admit(values: Sequence[bytes | None]) -> Admission:
+    """The values that may be decoded, and the others with the reason."""
     try:
-        lengths = list(map(len, values))  # type: ignore[arg-type]
+        lengths = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
     except TypeError:
-        lengths = [0]
-    if not lengths or (min(lengths) > 0 and max(lengths) <= RECORD_BYTES_MAX):
-        return list(values), None, []  # type: ignore[arg-type]
+        lengths = np.fromiter((len(value or b"") for value in values), np.int64, len(values))
+    size_bytes = int(lengths.sum())
+    if not len(lengths) or (lengths.min() > 0 and lengths.max() <= RECORD_BYTES_MAX):
+        return Admission(values if isinstance(values, list) else list(values), None, [], size_bytes)
     admitted: list[bytes] = []
     rows: list[int] = []
     rejected: Rejected = []
@@ -42,4 +57,4 @@ def admit(values: Sequence[bytes | None]) -> tuple[list[bytes], list[int] | None
             rows.append(index)
         else:
             rejected.append((index, error))
-    return admitted, rows, rejected
+    return Admission(admitted, rows, rejected, size_bytes)

@@ -5,32 +5,55 @@ same answer. A writer's records form a chain: each has an id (lineage, batch) an
 writer, its epoch, the accepted chain, and the *pending* parts: parts of buckets that the writer has not closed yet. A record that closes up
 to c makes the writer's buckets up to c final. The stream's stable bucket n is the one of the writer that closed it first, whole.
 
+Beside it the fold keeps, per writer, what its branches said of buckets that are not stable yet (``protocol.tentative``).
+
 Buckets are numbered from the beginning of time, so almost all are empty: only buckets with parts are stored, everything else is ranges.
+Whatever a record says, applying it raises nothing and costs what it changes; a record that does not count has a reason, which the reader
+counts (``Outcome``).
 
 Invariants:
     L1  records of a writer count only while they carry the epoch of its newest ``EpochStarted`` (rule 1).
-    L2  a record is accepted once: a known id is ignored (rule 4).
+    L2  a record is accepted once: a known id is ignored (rule 4), whether it was stable or tentative.
     L3  an accepted record continues the tip, or cuts the chain back to an earlier id on it; parts of what was cut off are dropped (rule 4).
     L4  what a writer has closed stays as it is; later parts for it are ignored (rules 4, 5).
     L5  stable bucket n is taken from one writer: the first in the log that closed it. It never changes (rule 5).
     L6  a base record makes buckets up to ``base`` not this writer's, and resets its pending parts (rule 6).
     L7  ``upto`` never goes back, and every bucket up to it is stable.
     L8  folding from a ``Summary`` gives the same as folding from the beginning.
+    L9  a tentative record changes nothing that is stable: neither ``upto``, nor the chain, nor what is pending on it (rules 11, 16).
+    L10 stable beats tentative: a bucket up to ``upto`` has no tentative version (rule 16).
+    L11 a tentative bucket of a writer is that of the newest of its branches that closed it; an older branch counts no more (rule 16).
+    L12 ``past_upto`` and a writer's ``tentative_upto`` never go back (rule 13).
+    L13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is. Whether a record counts never depends on what
+        was forgotten, so all readers agree.
 
 Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.bucket_map import BucketMap
+from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import CHAIN_RECORDS_MAX
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part, ReplicaSummary, StableRange, Summary
+from anabranch.protocol.limits import CHAIN_RECORDS_MAX, LINEAGES_MAX, PENDING_PARTS_MAX
+from anabranch.protocol.open_parts import OpenParts
+from anabranch.protocol.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    BranchNumber,
+    EpochStarted,
+    LogEntry,
+    Part,
+    ReplicaSummary,
+    StableRange,
+    Summary,
+    TentativeRange,
+)
+from anabranch.protocol.tentative import Branches
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +62,22 @@ class Outcome:
 
     accepted: bool
     reason: str
+    """Accepted: epoch, accepted (a stable record), tentative. Not: summary, unknown_writer, fenced, known, off_chain, older_branch, no_base,
+    malformed, pending (more parts that are not stable than PENDING_PARTS_MAX)."""
     replica: str
+
+
+@dataclass(frozen=True, slots=True)
+class TentativeBucket:
+    """What one writer's branch made of a bucket that is not stable."""
+
+    bucket: int
+    replica: str
+    branch: BranchNumber
+    parts: tuple[Part, ...]
+    """None: it is empty."""
+    missing: tuple[str, ...]
+    """Streams without which it was made."""
 
 
 @dataclass(slots=True)
@@ -53,9 +91,16 @@ class _Writer:
     base: int = 0
     path: list[BatchId] = field(default_factory=list)
     lineages: dict[str, int] = field(default_factory=dict)
-    pending: list[tuple[BatchId, Part]] = field(default_factory=list)
-    final: dict[int, tuple[Part, ...]] = field(default_factory=dict)
+    pending: OpenParts = field(default_factory=OpenParts)
+    final: BucketMap[tuple[Part, ...]] = field(default_factory=BucketMap)
     last: BoundaryRecord | None = None
+    branches: Branches = field(default_factory=Branches)
+
+    def know(self, ident: BatchId) -> None:
+        """L2: the record of this id was accepted."""
+        self.lineages[ident.lineage] = ident.batch
+        if len(self.lineages) > LINEAGES_MAX:
+            del self.lineages[next(iter(self.lineages))]
 
 
 class StreamFold:
@@ -65,15 +110,18 @@ class StreamFold:
         self._writers = {w: _Writer() for w in writers}
         self._upto = 0
         self._forgotten = 0
-        self._stable: dict[int, tuple[str, tuple[Part, ...]]] = {}
-        self._order: list[int] = []
-        """The keys of ``_stable``, ascending."""
-        self._open_max = 0
+        self._stable: BucketMap[tuple[str, tuple[Part, ...]]] = BucketMap()
+        self._past = 0
 
     @property
     def upto(self) -> int:
         """Every bucket up to this one is stable; 0 at the beginning."""
         return self._upto
+
+    @property
+    def past_upto(self) -> int:
+        """Rule 13: by a boundary, stable or tentative, or by a named part of a later bucket, the stream is known to have got beyond this one."""
+        return self._past
 
     @property
     def forgotten(self) -> int:
@@ -107,12 +155,13 @@ class StreamFold:
         return path[-1] if path else None
 
     def accepted(self, replica: str, ident: BatchId) -> bool:
-        """Whether the record of this id is on the writer's accepted chain."""
-        return ident in self._writers[replica].path
+        """Whether the record of this id is on the writer's accepted chain, or is the last one of its newest branch."""
+        writer = self._writers[replica]
+        return ident == writer.branches.tip or ident in writer.path
 
     def pending(self, replica: str) -> tuple[Part, ...]:
-        """Named parts of buckets that the writer has not closed."""
-        return tuple(part for _, part in self._writers[replica].pending)
+        """Named parts of buckets that the writer has not closed, by bucket."""
+        return tuple([part for _, part in self._writers[replica].pending.items()])
 
     def apply(self, offset: int, entry: LogEntry) -> Outcome:
         """Take the next record of the log.
@@ -132,74 +181,89 @@ class StreamFold:
             return Outcome(accepted=True, reason="epoch", replica=entry.replica)
         if entry.epoch != writer.epoch:
             return Outcome(accepted=False, reason="fenced", replica=entry.replica)
-        if entry.kind is BoundaryKind.TENTATIVE:
-            return Outcome(accepted=False, reason="tentative", replica=entry.replica)
         if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):
             return Outcome(accepted=False, reason="known", replica=entry.replica)
-        reason = self._continue(writer, entry)
-        if reason != "accepted":
-            return Outcome(accepted=False, reason=reason, replica=entry.replica)
-        writer.lineages[entry.id.lineage] = entry.id.batch
-        writer.path.append(entry.id)
-        del writer.path[:-CHAIN_RECORDS_MAX]
-        writer.last = entry
-        writer.pending += [(entry.id, part) for part in entry.parts if part.bucket > writer.closed]
-        self._open_max = max([self._open_max, *(part.bucket for part in entry.parts)])
-        self._close(entry.replica, writer, entry.closed)
-        return Outcome(accepted=True, reason="accepted", replica=entry.replica)
+        if entry.kind is BoundaryKind.TENTATIVE:
+            reason = writer.branches.refusal(entry)
+            if reason:
+                return Outcome(accepted=False, reason=reason, replica=entry.replica)
+            writer.branches.take(entry, self._upto)
+            self._past = max(self._past, writer.branches.upto)
+        else:
+            reason = self._continue(writer, entry)
+            if reason:
+                return Outcome(accepted=False, reason=reason, replica=entry.replica)
+            self._take(writer, entry)
+        writer.know(entry.id)
+        self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])
+        return Outcome(accepted=True, reason="accepted" if entry.kind is BoundaryKind.STABLE else "tentative", replica=entry.replica)
 
     def _continue(self, writer: _Writer, record: BoundaryRecord) -> str:
-        """Rules 4 and 6: where on the writer's chain does ``record`` go?"""
+        """Rules 4 and 6: go to the place on the writer's chain that ``record`` continues. Returns why it does not count; empty: it does."""
+        if self._behind_hole(writer) > PENDING_PARTS_MAX:
+            return "pending"
         if record.base is not None:
             writer.path = [] if record.prev is None else [record.prev]
-            writer.pending = []
+            writer.pending.clear()
             writer.base = max(writer.base, record.base)
             writer.closed = max(writer.closed, record.base)
-            return "accepted"
-        if record.prev is None:
-            writer.path, writer.pending = [], []
-            return "accepted"
-        if writer.path and writer.path[-1] == record.prev:
-            return "accepted"
-        if record.prev in writer.path:
+        elif record.prev is None:
+            writer.path = []
+            writer.pending.clear()
+        elif writer.path and writer.path[-1] == record.prev:
+            if not writer.pending.fits(record.parts, record.closed, PENDING_PARTS_MAX):
+                return "pending"
+        elif record.prev in writer.path:
             writer.path = writer.path[: writer.path.index(record.prev) + 1]
-            kept = set(writer.path)
-            writer.pending = [(ident, part) for ident, part in writer.pending if ident in kept]
-            return "accepted"
-        return "off_chain"
+            writer.pending.keep(frozenset(writer.path))
+        else:
+            return "off_chain"
+        return ""
 
-    def _close(self, replica: str, writer: _Writer, upto: int) -> None:
-        """Rule 5: buckets (closed, upto] of this writer become final, and stable where no other writer was first."""
-        if upto <= writer.closed:
+    def _behind_hole(self, writer: _Writer) -> int:
+        """Parts of buckets that the writer closed and that no reader can forget, because what lies before its base is not stable (L13)."""
+        if writer.base <= self._upto:
+            return 0
+        return sum(len(writer.final[bucket]) for bucket in writer.final.between(self._upto + 1, writer.closed))
+
+    def _take(self, writer: _Writer, record: BoundaryRecord) -> None:
+        """Rules 4 and 5: ``record`` is the new tip; buckets (closed, record.closed] of this writer become final."""
+        writer.path.append(record.id)
+        del writer.path[:-CHAIN_RECORDS_MAX]
+        writer.last = record
+        for part in record.parts:
+            if part.bucket > writer.closed:
+                writer.pending.add(record.id, part)
+        if record.closed <= writer.closed:
             return
-        final: dict[int, list[Part]] = {}
-        for _, part in writer.pending:
-            if part.bucket <= upto:
-                final.setdefault(part.bucket, []).append(part)
-        writer.pending = [(ident, part) for ident, part in writer.pending if part.bucket > upto]
-        for bucket, parts in final.items():
+        for bucket, parts in writer.pending.close(record.closed):
             if bucket > self._forgotten:
-                writer.final[bucket] = tuple(parts)
-        writer.closed = upto
-        self._advance(replica)
+                writer.final[bucket] = parts
+        writer.closed = record.closed
+        self._advance(record.replica)
 
     def _advance(self, replica: str) -> None:
         """Rule 5, over ranges: give (upto, closed] to writers, the one that just closed first."""
         order = [replica, *(r for r in self._writers if r != replica)]
-        moved = True
+        before, moved = self._upto, True
         while moved:
             moved = False
             for name in order:
                 writer = self._writers[name]
                 if writer.base <= self._upto < writer.closed:
-                    for bucket in sorted(b for b in writer.final if self._upto < b <= writer.closed):
+                    for bucket in writer.final.between(self._upto + 1, writer.closed):
                         self._stable[bucket] = (name, writer.final[bucket])
-                        insort(self._order, bucket)
                     self._upto = writer.closed
                     moved = True
+        if self._upto > before:
+            self._past = max(self._past, self._upto)
+            for writer in self._writers.values():
+                writer.branches.prune(self._upto)
 
-    def stable(self, first: int, last: int) -> list[tuple[int, str, tuple[Part, ...]]]:
+    def stable(self, first: int, last: int, count_max: int | None = None) -> list[tuple[int, str, tuple[Part, ...]]]:
         """The non-empty stable buckets in ``first..last``, ascending: (bucket, the writer to read it from, its parts).
+
+        ``count_max``: only the first so many of them.
 
         Raises:
             LocalProtocolError: the range reaches past ``upto``, or into what was forgotten.
@@ -207,32 +271,70 @@ class StreamFold:
         if last > self._upto or first <= self._forgotten:
             message = f"buckets {first}..{last} asked for; stable up to {self._upto}, forgotten up to {self._forgotten}"
             raise LocalProtocolError(message)
-        order = self._order
-        return [(b, *self._stable[b]) for b in order[bisect_left(order, first) : bisect_left(order, last + 1)]]
+        return [(b, *self._stable[b]) for b in self._stable.between(first, last, count_max)]
 
     def replica_bucket(self, replica: str, bucket: int) -> tuple[Part, ...] | None:
         """The writer's own final parts of ``bucket``; None while it has not closed it, where it is not its own, or when forgotten."""
         writer = self._writers[replica]
         if bucket <= max(writer.base, self._forgotten) or bucket > writer.closed:
             return None
-        return writer.final.get(bucket, ())
+        return writer.final.get(bucket) or ()
 
     def past(self, bucket: int) -> bool:
-        """Rule 13: is there a sign that the stream has got beyond ``bucket``: a boundary, or a named part of a later bucket?"""
-        return self._upto >= bucket or self._open_max > bucket
+        """Rule 13: is there a sign that the stream has got beyond ``bucket``?"""
+        return self._past >= bucket
+
+    # -- what is not stable ---------------------------------------------------------------------------------------------------------------
+
+    def branch(self, replica: str) -> BranchNumber | None:
+        """Number of the newest branch of the writer; None: it never had one."""
+        return self._writers[replica].branches.number
+
+    def tentative_upto(self, replica: str) -> int:
+        """The highest bucket that any branch of this writer has closed, stable by now or not; 0: none."""
+        return self._writers[replica].branches.upto
+
+    def tentative(self, replica: str, bucket: int) -> TentativeBucket | None:
+        """The bucket as the writer's branches made it; None: they did not close it, or it is stable (L10)."""
+        found = self._writers[replica].branches.bucket(bucket)
+        if found is None:
+            return None
+        number, parts, missing = found
+        return TentativeBucket(bucket=bucket, replica=replica, branch=number, parts=parts, missing=missing)
+
+    def tentative_filled(self, replica: str, first: int, last: int, count_max: int | None = None) -> list[int]:
+        """The buckets in ``first..last`` that the writer's branches closed and that are not empty; the first ``count_max`` of them."""
+        return self._writers[replica].branches.filled(first, last, count_max)
+
+    def tentative_ranges(self, replica: str, first: int, last: int) -> list[TentativeRange]:
+        """What the writer's branches closed of ``first..last``, as ascending ranges (without their parts) of one branch each."""
+        return self._writers[replica].branches.ranges(first, last)
+
+    def open_parts(self, bucket: int) -> tuple[str, tuple[Part, ...]]:
+        """(writer, its stable parts) of a bucket that is not stable, named by the one writer that has most rows of it; ("", ()): none."""
+        if bucket <= self._upto:
+            return "", ()
+        named = ((name, w.final.get(bucket) or w.pending.of(bucket)) for name, w in self._writers.items())
+        return max(((n, p) for n, p in named if p), key=lambda x: (sum(part.rows for part in x[1]), x[0]), default=("", ()))
+
+    def open_buckets(self, first: int, last: int, count_max: int | None = None) -> list[int]:
+        """The buckets in ``first..last`` that are not stable and have named stable parts, ascending; the first ``count_max`` of them."""
+        first = max(first, self._upto + 1)
+        found: set[int] = set()
+        for writer in self._writers.values():
+            found.update(writer.final.between(first, last, count_max), writer.pending.between(first, last, count_max))
+        return sorted(found)[:count_max]
+
+    # -- forgetting and summaries ---------------------------------------------------------------------------------------------------------
 
     def forget(self, upto: int) -> None:
         """The reader has passed ``upto``: drop what describes buckets up to it. Bounds memory; capped at ``self.upto``."""
         upto = min(upto, self._upto)
         if upto <= self._forgotten:
             return
-        cut = bisect_left(self._order, upto + 1)
-        for bucket in self._order[:cut]:
-            del self._stable[bucket]
-        del self._order[:cut]
+        self._stable.pop_upto(upto)
         for writer in self._writers.values():
-            for bucket in [b for b in writer.final if b <= upto]:
-                del writer.final[bucket]
+            writer.final.pop_upto(upto)
         self._forgotten = upto
 
     def summary(self, as_of: int) -> Summary:
@@ -240,34 +342,40 @@ class StreamFold:
         replicas = tuple(
             ReplicaSummary(
                 replica=name, epoch=w.epoch, fingerprint=w.fingerprint, schema=w.schema, closed=w.closed, base=w.base, path=tuple(w.path),
-                lineages=tuple(BatchId(k, v) for k, v in sorted(w.lineages.items())), pending=tuple(w.pending), last=w.last,
+                lineages=tuple(BatchId(k, v) for k, v in w.lineages.items()), pending=w.pending.items(), last=w.last,
+                final=tuple(p for b in w.final.between(self._upto + 1, w.closed) for p in w.final[b]), branches=w.branches.summary(),
             )
             for name, w in self._writers.items()
         )  # fmt: skip
-        ranges: list[StableRange] = [StableRange(b, b, self._stable[b][0], self._stable[b][1]) for b in self._order]
+        ranges = [StableRange(bucket, bucket, name, parts) for bucket, (name, parts) in self._stable]
         ranges.append(StableRange(self._upto, self._upto, "", ()))
-        return Summary(as_of=as_of, forgotten=self._forgotten, replicas=replicas, ranges=tuple(ranges))
+        return Summary(as_of=as_of, forgotten=self._forgotten, replicas=replicas, ranges=tuple(ranges), past=self._past)
 
     @classmethod
     def from_summary(cls, summary: Summary) -> Self:
         """The fold to go on with from offset ``summary.as_of``.
 
         Only stable buckets come back whole; what a slower sibling closed itself (``replica_bucket``) is known again from here on.
+
+        Raises:
+            RemoteProtocolError: no fold has this summary.
         """
         fold = cls(r.replica for r in summary.replicas)
-        fold._forgotten = summary.forgotten
+        fold._forgotten, fold._past = summary.forgotten, summary.past
         for r in summary.replicas:
-            fold._writers[r.replica] = _Writer(
+            writer = fold._writers[r.replica] = _Writer(
                 epoch=r.epoch, fingerprint=r.fingerprint, schema=r.schema, closed=r.closed, base=r.base, path=list(r.path),
-                lineages={i.lineage: i.batch for i in r.lineages}, pending=list(r.pending), last=r.last,
+                lineages={i.lineage: i.batch for i in r.lineages}, pending=OpenParts(r.pending), last=r.last,
+                branches=Branches.from_summary(r.branches),
             )  # fmt: skip
-            fold._open_max = max([fold._open_max, *(p.bucket for _, p in r.pending)])
+            for part in r.final:
+                writer.final[part.bucket] = (*(writer.final.get(part.bucket) or ()), part)
         for entry in summary.ranges:
-            if entry.replica:
+            if not entry.replica:
+                fold._upto = entry.last
+            elif entry.replica in fold._writers:
                 fold._stable[entry.first] = (entry.replica, entry.parts)
-                fold._order.append(entry.first)
                 fold._writers[entry.replica].final[entry.first] = entry.parts
             else:
-                fold._upto = entry.last
-        fold._open_max = max([fold._open_max, *fold._order])
+                raise RemoteProtocolError(f"a summary gives bucket {entry.first} to {entry.replica[:60]!r}, which is not a writer in it")
         return fold

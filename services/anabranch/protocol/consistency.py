@@ -12,7 +12,10 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
     stream:<stream>               hash: upto (every bucket up to it is stable)
     boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, bucket, epoch, lineage, batch, fingerprint, written_ms)
     boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the bucket that it closed
-    process:<service>:<name>:<replica>  hash: the last heartbeat; expires
+    tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch, missing)
+    process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and checkpoint; expires
+    grant:<stage>                 hash: who may correct at full speed (replica, epoch, number, until_ms)
+    trim:<stream>                 hash: bucket (no reader needs buckets up to it)
     index                         hash: manager (who wrote it last); missing: the index was lost
 
 Invariants:
@@ -32,7 +35,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.protocol.boundary_log import Outcome, StreamFold
-from anabranch.protocol.control import Alarm, Heartbeat
+from anabranch.protocol.control import Alarm, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.fencing import outvoted
 from anabranch.protocol.limits import (
     ALARMS_PER_PAIR_MAX,
     COMPARED_BUCKETS_MAX,
@@ -56,6 +60,8 @@ class Mismatch:
     first: tuple[str, int, int]
     """(replica, rows, digest) of the one that closed the bucket first in the log: its tuples stand."""
     second: tuple[str, int, int]
+    outvoted: tuple[str, ...] = ()
+    """Replicas that a majority of at least three contradicts (``protocol.fencing``)."""
 
     @property
     def pair(self) -> tuple[str, str, str]:
@@ -105,8 +111,8 @@ class StreamAudit:
 
     def seen(self, fold: StreamFold, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
         """Take note of a record; the differences that it shows. Lets the fold forget what is not needed any more."""
-        if not outcome.accepted or isinstance(entry, Summary):
-            return []
+        if not outcome.accepted or isinstance(entry, Summary) or outcome.reason == "tentative":
+            return []  # tentative buckets of two replicas may well differ
         found: list[Mismatch] = []
         if isinstance(entry, EpochStarted):
             self._begun(self._replicas[entry.replica], entry.fingerprint)
@@ -153,8 +159,13 @@ class StreamAudit:
             self.compared += 1
             one, two = theirs.digests.get(bucket, _EMPTY), mine.digests.get(bucket, _EMPTY)
             if one != two:
-                found.append(Mismatch(self._stream, bucket, (other, *one), (name, *two)))
+                found.append(Mismatch(self._stream, bucket, (other, *one), (name, *two), outvoted(self._votes(bucket, plan))))
         return found
+
+    def _votes(self, bucket: int, plan: str) -> dict[str, tuple[int, int]]:
+        """What the replicas that closed ``bucket`` by ``plan`` made of it."""
+        able = {n: r for n, r in self._replicas.items() if r.base < bucket <= r.closed and r.plan_of(bucket) == plan}
+        return {name: replica.digests.get(bucket, _EMPTY) for name, replica in able.items()}
 
     def _forget(self, fold: StreamFold) -> None:
         slowest = floor = min(r.closed for r in self._replicas.values())
@@ -235,6 +246,11 @@ class IndexImage:
     def boundary(self, stream: str, offset: int, record: BoundaryRecord, fold: StreamFold) -> None:
         """An accepted record of ``stream``, after the fold took it."""
         writer = record.replica
+        if record.branch is not None:
+            epoch, counter = record.branch
+            tentative = {"bucket": str(record.closed), "branch": f"{epoch}.{counter}", "missing": ",".join(record.missing)}
+            self._put(f"{self.prefix}tentative:{stream}:{writer}", tentative)
+            return
         fields = {
             "offset": str(offset), "bucket": str(record.closed), "epoch": str(record.epoch), "lineage": record.id.lineage,
             "batch": str(record.id.batch), "fingerprint": fold.fingerprint(writer), "written_ms": str(record.written_ms),
@@ -257,6 +273,17 @@ class IndexImage:
             self._heartbeats[key] = beat
             self._dirty[key] = None
         return True
+
+    def grant(self, grant: Grant) -> None:
+        """The newest grant of a stage."""
+        fields = {
+            "replica": grant.replica, "epoch": str(grant.epoch), "number": str(grant.number), "until_ms": str(grant.until_ms),
+        }  # fmt: skip
+        self._put(f"{self.prefix}grant:{grant.stage}", fields)
+
+    def trim(self, point: TrimPoint) -> None:
+        """The newest trim point of a stream."""
+        self._put(f"{self.prefix}trim:{point.stream}", {"bucket": str(point.bucket)})
 
     def states(self, now_ms: int) -> dict[str, str]:
         """State of each process by name, those not heard of any more left out (and forgotten)."""
@@ -286,11 +313,7 @@ class IndexImage:
                 return IndexWrite(key, fields=self._hashes[key])
             beat = self._heartbeats.get(key)
             if beat is not None and now_ms - beat.written_ms <= HEARTBEAT_LIFETIME_MS:
-                fields = {
-                    "service": beat.service, "name": beat.name, "replica": beat.replica, "epoch": str(beat.epoch), "state": beat.state,
-                    "bucket": str(beat.bucket), "written_ms": str(beat.written_ms),
-                }  # fmt: skip
-                return IndexWrite(key, fields=fields, expire_ms=HEARTBEAT_LIFETIME_MS)
+                return IndexWrite(key, fields=_fields_of(beat), expire_ms=HEARTBEAT_LIFETIME_MS)
             del self._dirty[key]
         return None
 
@@ -303,3 +326,13 @@ class IndexImage:
     def _put(self, key: str, fields: dict[str, str]) -> None:
         self._hashes[key] = fields
         self._dirty[key] = None
+
+
+def _fields_of(beat: Heartbeat) -> dict[str, str]:
+    """A heartbeat as a hash: texts, an absent branch and truth values as empty or "1"."""
+    return {
+        "service": beat.service, "name": beat.name, "replica": beat.replica, "epoch": str(beat.epoch), "state": beat.state,
+        "bucket": str(beat.bucket), "written_ms": str(beat.written_ms), "replica_state": beat.replica_state,
+        "branch": "" if beat.branch is None else str(beat.branch), "checkpoint": beat.checkpoint,
+        "checkpoint_bucket": str(beat.checkpoint_bucket), "wants_grant": "1" * beat.wants_grant, "corrects": "1" * beat.corrects,
+    }  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A service process is alive."""
+    """A service process is alive, and what it does. What it says of itself decides about load and switching only, never about a tuple."""
 
     service: str
     name: str
@@ -16,8 +16,56 @@ class Heartbeat:
     epoch: int
     """-1: it has none."""
     state: str
+    """For people: the service's status."""
     bucket: int
-    """Last bucket that it closed or delivered."""
+    """Last bucket that it closed as stable, or delivered."""
+    written_ms: int
+    replica_state: str = ""
+    """Of a writer of a stream: a ``ReplicaState``; empty: none yet, or not a writer."""
+    branch: int | None = None
+    """Number of the branch that runs (its counter, rule 16); None: none."""
+    checkpoint: str = ""
+    """Lineage whose directory the process would start from again (rule 8)."""
+    checkpoint_bucket: int = 0
+    """Last bucket of its inputs that this directory, or what stands in the output, holds for good: it never reads it again (rule 18)."""
+    wants_grant: bool = False
+    """Corrections are possible, and it waits until it may make them at full speed (``protocol.staggering``)."""
+    corrects: bool = False
+    """It makes corrections at full speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The manager lets one replica of a stage correct at full speed. The highest number of a stage counts."""
+
+    stage: str
+    replica: str
+    epoch: int
+    """Of the process that it is given to."""
+    number: int
+    """Grows with every grant of the stage, also over restarts of the manager; a renewal has the number of what it renews."""
+    written_ms: int
+    until_ms: int
+    """Wall clock; a renewal moves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A process of a replica must end: a majority of its siblings made something else."""
+
+    stage: str
+    replica: str
+    epoch: int
+    reason: str
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimPoint:
+    """No reader of a stream needs buckets up to ``bucket`` any more (rule 18)."""
+
+    stream: str
+    bucket: int
     written_ms: int
 
 
@@ -51,4 +99,4 @@ class Alarm:
     written_ms: int
 
 
-ControlRecord = Heartbeat | DeliveryProgress | Alarm
+ControlRecord = Heartbeat | Grant | Fence | TrimPoint | DeliveryProgress | Alarm

@@ -92,3 +92,7 @@ class TopicNames:
     def progress(self, output: str) -> str:
         """Progress records of the delivery of an output."""
         return f"{self.pipeline}.{output}.progress"
+
+    def live_progress(self, output: str) -> str:
+        """Progress records of the live topic of an output."""
+        return f"{self.pipeline}.{output}.live.progress"

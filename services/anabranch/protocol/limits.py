@@ -30,6 +30,24 @@ BOUNDARY_BYTES_MAX: Final = 8 * MIB
 PARTS_PER_RECORD_MAX: Final = 20_000
 """Parts of one boundary record: a writer ends its batch earlier. 20 000 parts are about 2 MiB."""
 
+PENDING_PARTS_MAX: Final = 1_000_000
+"""Named parts of one writer's open buckets: every reader of the stream holds them (about 300 bytes each). A record beyond it is refused."""
+
+TENTATIVE_PARTS_MAX: Final = 400_000
+"""Parts of one writer's tentative buckets that a reader holds: a failure may last for days. The oldest ones are not served any more."""
+
+TENTATIVE_RANGES_MAX: Final = 20_000
+"""Ranges of one writer's tentative buckets: a writer that names other missing streams in every record must not make readers grow."""
+
+LINEAGES_MAX: Final = 4_096
+"""Lineages of one epoch whose records the fold knows again: each fork begins one. Those first seen longest ago are forgotten."""
+
+MISSING_MAX: Final = 256
+"""Streams named as missing in one record: a pipeline has fewer sources."""
+
+POSITIONS_MAX: Final = 20_000
+"""Input positions in one boundary record, one per partition of a source's topics: every reader holds the last record of each writer."""
+
 PARTITIONS_MAX: Final = 1_024
 """Partitions of an internal stream: each costs memory in every reader."""
 
@@ -53,6 +71,9 @@ CHECKPOINT_BATCHES_RETAINED: Final = 200
 
 STIME_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: later times do not fit Spark's timestamp."""
+
+BUCKET_MAX: Final = STIME_MS_MAX
+"""The last bucket of the year 9999 in buckets of 1 ms: higher numbers in a record are nonsense, and might not fit 64 bits as times."""
 
 PIPELINE_FILE_BYTES_MAX: Final = 256 * 1024
 """Text of a pipeline file: every service reads it at start."""
@@ -131,3 +152,83 @@ HEARTBEATS_MAX: Final = 4_096
 
 HEARTBEAT_LIFETIME_MS: Final = 10_000
 """A process that was not heard of for so long is not in the index any more."""
+
+HOP_MS: Final = 600
+"""What a stage takes from its input to its output while a branch and a successor share its cores; a stage waits so much shorter per stage
+after it, that the tentative bucket of the stage before is there in time (specs/dpc.md 4.3). Measured on two shared cores."""
+
+SLACK_MS: Final = 400
+"""Part of ``max_delay`` that no stage may use for waiting: scheduling, delivery, and a garbage collection."""
+
+STALL_MS: Final = 1_000
+"""A replica that has not looked at its inputs for longer was paused itself: that time is not a failure of its inputs."""
+
+CAUGHT_UP_MS: Final = 1_000
+"""A successor that is less than this behind what is complete has caught up: about the time of two small batches."""
+
+CORRECTION_ROWS_MAX: Final = 100_000
+"""Rows of one batch while a branch runs beside it: a larger one keeps the cores longer than ``max_delay`` allows the branch to stand still."""
+
+HEARTBEAT_EVERY_MS: Final = 500
+"""Between two heartbeats of a process that has no news: four may be lost before others take it for dead."""
+
+HEARTBEAT_NEWS_MS: Final = 50
+"""Least time between two heartbeats with news: a state that flaps must not flood the control topic."""
+
+HEARTBEAT_SEND_MS: Final = 5_000
+"""After a heartbeat could not be sent: until the next attempt, so that a broker in trouble does not hold up the sender's own work."""
+
+FAILURE_AFTER_MS: Final = 2_000
+"""Observed silence after which a replica is FAILURE to others: too short takes the slow for dead, too long delays switching and grants."""
+
+OBSERVED_STEP_MS: Final = 1_000
+"""The most that one look counts towards a time-out about others. Below FAILURE_AFTER_MS, so that nobody is dead right after a pause."""
+
+GRANT_WAIT_MS: Final = 3_000
+"""Silence of the manager after which a replica that waits for a grant takes its turn by order: corrections must not need the manager."""
+
+GRANT_TURN_MS: Final = 1_000
+"""Without the manager: between the turns of two replicas that wait. Long enough for the heartbeat of the one to reach the other."""
+
+GRANT_LONGEST_MS: Final = 15_000
+"""The same while the manager is heard, but nobody is seen to correct: a manager that does not hear a replica must not stop it for ever."""
+
+GRANT_MS: Final = 5_000
+"""A grant lasts so long unless it is renewed: what a dead manager granted ends by itself."""
+
+GRANT_RENEW_MS: Final = 1_000
+"""Between two renewals of a grant: several may be lost before it ends."""
+
+GRANT_MARGIN_MS: Final = 1_000
+"""After the end of a grant until the next one is given: by so much may the clocks of replica and manager differ."""
+
+GRANT_STALL_MS: Final = 30_000
+"""A holder of a grant without progress for so long gives way to a sibling that waits: one that hangs must not keep all others waiting."""
+
+LIVE_ROWS_MAX: Final = 3_000
+"""Tuples of stable, and of new tentative, buckets that one live transaction takes beyond the first: what comes next waits so long for it."""
+
+UNDO_ROWS_MAX: Final = 1_000_000
+"""Tuples of the live transaction that begins corrections, which shows again what is not corrected: it must end well below the transaction
+time-out, or it would never end."""
+
+BESIDE_LIVE_ROWS_MAX: Final = 3_000
+"""Tuples of one transaction of the corrected topic where a live topic is served beside it: a live result may have to wait so long (about 20 ms)."""
+
+LIVE_CHUNK_ROWS: Final = 20_000
+"""Tuples that are read and rendered at once for a live transaction: bounds its memory, not its size."""
+
+LIVE_HOLD_MS: Final = 200
+"""How long a tentative bucket is held back while a sibling of its replica says that it is STABLE: the stable one is then about to come."""
+
+UNREADABLE_MAX: Final = 1_000
+"""Tentative buckets that could not be read and are not tried again: a replica whose blocks are lost must not make delivery grow."""
+
+UPSERT_BYTES_MAX: Final = 1_024 * MIB
+"""Keys and values that the upsert view of a live topic holds in memory, to know what to restore: beyond it the process would be killed."""
+
+TRIM_READER_MS: Final = 86_400_000
+"""A reader that was not heard for so long holds trimming back no more, else one that never returns would fill the disks. It re-enters by a copy."""
+
+TRIM_EVERY_MS: Final = 10_000
+"""Between two trim points of a stream: more of them would free no more space worth having."""

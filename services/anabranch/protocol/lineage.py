@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -61,9 +61,9 @@ class Lineage:
             raise LocalProtocolError(message)
         return self.start_tip if last_commit == self.start_batch else BatchId(self.name, last_commit)
 
-    def copied(self, epoch: int, last_commit: int) -> Lineage:
-        """The lineage of a process of ``epoch`` that starts from a copy of this one's directory."""
-        return Lineage(name=lineage_name(epoch, 0), start_batch=last_commit, start_tip=self.tip(last_commit))
+    def copied(self, name: str, last_commit: int) -> Lineage:
+        """The lineage ``name`` that goes on in a copy of this one's directory, in which ``last_commit`` is the last batch committed."""
+        return Lineage(name=name, start_batch=last_commit, start_tip=self.tip(last_commit))
 
 
 def newest(names: Iterable[str]) -> str | None:
@@ -74,3 +74,89 @@ def newest(names: Iterable[str]) -> str | None:
 def obsolete(names: Iterable[str], epoch: int) -> list[str]:
     """What the process of ``epoch`` may delete: of lower epochs only (G2)."""
     return sorted(n for n in names if (e := epoch_of(n)) is not None and e < epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class FindNewest:
+    """Answer: the lineage that the newest file names, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make an empty directory."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Make directory ``target`` a copy of ``source``, whole and synced, or not at all."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindCommit:
+    """Answer: the last batch committed in the directory, -1 if none."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write the lineage file, durably."""
+
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class CheckEpoch:
+    """Read the boundary log; end here if a newer process began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """Remove what belongs to lower epochs (G2)."""
+
+    epoch: int
+
+
+Step = FindNewest | Create | Copy | FindCommit | Write | CheckEpoch | Clean
+Steps = Generator[Step, "Lineage | int | None", Lineage]
+"""Steps in their order; the shell performs each and sends the answer, if there is one. A crash between any two is safe."""
+
+
+def take_over_steps(epoch: int) -> Steps:
+    """Rule 8: how the process of ``epoch`` comes to its stable lineage.
+
+    The old process may be alive: it may fork while its directory is copied, which makes the directory a branch. So the newest lineage is
+    looked up again after copying, and the copy is made again if it changed.
+    """
+    name = lineage_name(epoch, 0)
+    while True:
+        found = yield FindNewest()
+        if isinstance(found, Lineage):
+            yield Copy(found.name, name)
+            last = yield FindCommit(name)
+            assert isinstance(last, int)  # noqa: S101 - the answer to FindCommit
+            lineage = found.copied(name, last)
+        else:
+            yield Create(name)
+            lineage = Lineage.fresh(epoch)
+        if (yield FindNewest()) == found:
+            break
+    yield Write(lineage)
+    yield CheckEpoch()
+    yield Clean(epoch)
+    return lineage
+
+
+def fork_steps(main: Lineage, name: str) -> Steps:
+    """Rule 11: snapshot, sync, lineage file. Only after the last step may the query of ``main`` go on as the branch."""
+    yield Copy(main.name, name)
+    last = yield FindCommit(name)
+    assert isinstance(last, int)  # noqa: S101 - the answer to FindCommit
+    lineage = main.copied(name, last)
+    yield Write(lineage)
+    return lineage

@@ -54,6 +54,10 @@ class EpochStarted:
     """Columns of the stream as its writer makes them, as text (``codec.blocks.schema_text``): a reader of another owner has no code to ask."""
 
 
+BranchNumber = tuple[int, int]
+"""(epoch, counter) of a branch: grows over forks and restarts of a replica (rule 16)."""
+
+
 class BoundaryKind(StrEnum):
     """Stable: final. Tentative: made without some of its input."""
 
@@ -73,18 +77,49 @@ class BoundaryRecord:
     closed: int
     parts: tuple[Part, ...] = ()
     base: int | None = None
-    """Rule 6: this replica starts from a sibling's checkpoint; buckets up to ``base`` are not its own."""
+    """Stable: rule 6, this replica starts from a sibling's checkpoint; buckets up to ``base`` are not its own.
+    Tentative: this record begins its branch; up to ``base`` the output was closed, stable, where it forked."""
     kind: BoundaryKind = BoundaryKind.STABLE
-    branch: tuple[int, int] | None = None
-    """Of a tentative record: (epoch, counter); the highest of a replica wins (rule 16)."""
+    branch: BranchNumber | None = None
+    """Of a tentative record, its branch: the highest of a replica wins (rule 16). ``prev`` of a branch's first record is the stable record
+    at which it forked; its parts repeat the pending ones that the branch inherits."""
     missing: tuple[str, ...] = ()
-    """Streams without which a tentative bucket was made, or that were given up."""
+    """Streams without which the buckets that this record closes were made, or that were given up."""
     positions: tuple[InputPosition, ...] = ()
     """Of a source: read to here (rule 17)."""
     made_from: tuple[tuple[str, int], ...] = ()
     """Of a stage: (input stream, last bucket read)."""
     written_ms: int = 0
     """Wall clock of the writer, for lag only; never decides anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class TentativeRange:
+    """Buckets ``first..last`` were closed by ``branch``, without the streams ``missing``."""
+
+    first: int
+    last: int
+    branch: BranchNumber
+    missing: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BranchSummary:
+    """The branches of one writer in a ``Summary``."""
+
+    number: BranchNumber
+    """Of the newest branch."""
+    tip: BatchId
+    """The newest branch's last record."""
+    closed: int
+    """Of the newest branch."""
+    upto: int
+    """The highest bucket that any branch has closed."""
+    pending: tuple[tuple[BatchId, Part], ...] = ()
+    """Of the newest branch."""
+    ranges: tuple[TentativeRange, ...] = ()
+    """Of all branches, each bucket by the newest one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +134,12 @@ class ReplicaSummary:
     base: int
     path: tuple[BatchId, ...]
     lineages: tuple[BatchId, ...]
-    """Highest batch seen of each lineage of the current epoch."""
+    """Highest batch seen of each lineage of the current epoch, in the order in which they were first seen."""
     pending: tuple[tuple[BatchId, Part], ...]
     last: BoundaryRecord | None
+    final: tuple[Part, ...] = ()
+    """Of buckets that it has closed and that are not stable, because an earlier one is not."""
+    branches: BranchSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +161,8 @@ class Summary:
     """Buckets up to this one are closed and no longer described."""
     replicas: tuple[ReplicaSummary, ...] = field(default=())
     ranges: tuple[StableRange, ...] = ()
+    past: int = 0
+    """Rule 13: the stream is known to have got beyond this bucket."""
 
 
 LogEntry = EpochStarted | BoundaryRecord | Summary

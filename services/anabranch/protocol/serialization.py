@@ -8,24 +8,39 @@ before it runs, so a batch that is run again reads exactly the same tuples.
 A *stateful* query gives the results of boundary b one batch after b. So a plan says up to which bucket its batch closes the output: the end
 of the batch before, for a stateful query. When no next bucket is at hand, one empty *follow-up* plan lets the results out (rule 10 b).
 
+A query that became a *branch* is given tentative plans instead: over buckets whose wait is over, each input's bucket taken from the best that
+there is: stable, else what the chosen upstream replica's branch made of it, else named parts of the open bucket, else nothing. The plan says
+which streams it was made without.
+
 Invariants:
     U1  a plan takes bucket n of every input or of none.
     U2  a plan takes only stable buckets, in order, none left out, none twice.
     U3  a query that is not batch-safe takes one bucket per plan, from the first bucket that has data on.
     U4  a plan has more rows than ``rows_max`` only if it takes rows of one bucket only.
     U5  ``closes`` never goes back, and is never beyond what the query's results are complete for.
+
+Of tentative plans:
+    V1  as U1.
+    V2  as U2, but of buckets up to ``due_upto``: in order, none left out, none twice, whether stable or not.
+    V3  as U3.
+    V4  as U4.
+    V5  as U5.
+    V6  a bucket of an input comes from one place: where it is stable no tentative version of it is taken, and where the chosen replica's
+        branch covers it, no open parts are.
+    V7  ``missing`` is empty if and only if every bucket that was taken is stable on every input.
+    V8  a tentative plan never becomes stable: its kind is TENTATIVE even if everything in it is stable (rule 12).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from anabranch.protocol.boundary_log import StreamFold
-from anabranch.protocol.errors import LocalProtocolError
-from anabranch.protocol.limits import BATCH_BUCKETS_MAX, BATCH_ROWS_MAX
+from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
+from anabranch.protocol.limits import BATCH_BUCKETS_MAX, BATCH_ROWS_MAX, MISSING_MAX
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import Part
+from anabranch.protocol.records import BoundaryKind, Part
 
 TakenBucket = tuple[int, str, tuple[Part, ...]]
 
@@ -52,6 +67,9 @@ class Plan:
     after: QueryPosition
     inputs: tuple[tuple[str, tuple[TakenBucket, ...]], ...]
     rows: int
+    kind: BoundaryKind = BoundaryKind.STABLE
+    missing: tuple[str, ...] = ()
+    """Streams without which the buckets that this plan takes are read; sorted, at most MISSING_MAX."""
 
     @property
     def closes(self) -> int:
@@ -76,24 +94,95 @@ def next_plan(
     """
     last = min(fold.upto for fold in folds.values())
     if last > position.bucket and not warm_up:
-        taken = {name: fold.stable(position.bucket + 1, last) for name, fold in folds.items()}
-        end, has_rows = _end(position, taken, last, traits, rows_max, buckets_max)
-        inputs = tuple((name, tuple(b for b in buckets if b[0] <= end)) for name, buckets in taken.items())
-        closed = position.bucket if traits.is_stateful else end
-        after = QueryPosition(position.sequence + 1, end, max(position.closed, closed), has_rows)
-    elif warm_up or (traits.is_stateful and position.closed < position.bucket):
-        inputs = tuple((name, ()) for name in folds)
-        after = QueryPosition(position.sequence + 1, position.bucket, position.bucket, position.has_rows)
-    else:
-        return None
+        count_max = buckets_max + 1
+        taken = {name: fold.stable(position.bucket + 1, last, count_max) for name, fold in folds.items()}
+        return _plan(position, taken, last, traits, rows_max, buckets_max)
+    if warm_up or (traits.is_stateful and position.closed < position.bucket):
+        return _follow_up(position, folds)
+    return None
+
+
+def next_tentative_plan(
+    position: QueryPosition, folds: Mapping[str, StreamFold], chosen: Mapping[str, str | None], due_upto: int, traits: PlanTraits,
+    *, rows_max: int = BATCH_ROWS_MAX, buckets_max: int = BATCH_BUCKETS_MAX,
+) -> Plan | None:  # fmt: skip
+    """The next batch of a branch, or None when there is nothing to do.
+
+    Args:
+        position: Where the branch stands.
+        folds: The input streams by name; none may have forgotten buckets after ``position``.
+        chosen: By input, the writer whose tentative buckets are taken; None, or left out: no writer's.
+        due_upto: Buckets up to this one are run with what there is of them.
+        traits: What the query allows. If it is batch-safe, one plan takes all that are due (V4 permitting).
+        rows_max: Above it no further bucket is added to a batch.
+        buckets_max: The same, in buckets that have rows.
+    """
+    if due_upto > position.bucket:
+        first, count_max = position.bucket + 1, buckets_max + 1
+        taken = {name: _best(fold, chosen.get(name), first, due_upto, count_max) for name, fold in folds.items()}
+        plan = _plan(position, taken, due_upto, traits, rows_max, buckets_max)
+        missing = {m for name, fold in folds.items() for m in _missing(name, fold, chosen.get(name), first, plan.after.bucket)}
+        return replace(plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_MAX]))
+    if traits.is_stateful and position.closed < position.bucket:
+        return replace(_follow_up(position, folds), kind=BoundaryKind.TENTATIVE)
+    return None
+
+
+def _best(fold: StreamFold, replica: str | None, first: int, last: int, count_max: int) -> list[TakenBucket]:
+    """The first ``count_max`` buckets in ``first..last`` of which there is something, each from the best there is of it (V6)."""
+    taken = fold.stable(first, min(last, fold.upto), count_max) if first <= fold.upto else []
+    first = max(first, fold.upto + 1)
+    tentative = [] if replica is None else fold.tentative_filled(replica, first, last, count_max)
+    open_ones: list[int] = []
+    for begin, end in _uncovered(fold, replica, first, last):
+        open_ones += fold.open_buckets(begin, end, count_max - len(open_ones))
+    for bucket in sorted([*tentative, *open_ones])[: count_max - len(taken)]:
+        made = None if replica is None else fold.tentative(replica, bucket)
+        taken.append((bucket, *fold.open_parts(bucket)) if made is None else (bucket, made.replica, made.parts))
+    return taken
+
+
+def _uncovered(fold: StreamFold, replica: str | None, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The ranges of ``first..last`` that the replica's branches did not close."""
+    for covered in [] if replica is None else fold.tentative_ranges(replica, first, last):
+        if covered.first > first:
+            yield first, covered.first - 1
+        first = covered.last + 1
+    if first <= last:
+        yield first, last
+
+
+def _missing(name: str, fold: StreamFold, replica: str | None, first: int, last: int) -> set[str]:
+    """What ``first..last`` of this input is without: what its tentative buckets say, or the input itself (V7)."""
+    first = max(first, fold.upto + 1)
+    found = {name} if any(_uncovered(fold, replica, first, last)) else set()
+    for covered in [] if replica is None else fold.tentative_ranges(replica, first, last):
+        found.update(covered.missing or (name,))
+    return found
+
+
+def _plan(
+    position: QueryPosition, taken: Mapping[str, list[TakenBucket]], last: int, traits: PlanTraits, rows_max: int, buckets_max: int
+) -> Plan:
+    """The plan over ``taken``, the first buckets up to ``last``, as far as the limits allow (U3, U4, U5)."""
+    end, has_rows = _end(position, taken, last, traits, rows_max, buckets_max)
+    inputs = tuple((name, tuple(b for b in buckets if b[0] <= end)) for name, buckets in taken.items())
+    closed = position.bucket if traits.is_stateful else end
+    after = QueryPosition(position.sequence + 1, end, max(position.closed, closed), has_rows)
     rows = sum(part.rows for _, buckets in inputs for _, _, parts in buckets for part in parts)
     return Plan(before=position, after=after, inputs=inputs, rows=rows)
+
+
+def _follow_up(position: QueryPosition, folds: Mapping[str, StreamFold]) -> Plan:
+    """An empty plan that lets the results of the buckets read so far out."""
+    after = QueryPosition(position.sequence + 1, position.bucket, position.bucket, position.has_rows)
+    return Plan(before=position, after=after, inputs=tuple((name, ()) for name in folds), rows=0)
 
 
 def _end(
     position: QueryPosition, taken: Mapping[str, list[TakenBucket]], last: int, traits: PlanTraits, rows_max: int, buckets_max: int
 ) -> tuple[int, bool]:
-    """(the last bucket of the plan, whether data has been read by then)."""
+    """(the last bucket of the plan, whether data has been read by then). Each input's buckets may be cut after ``buckets_max + 1``."""
     sizes: dict[int, int] = {}
     for buckets in taken.values():
         for bucket, _, parts in buckets:
@@ -124,6 +213,27 @@ def check_joint(positions: Mapping[str, QueryPosition]) -> QueryPosition:
         message = f"the inputs of one batch stand at different positions: {dict(positions)}"
         raise LocalProtocolError(message)
     return distinct.pop()
+
+
+def check_open(function: str, bucket: int, closed: int, width_ms: int, row: object) -> None:
+    """A result belongs into a bucket that is still open: what is closed never changes (rules 4, 5).
+
+    Args:
+        function: Name of the stage's function, for the message.
+        bucket: The earliest bucket of the batch's results.
+        closed: The output was closed up to here before the batch.
+        width_ms: Of a bucket.
+        row: One of the results in ``bucket``, for the message.
+
+    Raises:
+        StageFunctionError: ``bucket`` is closed.
+    """
+    if bucket <= closed:
+        message = (
+            f"{function}: gave a row of bucket {bucket} (stime up to {bucket * width_ms}), but buckets up to {closed} are closed; a row's stime "
+            f"must not be older than the input that it is made from: {row}"
+        )
+        raise StageFunctionError(message)
 
 
 def check_watermark(is_stateful: bool, before: QueryPosition, watermark_ms: int, width_ms: int) -> None:

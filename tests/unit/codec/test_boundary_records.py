@@ -16,6 +16,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchSummary,
     EpochStarted,
     InputPosition,
     LogEntry,
@@ -23,6 +24,7 @@ from anabranch.protocol.records import (
     ReplicaSummary,
     StableRange,
     Summary,
+    TentativeRange,
 )  # fmt: skip
 
 PART = Part(bucket=7, partition=1, attempt="00ff", blocks=2, offset_first=10, offset_next=15, rows=99, digest=2**64 - 1)
@@ -33,15 +35,21 @@ FULL = BoundaryRecord(
     made_from=(("reports", 6),), written_ms=1_700_000_000_000,
 )  # fmt: skip
 EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s")
+RANGE = TentativeRange(first=7, last=9, branch=(5, 1), missing=("reports",), parts=(PART,))
+BRANCHES = BranchSummary(
+    number=(5, 1), tip=BatchId("l", 3), closed=9, upto=10, pending=((BatchId("l", 3), dataclasses.replace(PART, bucket=12)),),
+    ranges=(RANGE, TentativeRange(first=10, last=10, branch=(4, 7))),
+)  # fmt: skip
 REPLICA = ReplicaSummary(
     replica="0", epoch=-1, fingerprint="f", schema="s", closed=6, base=0, path=(BatchId("l", 1), BatchId("l", 2)),
-    lineages=(BatchId("l", 2),), pending=((BatchId("l", 2), PART),), last=FULL,
+    lineages=(BatchId("l", 2),), pending=((BatchId("l", 2), PART),), last=FULL, final=(PART,), branches=BRANCHES,
 )  # fmt: skip
 SUMMARY = Summary(
     as_of=9,
     forgotten=3,
-    replicas=(REPLICA, dataclasses.replace(REPLICA, last=None)),
-    ranges=(StableRange(4, 5, "0", (PART,)), StableRange(6, 6, "", ())),
+    replicas=(REPLICA, dataclasses.replace(REPLICA, last=None, branches=None)),
+    ranges=(StableRange(4, 7, "0", (PART,)), StableRange(6, 6, "", ())),
+    past=17,
 )
 
 
@@ -79,28 +87,53 @@ def test_the_schema_of_a_part_has_its_fields_in_their_order() -> None:
 LONG = "x" * (limits.NAME_CHARACTERS_MAX + 1)
 WRONG: list[LogEntry] = [
     *(dataclasses.replace(SMALL, parts=(dataclasses.replace(PART, **change),)) for change in (
-        {"offset_first": -1}, {"offset_next": 9}, {"blocks": -1}, {"blocks": 6}, {"rows": -1}, {"bucket": -1}, {"partition": -1},
-        {"partition": limits.PARTITIONS_MAX}, {"attempt": LONG},
+        {"offset_first": -1}, {"offset_next": 9}, {"blocks": -1}, {"blocks": 6}, {"rows": -1}, {"bucket": -1},
+        {"bucket": limits.BUCKET_MAX + 1}, {"partition": -1}, {"partition": limits.PARTITIONS_MAX}, {"attempt": LONG},
     )),
     dataclasses.replace(SMALL, replica=LONG),
     dataclasses.replace(SMALL, id=BatchId(LONG, 1)),
     dataclasses.replace(SMALL, missing=(LONG,)),
     dataclasses.replace(SMALL, made_from=((LONG, 1),)),
+    dataclasses.replace(SMALL, made_from=(("s", 1),) * (limits.INPUTS_MAX + 1)),
+    dataclasses.replace(SMALL, positions=(InputPosition("t", 0, 0, 0),) * (limits.POSITIONS_MAX + 1)),
     dataclasses.replace(SMALL, epoch=-1),
     dataclasses.replace(SMALL, closed=-1),
     dataclasses.replace(SMALL, base=-1),
+    dataclasses.replace(SMALL, closed=limits.BUCKET_MAX + 1),
+    dataclasses.replace(SMALL, base=limits.BUCKET_MAX + 1),
+    dataclasses.replace(SMALL, prev=BatchId(LONG, 1)),
+    dataclasses.replace(SMALL, branch=(5, 1)),
+    dataclasses.replace(FULL, branch=None),
+    dataclasses.replace(FULL, branch=(6, 1)),
+    dataclasses.replace(FULL, branch=(5, -1)),
+    dataclasses.replace(FULL, missing=("s",) * (limits.MISSING_MAX + 1)),
     dataclasses.replace(SMALL, positions=(InputPosition("t", -1, 0, 0),)),
     dataclasses.replace(SMALL, positions=(InputPosition(LONG, 0, 0, 0),)),
     dataclasses.replace(EPOCH, token=LONG),
     dataclasses.replace(EPOCH, schema="x" * (limits.SCHEMA_BYTES_MAX + 1)),
     dataclasses.replace(SUMMARY, as_of=-1),
+    dataclasses.replace(SUMMARY, forgotten=-1),
+    dataclasses.replace(SUMMARY, past=limits.BUCKET_MAX + 1),
     dataclasses.replace(SUMMARY, replicas=(REPLICA,) * (limits.REPLICAS_MAX + 1)),
     *(dataclasses.replace(SUMMARY, replicas=(dataclasses.replace(REPLICA, **change),)) for change in (
         {"epoch": -2}, {"closed": -1}, {"replica": LONG}, {"path": (BatchId("l", 1),) * (limits.CHAIN_RECORDS_MAX + 1)},
         {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)}, {"last": dataclasses.replace(SMALL, closed=-1)},
+        {"path": (BatchId(LONG, 1),)}, {"lineages": (BatchId(LONG, 1),)}, {"lineages": (BatchId("l", 1),) * (limits.LINEAGES_MAX + 1)},
+        {"final": (dataclasses.replace(PART, rows=-1),)},
+    )),
+    *(dataclasses.replace(SUMMARY, replicas=(dataclasses.replace(REPLICA, branches=wrong),)) for wrong in (
+        *(dataclasses.replace(BRANCHES, **change) for change in (
+            {"number": (-1, 0)}, {"tip": BatchId(LONG, 1)}, {"closed": -1}, {"upto": limits.BUCKET_MAX + 1},
+            {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)}, {"ranges": (RANGE, RANGE)},
+        )),
+        *(dataclasses.replace(BRANCHES, ranges=(dataclasses.replace(RANGE, **change),)) for change in (
+            {"first": 10}, {"first": 8}, {"branch": (0, -1)}, {"missing": (LONG,)}, {"missing": ("s",) * (limits.MISSING_MAX + 1)},
+            {"parts": (dataclasses.replace(PART, rows=-1),)},
+        )),
     )),
     *(dataclasses.replace(SUMMARY, ranges=(wrong,)) for wrong in (
-        StableRange(5, 4, "0", ()), StableRange(4, 5, LONG, ()), StableRange(4, 5, "0", (dataclasses.replace(PART, rows=-1),)),
+        StableRange(5, 4, "0", ()), StableRange(4, 5, LONG, ()), StableRange(4, 7, "0", (dataclasses.replace(PART, rows=-1),)),
+        StableRange(4, 5, "0", (PART,)),
     )),
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from anabranch.codec import boundary_records, catalog, control_records
+from anabranch.codec import boundary_records, catalog, control_records, live_records
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import TopicNames
 
@@ -56,6 +56,8 @@ def test_each_example_decodes_to_what_stands_beside_it(path: Path) -> None:
     assert jsonable(found) == json.loads(path.with_suffix(".json").read_text())
     if record.name in ("boundary_record", "epoch_started", "summary"):
         assert boundary_records.encode(boundary_records.decode(value))[0] == value
+    elif record.name == "live_progress":
+        assert live_records.encode_progress(live_records.decode_progress(value)) == value
     else:
         assert control_records.encode(control_records.decode(value)) == value
 

@@ -7,7 +7,7 @@ import pytest
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
-from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Heartbeat
+from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Fence, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.records import EpochStarted
 
@@ -15,15 +15,31 @@ HEARTBEAT = Heartbeat(service="processing", name="tolls", replica="1", epoch=-1,
 PROGRESS = DeliveryProgress(
     output="tolls", first_bucket=3, last_bucket=9, positions=((0, 17), (1, 0)), written_ms=5, first_position=2, next_position=4
 )
+BRANCHED = dataclasses.replace(
+    HEARTBEAT, replica_state="up_failure", branch=2, checkpoint="000000000017-000001", checkpoint_bucket=6, wants_grant=True, corrects=True
+)
+GRANT = Grant(stage="tolls", replica="1", epoch=17, number=3, written_ms=4, until_ms=5)
+FENCE = Fence(stage="tolls", replica="1", epoch=17, reason="outvoted", written_ms=4)
+TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)
 
 
-@pytest.mark.parametrize("entry", [HEARTBEAT, PROGRESS, ALARM])
+@pytest.mark.parametrize("entry", [HEARTBEAT, BRANCHED, GRANT, FENCE, TRIM, PROGRESS, ALARM])
 def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
     assert control_records.decode(control_records.encode(entry)) == entry
 
 
-@pytest.mark.parametrize(("name", "kind"), [("heartbeat", Heartbeat), ("delivery_progress", DeliveryProgress), ("alarm", Alarm)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("heartbeat", Heartbeat),
+        ("grant", Grant),
+        ("fence", Fence),
+        ("trim_point", TrimPoint),
+        ("delivery_progress", DeliveryProgress),
+        ("alarm", Alarm),
+    ],
+)
 def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
     assert [field["name"] for field in catalog().newest(name).avro["fields"]] == [field.name for field in dataclasses.fields(kind)]
 
@@ -31,6 +47,32 @@ def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: 
 def test_a_text_that_is_too_long_is_cut() -> None:
     found = control_records.decode(control_records.encode(dataclasses.replace(ALARM, text="\u20ac" * 1_000_000)))
     assert found == dataclasses.replace(ALARM, text="\u20ac" * limits.ALARM_CHARACTERS_MAX)
+
+
+def test_a_reason_that_is_too_long_is_cut() -> None:
+    found = control_records.decode(control_records.encode(dataclasses.replace(FENCE, reason="r" * 1_000_000)))
+    assert found == dataclasses.replace(FENCE, reason="r" * limits.ALARM_CHARACTERS_MAX)
+
+
+@pytest.mark.parametrize("entry", [dataclasses.replace(HEARTBEAT, name="n" * 250), dataclasses.replace(GRANT, replica="r" * 250)])
+def test_a_name_longer_than_any_of_ours_is_refused(entry: ControlRecord) -> None:
+    with pytest.raises(RemoteProtocolError, match="has 250 characters"):
+        control_records.decode(control_records.encode(entry))
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        (HEARTBEAT, b"heartbeat:processing:tolls:1"),
+        (GRANT, b"grant:tolls"),
+        (FENCE, b"fence:tolls:1"),
+        (TRIM, b"trim_point:reports"),
+        (PROGRESS, b"delivery_progress:tolls"),
+        (ALARM, b"alarm:tolls"),
+    ],
+)
+def test_compaction_keeps_the_last_word_of_each(entry: ControlRecord, key: bytes) -> None:
+    assert control_records.key_of(entry) == key
 
 
 def test_a_record_of_another_topic_is_refused() -> None:

@@ -1,41 +1,18 @@
-"""The fold of a boundary log: each rule by example, then against a slow reference that states the rules bucket by bucket."""
+"""The fold of a boundary log: each rule by example. Against a slow reference: tests/properties/test_boundary_log.py."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import dataclasses
 
-from anabranch.protocol.boundary_log import StreamFold
-from anabranch.protocol.errors import LocalProtocolError
+import pytest
+
+from anabranch.protocol import boundary_log
+from anabranch.protocol.boundary_log import Outcome, StreamFold, TentativeBucket
+from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part, Summary
-
-
-def part(bucket: int, attempt: str = "a", rows: int = 1) -> Part:
-    return Part(bucket, 0, attempt, 1, 0, 1, rows, 7)
-
-
-def started(replica: str = "0", token: str = "t") -> EpochStarted:
-    return EpochStarted(replica, f"plan of {replica}", token, schema=f"schema of {replica}")
-
-
-def record(
-    epoch: int, batch: int, closed: int, parts: tuple[Part, ...] = (), *, replica: str = "0", lineage: str = "l", prev: BatchId | str | None = "",
-    base: int | None = None, kind: BoundaryKind = BoundaryKind.STABLE,
-) -> BoundaryRecord:  # fmt: skip
-    """``prev``: left out means the batch before in the same lineage, or None for the first."""
-    if isinstance(prev, str):
-        prev = BatchId(lineage, batch - 1) if batch else None
-    return BoundaryRecord(replica, epoch, BatchId(lineage, batch), prev, closed, parts, base, kind)
-
-
-def folded(*entries: LogEntry, writers: tuple[str, ...] = ("0", "1")) -> StreamFold:
-    fold = StreamFold(writers)
-    for offset, entry in enumerate(entries):
-        fold.apply(offset, entry)
-    return fold
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part, StableRange, Summary
+from harness.boundary_logs import folded, part, record, started
 
 
 def test_an_empty_log_has_nothing() -> None:
@@ -151,7 +128,7 @@ def test_rule_6_a_base_resets_pending_parts_and_leaves_a_hole_to_its_sibling() -
 def test_what_is_not_a_stable_record_of_a_known_writer_changes_nothing() -> None:
     fold = folded(started())
     assert fold.apply(1, started("stranger")).reason == "unknown_writer"
-    assert fold.apply(2, record(0, 0, 9, kind=BoundaryKind.TENTATIVE)).reason == "tentative"
+    assert fold.apply(2, record(0, 0, 9, kind=BoundaryKind.TENTATIVE)).reason == "malformed"
     assert fold.apply(3, Summary(0, 0)).reason == "summary"
     assert fold.upto == 0
 
@@ -185,119 +162,142 @@ def test_the_chain_is_bounded() -> None:
     assert fold.accepted("0", BatchId("l", 5))
 
 
-class Reference:
-    """Rules 1, 3, 4, 5 and 6 over a short range of buckets, one bucket at a time, remembering everything."""
-
-    LAST = 12
-
-    def __init__(self) -> None:
-        self.epoch: dict[str, int] = {}
-        self.chain: dict[str, list[BatchId]] = {"0": [], "1": []}
-        self.seen: set[tuple[str, int, BatchId]] = set()
-        self.newest: dict[tuple[str, int, str], int] = {}
-        self.pending: dict[str, list[tuple[BatchId, Part]]] = {"0": [], "1": []}
-        self.own: dict[str, dict[int, tuple[Part, ...] | None]] = {"0": {}, "1": {}}
-        self.stable: dict[int, tuple[str, tuple[Part, ...]]] = {}
-
-    def apply(self, offset: int, entry: LogEntry) -> None:
-        if isinstance(entry, EpochStarted):
-            self.epoch[entry.replica] = offset
-            return
-        assert isinstance(entry, BoundaryRecord)
-        r, chain = entry.replica, self.chain[entry.replica]
-        if self.epoch.get(r) != entry.epoch or entry.id.batch <= self.newest.get((r, entry.epoch, entry.id.lineage), -1):
-            return
-        if entry.base is not None:
-            chain[:] = [entry.prev] if entry.prev else []
-            self.pending[r] = []
-            for n in range(1, entry.base + 1):
-                self.own[r].setdefault(n, None)
-        elif entry.prev is None:
-            chain.clear()
-            self.pending[r] = []
-        elif entry.prev in chain:
-            del chain[chain.index(entry.prev) + 1 :]
-            self.pending[r] = [(i, p) for i, p in self.pending[r] if i in chain]
-        else:
-            return
-        self.newest[r, entry.epoch, entry.id.lineage] = entry.id.batch
-        chain.append(entry.id)
-        self.pending[r] += [(entry.id, p) for p in entry.parts]
-        for n in range(1, entry.closed + 1):
-            self.own[r].setdefault(n, tuple(p for _, p in self.pending[r] if p.bucket == n))
-        while True:
-            n = len(self.stable) + 1
-            own = {w: self.own[w].get(n) for w in (r, *(w for w in self.own if w != r))}
-            giver = next((w for w, parts in own.items() if parts is not None), None)
-            if giver is None:
-                return
-            self.stable[n] = (giver, own[giver] or ())
+# -- tentative records ----------------------------------------------------------------------------------------------------------------
 
 
-@st.composite
-def logs(draw: st.DrawFn) -> list[LogEntry]:
-    """Logs of two writers with restarts, rewinds, bases, zombies and repeats; mostly sensible, so that much is accepted."""
-    entries: list[LogEntry] = [started("0"), started("1")]
-    ids: dict[str, list[BatchId]] = {"0": [], "1": []}
-    epochs: dict[str, list[int]] = {"0": [0], "1": [1]}
-    closed = {"0": 0, "1": 0}
-    for step in range(draw(st.integers(0, 25))):
-        r = draw(st.sampled_from("01"))
-        what = draw(st.sampled_from(("next",) * 8 + ("epoch", "repeat", "rewind", "zombie", "base", "scratch", "lost")))
-        if what == "epoch":
-            epochs[r].append(len(entries))
-            entries.append(started(r))
-            continue
-        if what == "repeat" and len(entries) > 2:
-            entries.append(entries[draw(st.integers(2, len(entries) - 1))])
-            continue
-        epoch = draw(st.sampled_from(epochs[r])) if what == "zombie" else epochs[r][-1]
-        lineage, prev = f"{epoch}-{step if what in ('rewind', 'scratch') else 0}", ids[r][-1] if ids[r] else None
-        if what == "rewind" and ids[r]:
-            prev = draw(st.sampled_from(ids[r]))
-        if what == "scratch":
-            prev = None
-        if what == "lost":
-            prev = BatchId("never", 1)
-        base = None
-        if what == "base":
-            base = closed["1" if r == "0" else "0"]
-        closed[r] = min(Reference.LAST, max(closed[r] + draw(st.integers(-1, 3)), base or 0, 0))
-        parts = tuple(part(draw(st.integers(1, Reference.LAST)), f"attempt {step}.{i}") for i in range(draw(st.integers(0, 2))))
-        entries.append(record(epoch, step, closed[r], parts, replica=r, lineage=lineage, prev=prev, base=base))
-        ids[r].append(BatchId(lineage, step))
-    return entries
+def tentative(epoch: int, batch: int, closed: int, *parts: Part, counter: int = 1, replica: str = "0", prev: BatchId | str | None = "",
+              base: int | None = None, missing: tuple[str, ...] = ("reports",)) -> BoundaryRecord:  # fmt: skip
+    return record(
+        epoch,
+        batch,
+        closed,
+        parts,
+        replica=replica,
+        lineage=f"branch {counter}",
+        prev=prev,
+        base=base,
+        branch=(epoch, counter),
+        missing=missing,
+    )
 
 
-@given(logs())
-def test_the_fold_is_the_reference(entries: list[LogEntry]) -> None:
-    fold, reference = StreamFold(["0", "1"]), Reference()
-    upto = 0
-    known: dict[int, tuple[str, tuple[Part, ...]]] = {}
-    for offset, entry in enumerate(entries):
-        fold.apply(offset, entry)
-        reference.apply(offset, entry)
-        assert fold.upto == len(reference.stable)
-        assert fold.upto >= upto, "L7"
-        upto = fold.upto
-        now = {b: (r, parts) for b, r, parts in fold.stable(1, upto)} if upto else {}
-        assert now == {b: v for b, v in reference.stable.items() if v[1]}
-        assert known.items() <= now.items(), "L5"
-        known = now
+def test_rule_16_a_tentative_bucket_is_there_until_the_stable_one_comes() -> None:
+    fold = folded(
+        started(), record(0, 0, 4, (part(5, "open"),)),
+        tentative(0, 1, 8, part(5, "open"), part(6), part(9), prev=BatchId("l", 0), base=4),
+    )  # fmt: skip
+    assert (fold.upto, fold.branch("0"), fold.branch("1"), fold.tentative_upto("0"), fold.tentative_upto("1")) == (4, (0, 1), None, 8, 0)
+    assert fold.tentative("0", 5) == TentativeBucket(5, "0", (0, 1), (part(5, "open"),), ("reports",))
+    assert fold.tentative("0", 7) == TentativeBucket(7, "0", (0, 1), (), ("reports",))
+    assert fold.tentative("0", 4) is None
+    assert fold.tentative("0", 9) is None
+    assert fold.tentative("1", 5) is None
+    assert fold.tentative_filled("0", 1, 99) == [5, 6]
+    assert [(r.first, r.last) for r in fold.tentative_ranges("0", 1, 99)] == [(5, 8)]
+    assert fold.accepted("0", BatchId("branch 1", 1))
+    assert fold.tip("0") == BatchId("l", 0), "L9"
+    assert fold.pending("0") == (part(5, "open"),), "L9"
+    assert fold.past_upto == 8
+    fold.apply(3, record(0, 1, 6, (part(6, "stable"),), lineage="successor", prev=BatchId("l", 0)))
+    assert fold.stable(5, 6) == [(5, "0", (part(5, "open"),)), (6, "0", (part(6, "stable"),))]
+    assert fold.tentative("0", 6) is None, "L10"
+    assert fold.tentative_filled("0", 1, 99) == []
+    assert (fold.tentative_upto("0"), fold.past_upto) == (8, 8), "L12"
 
 
-@given(logs(), st.integers(0, 30), st.integers(0, 12))
-def test_l8_from_a_summary_it_is_the_same(entries: list[LogEntry], cut: int, forgotten: int) -> None:
-    whole = folded(*entries)
-    first = folded(*entries[:cut])
-    first.forget(forgotten)
-    again = StreamFold.from_summary(first.summary(min(cut, len(entries))))
-    assert again.summary(0) == first.summary(0)
-    for offset, entry in list(enumerate(entries))[cut:]:
-        assert again.apply(offset, entry) == first.apply(offset, entry)
-    assert again.upto == whole.upto
-    if again.upto > again.forgotten:
-        assert again.stable(again.forgotten + 1, again.upto) == whole.stable(again.forgotten + 1, again.upto)
-    for replica in "01":
-        assert again.pending(replica) == whole.pending(replica)
-        assert again.tip(replica) == whole.tip(replica)
+def test_rule_16_the_newest_branch_wins_and_the_older_one_counts_no_more() -> None:
+    fold = folded(
+        started(), tentative(0, 0, 9, part(3, "first"), part(8, "first"), base=0),
+        tentative(0, 0, 5, part(4, "second"), counter=2, base=1, prev=None, missing=()),
+    )  # fmt: skip
+    assert [(b.bucket, b.branch) for n in range(1, 10) if (b := fold.tentative("0", n)) is not None and b.parts] == [
+        (4, (0, 2)),
+        (8, (0, 1)),
+    ]
+    assert fold.apply(3, tentative(0, 1, 12)) == Outcome(accepted=False, reason="older_branch", replica="0")
+    assert fold.apply(4, tentative(0, 1, 6, counter=2)) == Outcome(accepted=True, reason="tentative", replica="0")
+    assert fold.apply(5, tentative(0, 1, 6, counter=2)).reason == "known"
+    assert fold.apply(6, tentative(0, 3, 7, counter=2)).reason == "off_chain"
+    assert fold.apply(7, tentative(0, 4, 7, counter=3)).reason == "no_base"
+
+
+def test_rules_1_and_16_branches_of_a_restarted_replica_are_newer() -> None:
+    fold = folded(started(), tentative(0, 0, 5, part(5), counter=7, base=0), started(), tentative(2, 0, 6, part(6), base=4, prev=None))
+    assert fold.branch("0") == (2, 1)
+    assert [fold.tentative("0", n) is not None for n in (4, 5, 6, 7)] == [True, True, True, False]
+    assert fold.apply(4, tentative(0, 1, 9, counter=7)).reason == "fenced"
+
+
+def test_a_branch_changes_nothing_of_its_sibling() -> None:
+    fold = folded(started("0"), started("1"), tentative(0, 0, 5, part(2), base=0), record(1, 0, 3, (part(2, "of 1"),), replica="1"))
+    assert fold.stable(1, 3) == [(2, "1", (part(2, "of 1"),))]
+    assert fold.closed("0") == 0
+    assert [(r.first, r.last) for r in fold.tentative_ranges("0", 1, 99)] == [(4, 5)]
+
+
+def test_open_parts_are_those_of_the_writer_that_has_most_rows() -> None:
+    fold = folded(
+        started("0"), started("1"), record(0, 0, 1, (part(2, rows=2), part(2, "more"), part(4))),
+        record(1, 0, 0, (part(2, "of 1", rows=2), part(3, "of 1"), part(4, "of 1")), replica="1"),
+    )  # fmt: skip
+    assert fold.open_parts(2) == ("0", (part(2, rows=2), part(2, "more")))
+    assert fold.open_parts(3) == ("1", (part(3, "of 1"),))
+    assert fold.open_parts(4) == ("1", (part(4, "of 1"),))
+    assert fold.open_parts(1) == fold.open_parts(5) == ("", ())
+    assert (fold.open_buckets(1, 99), fold.open_buckets(1, 99, 2), fold.open_buckets(4, 99)) == ([2, 3, 4], [2, 3], [4])
+    assert fold.past_upto == 3
+
+
+def test_a_bucket_that_was_closed_behind_a_hole_is_open_for_branches() -> None:
+    fold = folded(
+        started("0"), started("1"), record(1, 1, 3, replica="1", prev=None, base=3), record(1, 2, 5, (part(5),), replica="1"),
+    )  # fmt: skip
+    assert (fold.upto, fold.open_parts(5), fold.open_buckets(1, 9)) == (0, ("1", (part(5),)), [5])
+    again = StreamFold.from_summary(fold.summary(4))
+    for each in (fold, again):
+        each.apply(4, record(0, 0, 3))
+        assert each.stable(1, 5) == [(5, "1", (part(5),))], "L8"
+        assert each.open_parts(5) == ("", ())
+
+
+def test_more_open_parts_than_the_limit_are_refused_until_something_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
+    fold = folded(started(), record(0, 0, 1, (part(2), part(3))))
+    assert fold.apply(2, record(0, 1, 1, (part(4),))).reason == "pending"
+    assert fold.pending("0") == (part(2), part(3))
+    assert fold.apply(3, record(0, 1, 2, (part(4),))).reason == "accepted"
+    assert fold.pending("0") == (part(3), part(4))
+
+
+def test_what_is_closed_behind_a_hole_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
+    fold = folded(started("0"), started("1"), record(1, 1, 3, replica="1", prev=None, base=3))
+    for offset, batch in enumerate((2, 3), 3):
+        assert fold.apply(offset, record(1, batch, batch + 2, (part(batch + 2), part(batch + 2, "b")), replica="1")).accepted
+    assert fold.apply(5, record(1, 4, 6, replica="1")).reason == "pending"
+    assert fold.apply(6, record(1, 4, 9, replica="1", prev=None)).reason == "pending"
+    assert fold.apply(7, record(0, 0, 3)).accepted
+    assert fold.upto == 5
+    assert fold.apply(8, record(1, 4, 6, replica="1")).accepted
+
+
+def test_lineages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary_log, "LINEAGES_MAX", 2)
+    fold = folded(started(), *(record(0, n, n, lineage=f"l{n}", prev=BatchId(f"l{n - 1}", n - 1) if n else None) for n in range(4)))
+    assert [i.lineage for i in fold.summary(0).replicas[0].lineages] == ["l2", "l3"]
+
+
+def test_l8_a_fold_goes_on_from_its_summary() -> None:
+    fold = folded(started(), record(0, 0, 3, (part(2), part(4))), tentative(0, 1, 6, part(4), part(5), prev=BatchId("l", 0), base=3))
+    again = StreamFold.from_summary(fold.summary(3))
+    assert again.summary(3) == fold.summary(3)
+    assert (again.stable(1, 3), again.replica_bucket("0", 2)) == ([(2, "0", (part(2),))], (part(2),))
+    assert again.tentative("0", 4) == fold.tentative("0", 4) == TentativeBucket(4, "0", (0, 1), (part(4),), ("reports",))
+    assert again.apply(3, tentative(0, 1, 6, part(4), part(5), prev=BatchId("l", 0), base=3)).reason == "known"
+    assert again.past_upto == fold.past_upto == 6
+
+
+def test_a_summary_that_names_a_stranger_is_refused() -> None:
+    summary = dataclasses.replace(folded(started()).summary(1), ranges=(StableRange(1, 1, "stranger", (part(1),)),))
+    with pytest.raises(RemoteProtocolError, match="stranger"):
+        StreamFold.from_summary(summary)

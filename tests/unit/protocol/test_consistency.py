@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from anabranch.protocol import consistency, limits
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.consistency import AlarmBook, IndexImage, IndexWrite, Mismatch, StreamAudit
-from anabranch.protocol.control import Alarm, Heartbeat
+from anabranch.protocol.control import Alarm, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part
 
@@ -92,6 +92,25 @@ def test_nothing_against_something_is_a_difference(log: Log) -> None:
     log.close("1", 9, {})
     (found,) = log.close("0", 9, {8: 1})
     assert found == Mismatch("s", 8, ("1", 0, 0), ("0", 10, 1))
+
+
+def test_of_three_the_one_that_two_contradict_is_outvoted() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+    log.close("0", 4, {1: 3, 2: 7, 3: 1})
+    assert [(m.bucket, m.outvoted) for m in log.close("1", 4, {1: 3, 2: 8, 3: 1, 4: 9})] == [(2, ()), (4, ())]
+    assert [(m.bucket, m.outvoted) for m in log.close("2", 3, {1: 3, 2: 8, 3: 2})] == [(2, ("0",)), (3, ("2",)), (3, ("2",))]
+    assert [(m.bucket, m.outvoted) for m in log.close("2", 4, {})] == [(4, ("1",))]
+
+
+def test_only_those_that_made_the_bucket_themselves_by_the_same_plan_vote() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer, "f" if writer != "2" else "another")
+    log.close("2", 1, {1: 3})
+    log.close("0", 1, {1: 4})
+    assert [m.outvoted for m in log.close("1", 1, {1: 3})] == [()]
 
 
 def test_different_plans_are_not_compared(log: Log) -> None:
@@ -202,6 +221,24 @@ def test_the_ranking_is_bounded(log: Log) -> None:
     (write,) = [w for w in write_all(log.image) if w.fields is None]
     assert len(write.members) == limits.INDEXED_BOUNDARIES_MAX
     assert write.keep_from == 10
+
+
+def test_grants_and_trim_points_are_in_the_index(log: Log) -> None:
+    log.image.grant(Grant("s", "1", 7, 4, 5, 6))
+    log.image.trim(TrimPoint("s", 40, 5))
+    found = {write.key: write.fields for write in write_all(log.image)}
+    assert found["anabranch:p:grant:s"] == {"replica": "1", "epoch": "7", "number": "4", "until_ms": "6"}
+    assert found["anabranch:p:trim:s"] == {"bucket": "40"}
+
+
+def test_a_heartbeat_is_in_the_index_with_all_that_it_says() -> None:
+    image = IndexImage("p")
+    image.heartbeat(replace(beat(), replica_state="up_failure", branch=2, checkpoint="l", checkpoint_bucket=6, wants_grant=True))
+    (write,) = write_all(image, 1_000)
+    assert write.fields is not None
+    assert {k: v for k, v in write.fields.items() if k not in ("service", "name", "replica", "epoch", "state", "bucket", "written_ms")} == {
+        "replica_state": "up_failure", "branch": "2", "checkpoint": "l", "checkpoint_bucket": "6", "wants_grant": "1", "corrects": "",
+    }  # fmt: skip
 
 
 def beat(name: str = "stage", replica: str = "0", epoch: int = 1, state: str = "stable", at: int = 1_000) -> Heartbeat:

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import pytest
 
-from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.errors import LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.lineage import Lineage, epoch_of, lineage_name, newest, obsolete
+from anabranch.protocol.lineage import (
+    CheckEpoch,
+    Clean,
+    Copy,
+    Create,
+    FindCommit,
+    FindNewest,
+    Lineage,
+    Step,
+    Steps,
+    Write,
+    epoch_of,
+    fork_steps,
+    lineage_name,
+    newest,
+    obsolete,
+    take_over_steps,
+)
 
 
 def test_g1_names_sort_by_epoch_and_number() -> None:
@@ -25,15 +45,165 @@ def test_g3_the_tip_is_the_record_of_the_last_committed_batch() -> None:
     first = Lineage.fresh(3)
     assert first.tip(-1) is None
     assert first.tip(4) == BatchId(first.name, 4)
-    second = first.copied(8, 4)
+    second = first.copied(lineage_name(8, 0), 4)
     assert second.name == lineage_name(8, 0)
     assert second.tip(4) == BatchId(first.name, 4)
     assert second.tip(5) == BatchId(second.name, 5)
-    third = second.copied(20, 4)  # nothing was committed in between
+    third = second.copied(lineage_name(20, 0), 4)  # nothing was committed in between
     assert third.tip(4) == BatchId(first.name, 4)
-    assert first.copied(9, -1).tip(-1) is None
+    assert first.copied(lineage_name(9, 0), -1).tip(-1) is None
 
 
 def test_a_directory_that_stands_before_its_lineages_start_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="began after batch 4"):
-        Lineage.fresh(3).copied(8, 4).tip(3)
+        Lineage.fresh(3).copied(lineage_name(8, 0), 4).tip(3)
+
+
+class Disk:
+    """Directories (the last batch committed in each) and lineage files; every step is noted."""
+
+    def __init__(self) -> None:
+        self.directories: dict[str, int] = {}
+        self.lineages: dict[str, Lineage] = {}
+        self.steps: list[Step] = []
+        self.before: dict[int, Callable[[], object]] = {}
+        """What somebody else does just before the n-th step."""
+
+    def newest(self) -> Lineage | None:
+        name = newest(self.lineages)
+        return None if name is None else self.lineages[name]
+
+    def run(self, steps: Steps, count: int = 1_000) -> Lineage | None:
+        """The first ``count`` steps; the lineage if these were all."""
+        answer: Lineage | int | None = None
+        for _ in range(count):
+            try:
+                step = steps.send(answer)
+            except StopIteration as done:
+                lineage: Lineage = done.value
+                return lineage
+            self.before.pop(len(self.steps), lambda: None)()
+            self.steps.append(step)
+            answer = self.perform(step)
+        return None
+
+    def perform(self, step: Step) -> Lineage | int | None:
+        match step:
+            case FindNewest():
+                return self.newest()
+            case Create(name):
+                self.directories[name] = -1
+            case Copy(source, target):
+                if source not in self.directories:
+                    raise Unavailable(source)
+                self.directories[target] = self.directories[source]
+            case FindCommit(name):
+                return self.directories.get(name, -1)
+            case Write(lineage):
+                self.lineages[lineage.name] = lineage
+            case CheckEpoch():
+                pass
+            case Clean(epoch):
+                for name in obsolete(self.directories, epoch):
+                    del self.directories[name]
+                for name in obsolete(self.lineages, epoch):
+                    del self.lineages[name]
+        return None
+
+
+def began() -> tuple[Disk, Lineage]:
+    """A replica whose first process, of epoch 3, committed batch 4."""
+    disk = Disk()
+    first = disk.run(take_over_steps(3))
+    assert first is not None
+    disk.directories[first.name] = 4
+    disk.steps.clear()
+    return disk, first
+
+
+def test_a_new_replica_starts_from_an_empty_directory() -> None:
+    disk = Disk()
+    assert disk.run(take_over_steps(3)) == Lineage.fresh(3) == disk.newest()
+    assert disk.directories == {lineage_name(3, 0): -1}
+    assert disk.steps[-3:] == [Write(Lineage.fresh(3)), CheckEpoch(), Clean(3)]
+
+
+def test_rule_8_a_process_goes_on_in_a_copy_of_the_newest_directory() -> None:
+    disk, first = began()
+    second = disk.run(take_over_steps(8))
+    assert second == first.copied(lineage_name(8, 0), 4) == disk.newest()
+    assert disk.directories == {lineage_name(8, 0): 4}, "what was of lower epochs is gone"
+    assert [type(step) for step in disk.steps] == [FindNewest, Copy, FindCommit, FindNewest, Write, CheckEpoch, Clean]
+
+
+def test_rule_8_a_fork_of_the_old_process_during_the_copy_makes_the_copy_be_taken_again() -> None:
+    """The directory that was copied may have become a branch's."""
+    disk, first = began()
+
+    def fork() -> None:
+        assert disk.run(fork_steps(first, lineage_name(3, 1))) is not None
+        disk.directories[first.name] = 9  # tentative batches of the branch
+
+    for at in (1, 2, 3):
+        disk, first = began()
+        disk.before[at] = fork
+        second = disk.run(take_over_steps(8))
+        assert second is not None
+        assert (second.start_batch, second.start_tip) == (4, BatchId(first.name, 4))
+        assert Copy(lineage_name(3, 1), lineage_name(8, 0)) in disk.steps
+
+
+def test_rule_8_a_first_process_that_is_just_beginning_is_found_too() -> None:
+    """Nothing was there at the first look, a lineage at the second."""
+    disk = Disk()
+    disk.before[2] = lambda: disk.run(take_over_steps(3))
+    second = disk.run(take_over_steps(8))
+    assert second == Lineage.fresh(3).copied(lineage_name(8, 0), -1)
+
+
+def test_rule_11_a_fork_copies_first_and_says_so_last() -> None:
+    disk, first = began()
+    second = disk.run(fork_steps(first, lineage_name(3, 1)))
+    assert second == Lineage(lineage_name(3, 1), 4, BatchId(first.name, 4)) == disk.newest()
+    assert disk.steps == [Copy(first.name, lineage_name(3, 1)), FindCommit(lineage_name(3, 1)), Write(second)]
+    assert disk.directories == {first.name: 4, lineage_name(3, 1): 4}, "the branch goes on in the old one"
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_a_crash_between_any_two_steps_leaves_a_lineage_to_go_on_from(at: int) -> None:
+    disk, first = began()
+    disk.run(take_over_steps(8), at)
+    found = disk.newest()
+    assert found is not None
+    third = disk.run(take_over_steps(9))
+    assert third is not None
+    assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4), "nothing is lost and nothing doubled"
+    assert disk.newest() == third
+    assert set(disk.directories) == {third.name}
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_crash_between_any_two_steps_of_a_fork_leaves_the_stable_directory(at: int) -> None:
+    disk, first = began()
+    finished = disk.run(fork_steps(first, lineage_name(3, 1)), at)
+    if finished is not None or at == 3:
+        disk.directories[first.name] = 9  # the branch runs only after the last step
+    third = disk.run(take_over_steps(9))
+    assert third is not None
+    assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4)
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_g2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
+    """The process of epoch 8 stops after any step; that of epoch 9 starts whole and runs; then the first goes on."""
+    disk, first = began()
+    newer: list[Lineage | None] = []
+    disk.before[at] = lambda: newer.append(disk.run(take_over_steps(9)))
+    with suppress(Unavailable, LocalProtocolError):  # its copy was taken from it: it ends
+        disk.run(take_over_steps(8))
+    if not newer:
+        disk.before.pop(at)()
+    found = disk.newest()
+    assert found is not None
+    assert [found] == newer
+    assert found.tip(disk.directories[found.name]) == BatchId(first.name, 4)

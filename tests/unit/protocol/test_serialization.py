@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.protocol import serialization
 from anabranch.protocol.boundary_log import StreamFold
-from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, Part
-from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark, next_plan
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_open, check_watermark, next_plan, next_tentative_plan
 
 STATELESS, STATEFUL = PlanTraits(is_stateful=False, is_batch_safe=True), PlanTraits(is_stateful=True, is_batch_safe=True)
 ONE_BY_ONE, STATEFUL_ONE_BY_ONE = PlanTraits(is_stateful=False, is_batch_safe=False), PlanTraits(is_stateful=True, is_batch_safe=False)
@@ -23,12 +24,25 @@ class Stream:
     def __init__(self) -> None:
         self.fold, self._offset = StreamFold(["0"]), 0
         self.fold.apply(0, EpochStarted("0", "", ""))
+        self._branch_tip: BatchId | None = None
+        self._stable_tip: BatchId | None = None
 
     def close(self, upto: int, rows: dict[int, int] | None = None) -> Stream:
         self._offset += 1
         parts = tuple(Part(b, 0, "a", 1, 0, 1, n, 0) for b, n in (rows or {}).items())
-        prev = BatchId("l", self._offset - 1) if self._offset > 1 else None
-        assert self.fold.apply(self._offset, BoundaryRecord("0", 0, BatchId("l", self._offset), prev, upto, parts)).accepted
+        ident, prev = BatchId("l", self._offset), self._stable_tip
+        assert self.fold.apply(self._offset, BoundaryRecord("0", 0, ident, prev, upto, parts)).accepted
+        self._stable_tip = ident
+        return self
+
+    def branch(self, upto: int, rows: dict[int, int] | None = None, *, base: int | None = None, missing: tuple[str, ...] = ()) -> Stream:
+        """The writer's one branch closes up to ``upto``; the first time with its ``base``."""
+        self._offset += 1
+        parts = tuple(Part(b, 0, "t", 1, 0, 1, n, 0) for b, n in (rows or {}).items())
+        ident, prev = BatchId("b", self._offset), self._branch_tip
+        record = BoundaryRecord("0", 0, ident, prev, upto, parts, base, BoundaryKind.TENTATIVE, (0, 1), missing)
+        assert self.fold.apply(self._offset, record).accepted
+        self._branch_tip = ident
         return self
 
 
@@ -109,6 +123,118 @@ def test_a_warm_up_is_an_empty_plan_that_moves_nothing() -> None:
     assert plan.after == QueryPosition(6, 4, 4, has_rows=True)
 
 
+def test_a_backlog_is_taken_in_the_same_plans_however_long_it_is() -> None:
+    """Only the first buckets of a backlog are looked at: a plan costs what it takes."""
+    fold = Stream().close(300_000, dict.fromkeys(range(1, 300_000, 15), 1)).fold
+    position, plans = QueryPosition(), 0
+    while (plan := next_plan(position, {"a": fold}, STATELESS, buckets_max=4_096)) is not None:
+        assert plan.rows <= 4_096
+        position, plans = plan.after, plans + 1
+    assert (position.bucket, plans) == (300_000, 5)
+
+
+# -- tentative plans ------------------------------------------------------------------------------------------------------------------
+
+AT_5 = QueryPosition(sequence=9, bucket=5, closed=5, has_rows=True)
+FROM_0 = {"a": "0", "b": "0"}
+
+
+def taken(plan: Plan | None) -> dict[str, list[tuple[int, str, str]]]:
+    """(bucket, writer, attempt of its parts) by input."""
+    assert plan is not None
+    return {name: [(b, writer, parts[0].attempt) for b, writer, parts in buckets_] for name, buckets_ in plan.inputs}
+
+
+def test_v6_the_best_there_is_of_each_bucket() -> None:
+    first = Stream().close(7, {6: 1, 9: 1, 11: 1, 12: 1}).branch(10, {9: 1, 10: 1}, base=7)
+    second = Stream().close(20, {7: 1, 12: 1})
+    folds = {"a": first.fold, "b": second.fold}
+    plan = next_tentative_plan(AT_5, folds, FROM_0, 11, STATELESS)
+    assert taken(plan) == {"a": [(6, "0", "a"), (9, "0", "t"), (10, "0", "t"), (11, "0", "a")], "b": [(7, "0", "a")]}
+    assert plan is not None
+    assert (plan.kind, plan.missing, plan.rows) == (BoundaryKind.TENTATIVE, ("a",), 5)
+    assert (plan.after, plan.closes) == (QueryPosition(10, 11, 11, has_rows=True), 11)
+    plan = next_tentative_plan(AT_5, folds, {}, 11, STATELESS)
+    assert taken(plan) == {"a": [(6, "0", "a"), (9, "0", "a"), (11, "0", "a")], "b": [(7, "0", "a")]}
+
+
+def test_v6_open_parts_fill_the_gap_before_a_branch() -> None:
+    folds = {"a": Stream().close(5, {6: 1, 7: 1, 9: 1}).branch(8, {8: 1}, base=6).fold}
+    assert taken(next_tentative_plan(AT_5, folds, FROM_0, 9, STATELESS)) == {"a": [(6, "0", "a"), (8, "0", "t"), (9, "0", "a")]}
+
+
+def test_v7_missing_names_what_upstream_was_without_or_the_stream() -> None:
+    folds = {"a": Stream().close(7).branch(10, base=7, missing=("reports",)).branch(12, base=None).fold, "b": Stream().close(20).fold}
+
+    def missing(due: int, chosen: dict[str, str | None]) -> tuple[str, ...]:
+        plan = next_tentative_plan(AT_5, folds, chosen, due, STATELESS)
+        assert plan is not None
+        return plan.missing
+
+    assert missing(7, {"a": "0"}) == ()
+    assert missing(10, {"a": "0", "b": None}) == ("reports",)
+    assert missing(12, {"a": "0"}) == ("a", "reports"), "its branch names nothing: the stream itself is what is not certain"
+    assert missing(13, {"a": "0"}) == ("a", "reports")
+    assert missing(10, {"a": None}) == ("a",)
+    assert missing(21, {"a": "0"}) == ("a", "b", "reports")
+
+
+def test_v8_a_plan_of_stable_buckets_is_tentative_all_the_same() -> None:
+    plan = next_tentative_plan(AT_5, {"a": Stream().close(9, {8: 1}).fold}, {}, 9, STATELESS)
+    assert plan is not None
+    assert (plan.kind, plan.missing, plan.after.bucket) == (BoundaryKind.TENTATIVE, (), 9)
+
+
+def test_v5_a_stateful_branch_closes_one_batch_late_and_follows_up() -> None:
+    folds = {"a": Stream().close(5, {7: 3}).fold}
+    first = next_tentative_plan(AT_5, folds, {}, 7, STATEFUL)
+    assert first is not None
+    assert (first.after.bucket, first.closes, first.missing) == (7, 5, ("a",))
+    second = next_tentative_plan(first.after, folds, {}, 7, STATEFUL)
+    assert second is not None
+    assert (second.kind, second.missing, second.rows) == (BoundaryKind.TENTATIVE, (), 0)
+    assert (second.after.bucket, second.closes) == (7, 7)
+    assert next_tentative_plan(second.after, folds, {}, 7, STATEFUL) is None
+    assert next_tentative_plan(first.after, folds, {}, 7, STATELESS) is None
+
+
+def test_v3_one_bucket_per_plan_unless_batch_safe() -> None:
+    folds = {"a": Stream().close(5, {7: 3}).fold}
+    for traits, ends in ((ONE_BY_ONE, [6, 7, 8]), (STATELESS, [8])):
+        position, found = AT_5, []
+        while (plan := next_tentative_plan(position, folds, {}, 8, traits)) is not None:
+            position = plan.after
+            found.append(position.bucket)
+        assert found == ends
+
+
+def test_v4_limits_cut_a_tentative_plan_over_all_sources_of_its_buckets() -> None:
+    rows = {6: 10, 7: 10, 8: 10, 9: 10, 10: 10}
+    folds = {"a": Stream().close(6, rows).branch(8, {7: 10, 8: 10}, base=6).fold}
+    position, ends = AT_5, []
+    while (plan := next_tentative_plan(position, folds, FROM_0, 12, STATELESS, rows_max=25)) is not None:
+        position = plan.after
+        ends.append(position.bucket)
+    assert ends == [7, 9, 12]
+    assert buckets(next_tentative_plan(AT_5, folds, FROM_0, 12, STATELESS, buckets_max=1)) == {"a": [6]}
+    assert buckets(next_tentative_plan(AT_5, folds, FROM_0, 12, STATELESS, buckets_max=3)) == {"a": [6, 7, 8]}
+
+
+def test_a_hole_of_any_length_costs_nothing() -> None:
+    folds = {"a": Stream().branch(10**15, {10**14: 1}, base=0).fold}
+    plan = next_tentative_plan(QueryPosition(), folds, FROM_0, 2 * 10**15, STATELESS)
+    assert plan is not None
+    assert (plan.after.bucket, plan.rows, plan.missing) == (2 * 10**15, 1, ("a",))
+
+
+def test_missing_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serialization, "MISSING_MAX", 2)
+    folds = {"a": Stream().branch(9, base=0, missing=("z", "y", "x")).fold}
+    plan = next_tentative_plan(QueryPosition(), folds, FROM_0, 9, STATELESS)
+    assert plan is not None
+    assert plan.missing == ("x", "y")
+
+
 def test_u1_inputs_at_different_positions_are_refused() -> None:
     position = QueryPosition(3, 7, 7)
     assert check_joint({"a": position, "b": position}) == position
@@ -121,6 +247,12 @@ def test_the_watermark_must_be_the_boundary_before() -> None:
     check_watermark(False, QueryPosition(bucket=4), 0, 250)
     with pytest.raises(LocalProtocolError, match="watermark"):
         check_watermark(True, QueryPosition(bucket=4), 750, 250)
+
+
+def test_a_result_of_a_closed_bucket_is_the_functions_mistake() -> None:
+    check_open("f", 5, 4, 250, {})
+    with pytest.raises(StageFunctionError, match=r"f: gave a row of bucket 4 \(stime up to 1000\), but buckets up to 4 are closed.*'k': 7"):
+        check_open("f", 4, 4, 250, {"k": 7})
 
 
 @given(

@@ -1,0 +1,170 @@
+"""The records of a live topic and of its progress, as bytes: headers, small JSON values of the control kinds, one Avro single object.
+
+A client in any language needs the header ``anabranch-kind`` and, for control kinds, two numbers of a flat JSON object (docs/live.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from anabranch.codec import single_object
+from anabranch.codec.catalog import catalog
+from anabranch.protocol import limits
+from anabranch.protocol.buckets import bound_ms
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.live_delivery import Kind, LiveProgress
+from anabranch.protocol.live_view import LiveRecord
+from anabranch.protocol.records import BranchNumber
+from anabranch.protocol.upsert_view import State, Version, Write
+
+ID_HEADER: Final = "anabranch-id"
+STIME_HEADER: Final = "anabranch-stime"
+KIND_HEADER: Final = "anabranch-kind"
+MISSING_HEADER: Final = "anabranch-missing"
+STABLE_HEADER: Final = "anabranch-stable"
+"""Of a tentative record of an upsert view: the last stable value of its key, then its id and stime; none of the three where there is none."""
+STABLE_ID_HEADER: Final = "anabranch-stable-id"
+STABLE_STIME_HEADER: Final = "anabranch-stable-stime"
+
+_KINDS: Final = {kind.value.encode(): kind for kind in Kind}
+_CONTROL_BYTES_MAX: Final = 4_096
+
+Headers = list[tuple[str, bytes]]
+
+
+def tentative_suffix(branch: BranchNumber) -> bytes:
+    """What follows bucket and position in the id of a tentative record."""
+    return b"/%d.%d" % branch
+
+
+def control(kind: Kind, progress: LiveProgress, width_ms: int) -> tuple[bytes, Headers]:
+    """(value, headers) of a control record. ``progress``: after the transaction; of an undo, before it."""
+    fields: dict[str, Any] = {"kind": kind.value, "stable": progress.stable, "stable_ms": bound_ms(progress.stable, width_ms)}
+    headers: Headers = [(KIND_HEADER, kind.value.encode())]
+    if kind is Kind.UNDO:
+        fields["last_id"] = None if progress.last is None else str(progress.last)
+        if progress.last is not None:
+            headers.append((ID_HEADER, str(progress.last).encode()))
+    if kind is Kind.BOUNDARY:
+        fields |= {"shown": progress.shown, "shown_ms": bound_ms(progress.shown, width_ms), "sequence": progress.sequence}
+    return json.dumps(fields, separators=(",", ":")).encode(), headers
+
+
+def upsert(write: Write) -> tuple[bytes | None, Headers]:
+    """(value, headers) of a record of an upsert view."""
+    visible = write.state.visible
+    headers: Headers = [(KIND_HEADER, write.kind.value.encode())]
+    if visible is None:
+        return None, headers
+    ident = str(visible.id).encode()
+    if visible.branch is not None:
+        ident += tentative_suffix(visible.branch)
+        headers.append((MISSING_HEADER, ",".join(visible.missing).encode()))
+        stable = write.state.stable
+        if stable is not None:
+            headers += [
+                (STABLE_HEADER, stable.value),
+                (STABLE_ID_HEADER, str(stable.id).encode()),
+                (STABLE_STIME_HEADER, b"%d" % stable.stime_ms),
+            ]
+    headers += [(ID_HEADER, ident), (STIME_HEADER, b"%d" % visible.stime_ms)]
+    return visible.value, headers
+
+
+def decode(headers: Sequence[tuple[str, bytes]], key: bytes | None, value: bytes | None) -> LiveRecord:
+    """A record of a live topic.
+
+    Raises:
+        RemoteProtocolError: it is none, or not as delivery writes it.
+    """
+    named = dict(headers)
+    kind = _KINDS.get(named.get(KIND_HEADER, b""))
+    if kind is None:
+        raise RemoteProtocolError(f"header {KIND_HEADER} is {named.get(KIND_HEADER, b'')[:40]!r}")
+    if kind in (Kind.INSERTION, Kind.TENTATIVE):
+        ident, branch = _id(named.get(ID_HEADER, b""))
+        if (branch is None) is (kind is Kind.TENTATIVE):
+            raise RemoteProtocolError(f"{kind.value} with id {named.get(ID_HEADER, b'')[:60]!r}")
+        return LiveRecord(
+            kind, ident, branch, _names(named.get(MISSING_HEADER, b"")), _number(named.get(STIME_HEADER, b"")), key, value
+        )  # fmt: skip
+    return _control(kind, value)
+
+
+def restored(headers: Sequence[tuple[str, bytes]], value: bytes | None) -> State:
+    """The state of a key, from its newest record in an upsert view.
+
+    Raises:
+        RemoteProtocolError: the record is none of an upsert view.
+    """
+    named = dict(headers)
+    kind = _KINDS.get(named.get(KIND_HEADER, b""))
+    if kind not in (Kind.INSERTION, Kind.TENTATIVE, Kind.UNDO):
+        raise RemoteProtocolError(f"header {KIND_HEADER} is {named.get(KIND_HEADER, b'')[:40]!r}")
+    if value is None:
+        return State()
+    ident, branch = _id(named.get(ID_HEADER, b""))
+    visible = Version(ident, _number(named.get(STIME_HEADER, b"")), value, branch, _names(named.get(MISSING_HEADER, b"")))
+    if branch is None:
+        return State(visible)
+    if STABLE_HEADER not in named:
+        return State(None, visible)
+    stable_id, _ = _id(named.get(STABLE_ID_HEADER, b""))
+    return State(Version(stable_id, _number(named.get(STABLE_STIME_HEADER, b"")), named[STABLE_HEADER]), visible)
+
+
+def encode_progress(progress: LiveProgress) -> bytes:
+    """The value of a progress record.
+
+    Raises:
+        LocalProtocolError: it does not fit its schema: a bug here.
+    """
+    fields = {name: getattr(progress, name) for name in LiveProgress.__slots__}
+    return single_object.write(catalog().newest("live_progress"), fields, limits.CONTROL_BYTES_MAX)
+
+
+def decode_progress(value: bytes | None) -> LiveProgress:
+    """The progress record in ``value``.
+
+    Raises:
+        RemoteProtocolError: it is none, torn, unknown or too large.
+    """
+    record, fields = single_object.read(value, limits.CONTROL_BYTES_MAX, limits.CONTROL_ITEMS_MAX)
+    if record.name != "live_progress":
+        raise RemoteProtocolError(f"a {record.name} in a live progress topic")
+    return LiveProgress(*fields)
+
+
+def _control(kind: Kind, value: bytes | None) -> LiveRecord:
+    try:
+        if value is None or len(value) > _CONTROL_BYTES_MAX:
+            raise RemoteProtocolError(f"{kind.value} without a value, or with one of more than {_CONTROL_BYTES_MAX} bytes")
+        fields = json.loads(value)
+        last = fields.get("last_id")
+        return LiveRecord(
+            kind, None if last is None else TupleId.parse(last), stable=int(fields["stable"]), shown=int(fields.get("shown", 0)),
+            stable_ms=int(fields["stable_ms"]), shown_ms=int(fields.get("shown_ms", 0)), sequence=int(fields.get("sequence", 0)),
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RemoteProtocolError(f"{kind.value} with value {value[:60] if value else value!r}: {error}") from error
+
+
+def _id(text: bytes) -> tuple[TupleId, BranchNumber | None]:
+    stable, slash, rest = text.decode("ascii", "replace").partition("/")
+    if not slash:
+        return TupleId.parse(stable), None
+    branch = TupleId.parse(rest)  # of the same form: two numbers with a point
+    return TupleId.parse(stable), (branch.bucket, branch.position)
+
+
+def _number(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 20:
+        raise RemoteProtocolError(f"{text[:40]!r} is not a time in ms")
+    return int(text)
+
+
+def _names(text: bytes) -> tuple[str, ...]:
+    return tuple(text.decode("utf-8", "replace").split(",")) if text else ()

@@ -1,0 +1,60 @@
+"""Plans as offsets: the whole plan of an input is the offset of a query, so the query's own log replays it exactly.
+
+An offset is a JSON object. Spark writes it to its log before it runs the batch, and hands it out again after a crash.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from anabranch.codec.boundary_records import parts_from_json, parts_to_json
+from anabranch.protocol.records import BoundaryKind
+from anabranch.protocol.serialization import Plan, QueryPosition, TakenBucket
+
+Offset = dict[str, Any]
+
+INITIAL: Final[Offset] = {"sequence": 0, "bucket": 0, "closed": 0, "has_rows": False, "taken": []}
+"""The offset of every input before its first plan. Spark asks for it twice, so it is constant."""
+
+
+def position_of(offset: Offset) -> QueryPosition:
+    """The position that an offset stands for."""
+    return QueryPosition(offset["sequence"], offset["bucket"], offset["closed"], offset["has_rows"])
+
+
+def position_fields(offset: Offset) -> Offset:
+    """The offset without its plan: enough to ask for the next one."""
+    return {key: offset[key] for key in ("sequence", "bucket", "closed", "has_rows")}
+
+
+def offset_of(plan: Plan, name: str) -> Offset:
+    """The offset that makes a query run ``plan`` on input ``name``. Only a tentative one says what kind it is and what is missing."""
+    after = plan.after
+    taken = next(buckets for other, buckets in plan.inputs if other == name)
+    offset = {
+        "sequence": after.sequence, "bucket": after.bucket, "closed": after.closed, "has_rows": after.has_rows,
+        "taken": [[bucket, replica, parts_to_json(parts)] for bucket, replica, parts in taken],
+    }  # fmt: skip
+    if plan.kind is BoundaryKind.TENTATIVE:
+        offset |= {"kind": plan.kind.value, "missing": list(plan.missing)}
+    return offset
+
+
+def kind_of(offset: Offset) -> BoundaryKind:
+    """Whether the offset's plan is stable."""
+    return BoundaryKind(offset.get("kind", BoundaryKind.STABLE))
+
+
+def missing_of(offset: Offset) -> tuple[str, ...]:
+    """Streams without which the offset's plan was made."""
+    return tuple(offset.get("missing", ()))
+
+
+def taken_of(offset: Offset) -> list[TakenBucket]:
+    """The buckets that the offset's plan takes."""
+    return [(bucket, replica, parts_from_json(parts)) for bucket, replica, parts in offset["taken"]]
+
+
+def rows_of(offset: Offset) -> int:
+    """Rows of the offset's plan."""
+    return sum(part.rows for _, _, parts in taken_of(offset) for part in parts)

@@ -1,0 +1,193 @@
+"""When may a stage go on without some of its input? Timers of buckets, and the waits that a pipeline's ``max_delay`` leaves.
+
+Theory of operation. A bucket that is not complete is waited for, but not for ever. Its timer starts at the first sign that *any* input has
+got beyond the bucket before it (rule 13; Borealis' SUnion starts it at a boundary, here a named part of a later bucket is a sign too). Since
+the signs travel with the log and not with the results, the timers of all stages of a chain start together, so a chain waits once and not
+once per stage (specs/dpc.md 4.3). A stage waits so much shorter, the more stages come after it, that the tentative bucket of the stage
+before is there when its own wait is over.
+
+The first bucket of a failure gets the long wait, ``Waits.first_ms``: a failure that ends before leaves no trace. After that, with the
+policy ``process``, later buckets get the short one, ``Waits.next_ms``: long enough for the inputs that are well, and for the stages before.
+
+A process that was paused must not take its own sleep for a failure. So a wait is over only when the logs of all inputs were read up to an
+end that was asked for after the deadline, and the time for which nobody looked does not count.
+
+Invariants:
+    A1  the timer of bucket n never starts before a sign that an input is past n - 1, and never starts again.
+    A2  timers start in the order of buckets.
+    A3  a wait is not over while one input's log has not been read to an end asked for after the deadline.
+    A4  time in which nobody looked (longer than ``STALL_MS``) is added to every wait.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
+
+
+class Policy(StrEnum):
+    """What a stage does with later buckets once it has gone on without input (specs/dpc.md 4.2)."""
+
+    PROCESS = "process"
+    """Takes them after the short wait."""
+    DELAY = "delay"
+    """Gives each of them the long wait."""
+    SUSPEND = "suspend"
+    """Never goes on without input: results are stable, or late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long a stage waits for a bucket, counted from the start of the bucket's timer."""
+
+    first_ms: int
+    next_ms: int
+
+
+def waits_of(max_delay_ms: int, normal_ms: int, depth: int, height: int, *, hop_ms: int = HOP_MS) -> Waits:
+    """The waits of one stage.
+
+    Args:
+        max_delay_ms: What a failure may add to the delay of new results, for the whole pipeline.
+        normal_ms: How long a bucket takes without failures from the first sign of it: its width and the sources' disorder.
+        depth: Stages before this one on the longest path to a source.
+        height: Stages from this one to an output on the longest path, itself included.
+        hop_ms: What a stage takes from its input to its output.
+    """
+    first_ms = normal_ms + max(hop_ms, max_delay_ms - SLACK_MS - height * hop_ms)
+    return Waits(first_ms, min(first_ms, normal_ms + hop_ms * (1 + depth)))
+
+
+def delay_bound_ms(height: int, *, hop_ms: int = HOP_MS) -> int:
+    """The smallest ``max_delay`` that a path of ``height`` stages can hold."""
+    return SLACK_MS + (height + 1) * hop_ms
+
+
+class BucketTimers:
+    """When did the timer of each bucket start? Kept as steps, since whole ranges of buckets start together."""
+
+    def __init__(self) -> None:
+        self._upto: list[int] = []
+        """Timers of the buckets up to ``_upto[i]``, and above the step before, started at ``_at[i]``. Ascending (A2)."""
+        self._at: list[int] = []
+        self._highest = 0
+
+    def observe(self, now_ms: int, past: int) -> None:
+        """An input is known to have got beyond bucket ``past``: the timer of the next one has started (A1). 0: nothing is known yet."""
+        if past < 1 or past + 1 <= self._highest:
+            return
+        self._highest = past + 1
+        if self._at and self._at[-1] == now_ms:
+            self._upto[-1] = past + 1
+        else:
+            self._upto.append(past + 1)
+            self._at.append(now_ms)
+
+    def started(self, bucket: int) -> int | None:
+        """When the timer of ``bucket`` started; None: it has not. Of a bucket that was forgotten: not before it did."""
+        step = bisect_left(self._upto, bucket)
+        return self._at[step] if step < len(self._upto) else None
+
+    def started_before(self, at_ms: int) -> int:
+        """The last bucket whose timer started at ``at_ms`` or earlier; 0: none."""
+        step = bisect_right(self._at, at_ms) - 1
+        return self._upto[step] if step >= 0 else 0
+
+    def shift(self, by_ms: int) -> None:
+        """Let ``by_ms`` not count for any timer that runs (A4)."""
+        self._at = [at + by_ms for at in self._at]
+
+    def forget(self, upto: int) -> None:
+        """Buckets up to ``upto`` were read: bounds memory. The newest step stays, it knows what has started."""
+        step = min(bisect_left(self._upto, upto + 1), len(self._upto) - 1)
+        if step > 0:
+            del self._upto[:step], self._at[:step]
+
+
+class Availability:
+    """The timers of one stage replica over all its inputs."""
+
+    def __init__(self, inputs: Iterable[str], waits: Waits, policy: Policy) -> None:
+        self.waits, self.policy = waits, policy
+        self._timers = BucketTimers()
+        self._read_to: dict[str, int] = dict.fromkeys(inputs, -1)
+        self._looked_ms: int | None = None
+        self._moved_ms = 0
+
+    def observe(self, now_ms: int, past: int) -> None:
+        """Look at the inputs: the furthest is known to be past bucket ``past`` (``StreamFold.past_upto``)."""
+        if self._looked_ms is not None and now_ms - self._looked_ms > STALL_MS:
+            self._timers.shift(now_ms - self._looked_ms)
+            self._moved_ms += now_ms - self._looked_ms
+        self._looked_ms = now_ms
+        self._timers.observe(now_ms, past)
+
+    def read_to_end(self, name: str, asked_ms: int) -> None:
+        """The log of input ``name`` was read up to an end that was asked for at ``asked_ms``."""
+        self._read_to[name] = max(self._read_to[name], asked_ms)
+
+    def over(self, bucket: int, wait_ms: int) -> bool:
+        """Whether ``bucket`` was waited for long enough (A3)."""
+        started = self._timers.started(bucket)
+        return started is not None and started + wait_ms <= min(self._read_to.values())
+
+    def first_over(self, bucket: int) -> bool:
+        """Whether the long wait of ``bucket`` is over."""
+        return self.over(bucket, self.waits.first_ms)
+
+    def overdue(self, bucket: int, now_ms: int) -> bool:
+        """Whether the time of the long wait of ``bucket`` has passed, whether anybody looked since or not."""
+        started = self._timers.started(bucket)
+        return started is not None and started + self.waits.first_ms <= now_ms
+
+    def moved(self, now_ms: int) -> None:
+        """The stable query went on."""
+        self._moved_ms = now_ms
+
+    def still(self) -> bool:
+        """Whether the stable query did not go on for a whole long wait (rule 14), A3 and A4 as for buckets."""
+        return self._moved_ms + self.waits.first_ms <= min(self._read_to.values())
+
+    def look_wanted(self, name: str, bucket: int, now_ms: int, *, branching: bool, again: bool = False) -> bool:
+        """Whether a wait for ``bucket`` or a later one may be over, if input ``name`` were read to its end now.
+
+        Args:
+            name: The input.
+            bucket: The next one that the stage could go on with.
+            now_ms: Now.
+            branching: The branch asks: the short wait counts.
+            again: A branch runs, and the stable query asks: its wait begins anew whenever it goes on.
+        """
+        started = self._timers.started(bucket)
+        if started is None:
+            return False
+        wait_ms = self._later_wait_ms() if branching else self.waits.first_ms
+        if branching:  # the newest deadline that has passed, not only that of the next bucket
+            last = self._timers.started_before(now_ms - wait_ms)
+            started = self._timers.started(last) if last >= bucket else started
+        elif again:
+            started = max(started, self._moved_ms)
+        return started is not None and self._read_to[name] < started + wait_ms <= now_ms
+
+    def due_upto(self, stable_upto: int, tentative_upto: int, *, held: bool = False) -> int:
+        """The last bucket that a branch may take, whatever its input has of it.
+
+        Args:
+            stable_upto: All inputs are complete up to here.
+            tentative_upto: All inputs have stable or tentative buckets up to here.
+            held: An input that lacks the bucket says that it is working on tentative ones: it gets one hop more.
+        """
+        there = stable_upto if self.policy is Policy.DELAY else tentative_upto
+        wait_ms = self._later_wait_ms() + (HOP_MS if held else 0)
+        return max(there, self._timers.started_before(min(self._read_to.values()) - wait_ms))
+
+    def forget(self, upto: int) -> None:
+        """Every query has read the buckets up to ``upto``."""
+        self._timers.forget(upto)
+
+    def _later_wait_ms(self) -> int:
+        return self.waits.first_ms if self.policy is Policy.DELAY else self.waits.next_ms

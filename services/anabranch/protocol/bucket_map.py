@@ -1,0 +1,69 @@
+"""Values by bucket number, of the few buckets that have one.
+
+Buckets are numbered from the beginning of time and almost all are empty, so nothing here or in whoever uses it may count through bucket
+numbers: every method costs as much as the entries it touches (and the search for them), however far apart their numbers are.
+
+Invariants:
+    B1  the keys are held in ascending order, each once.
+    B2  a range may be of any size: ``first..last`` of 10**15 buckets costs what stands in it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class BucketMap(Generic[V]):
+    """An ordered map of bucket numbers. Iterates over its (bucket, value) pairs, ascending."""
+
+    __slots__ = ("_order", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[int, V] = {}
+        self._order: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[tuple[int, V]]:
+        return ((bucket, self._values[bucket]) for bucket in self._order)
+
+    def __setitem__(self, bucket: int, value: V) -> None:
+        if bucket not in self._values:
+            if not self._order or bucket > self._order[-1]:
+                self._order.append(bucket)  # almost always: streams go forward
+            else:
+                insort(self._order, bucket)
+        self._values[bucket] = value
+
+    def __getitem__(self, bucket: int) -> V:
+        return self._values[bucket]
+
+    def get(self, bucket: int) -> V | None:
+        """The value of ``bucket``; None: it has none."""
+        return self._values.get(bucket)
+
+    def between(self, first: int, last: int, count_max: int | None = None) -> list[int]:
+        """The buckets in ``first..last`` that have a value, ascending; the first ``count_max`` of them."""
+        begin, end = bisect_left(self._order, first), bisect_right(self._order, last)
+        return self._order[begin : end if count_max is None else min(end, begin + count_max)]
+
+    def pop_between(self, first: int, last: int) -> list[tuple[int, V]]:
+        """Take out the buckets in ``first..last``: their (bucket, value), ascending."""
+        begin, end = bisect_left(self._order, first), bisect_right(self._order, last)
+        taken = [(bucket, self._values.pop(bucket)) for bucket in self._order[begin:end]]
+        del self._order[begin:end]
+        return taken
+
+    def pop_upto(self, last: int) -> list[tuple[int, V]]:
+        """Take out every bucket up to ``last``."""
+        return self.pop_between(self._order[0], last) if self._order else []
+
+    def clear(self) -> None:
+        """Take out everything."""
+        self._values.clear()
+        self._order.clear()

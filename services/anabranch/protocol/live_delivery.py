@@ -1,0 +1,269 @@
+"""Delivery of the live topic: what is known now, marked tentative where input was missing, then the corrections (rules 19, 20).
+
+Theory of operation. Two sequences meet here: the stable buckets of a stream, which never change, and the tentative ones that a chosen replica
+offers beyond them. Delivery writes *transactions*. Each is wholly in the topic or not at all, and holds a ``LiveProgress``; so whoever takes
+over fences the older writer, reads the newest progress that is committed, and goes on from there: no ids are compared.
+
+The first tentative bucket that is shown begins a *failure*; ``rec_done`` ends it. What a transaction holds follows from where in a failure
+the topic stands and from what there is (``TABLE``); the parts of a transaction come in this order:
+
+    undo            once per failure, with its first correction; names the last stable tuple: every tentative record before it is void
+    insertions      stable buckets, whole
+    tentative       with an undo, the buckets shown before that are not corrected yet, once more; then new ones
+    rec_done        stable has reached the last tentative bucket that was shown, and no stable bucket waits
+    boundary        always, last: stable up to here, which voids what is tentative up to here; shown up to here
+
+New tentative buckets go into the same transaction as corrections, so neither waits for the other. A transaction is bounded, except that a
+bucket is never split, since a reader would count a half corrected bucket twice, and that what an undo voids must come again with it.
+
+Invariants:
+    V1  stable buckets are delivered in order, whole, once; none is ever retracted.
+    V2  a tentative bucket is above every stable one that is delivered *or known*, and is shown once between two undos.
+    V3  at most one undo per failure, in the transaction of its first correction, naming the last stable tuple before it.
+    V4  the transaction with the undo shows everything again that was shown and is not corrected in it (rule 20), up to UNDO_ROWS_MAX tuples:
+        beyond that the oldest tentative buckets are missing from the live answer until they are corrected.
+    V5  rec_done comes when stable has reached the last tentative bucket shown and every stable bucket known then: corrections are over. So
+        what is tentative while a backlog of corrections is delivered belongs to the same failure, and waits for nothing.
+    V6  outside a failure nothing tentative is shown while a stable bucket waits.
+    V7  ``sequence`` grows by one with every transaction: a reader of several partitions can tell which boundaries belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
+from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_ROWS_MAX, UNDO_ROWS_MAX
+
+Sizes = Iterable[tuple[int, int]]
+"""(bucket, rows) of buckets that are not empty. Read only as far as needed."""
+
+
+class Kind(Enum):
+    """What a record of the live topic is: the value of its header."""
+
+    INSERTION = "insertion"
+    TENTATIVE = "tentative"
+    UNDO = "undo"
+    BOUNDARY = "boundary"
+    REC_DONE = "rec_done"
+
+
+class Failure(Enum):
+    """Where in a failure the topic stands."""
+
+    NONE = "none"
+    SHOWN = "tentative buckets are shown"
+    UNDONE = "corrections have begun"
+
+
+class Action(Enum):
+    """What the next transaction holds, beside its boundary."""
+
+    NOTHING = "nothing"
+    INSERT = "insertions"
+    SHOW = "new tentative buckets"
+    UNDO = "undo, insertions, what is shown and not corrected, new tentative buckets"
+    CORRECT = "insertions, new tentative buckets"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """If the topic stands at ``failure`` (None: wherever), and stable or tentative buckets are there (None: either)."""
+
+    number: int
+    failure: Failure | None
+    stable: bool | None
+    tentative: bool | None
+    action: Action
+
+
+TABLE: Final = (
+    Row(1, None, False, False, Action.NOTHING),
+    Row(2, None, False, True, Action.SHOW),
+    Row(3, Failure.NONE, True, None, Action.INSERT),
+    Row(4, Failure.SHOWN, True, None, Action.UNDO),
+    Row(5, Failure.UNDONE, True, None, Action.CORRECT),
+)
+
+
+def decide(failure: Failure, *, stable: bool, tentative: bool) -> Row:
+    """The row of ``TABLE`` that fits: exactly one does."""
+    return next(
+        row
+        for row in TABLE
+        if row.failure in (None, failure) and row.stable in (None, stable) and row.tentative in (None, tentative)
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LiveProgress:
+    """How far the live topic of an output is (rule 19): in every transaction, and so true of what committed readers see."""
+
+    output: str
+    partitions: int
+    """Of the topic: a record's key decides its partition, so their number must not change."""
+    sequence: int
+    """Of the transaction (V7); 0: only the place to begin at was recorded."""
+    stable: int
+    """Every bucket up to this one was delivered as stable, or was before the topic began."""
+    shown: int = 0
+    """The last tentative bucket of this failure; 0: there is no failure."""
+    undone: bool = False
+    """The undo of this failure was sent."""
+    last_bucket: int = 0
+    """Bucket of the last stable tuple; 0: none yet."""
+    last_position: int = 0
+    """Its position."""
+    written_ms: int = 0
+
+    @property
+    def failure(self) -> Failure:
+        """Where in a failure the topic stands."""
+        if self.shown == 0:
+            return Failure.NONE
+        return Failure.UNDONE if self.undone else Failure.SHOWN
+
+    @property
+    def last(self) -> TupleId | None:
+        """The last stable tuple delivered; None: there was none."""
+        return TupleId(self.last_bucket, self.last_position) if self.last_bucket else None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """One transaction. Buckets that are named are not empty; the empty ones between them need no record."""
+
+    before: LiveProgress
+    after: LiveProgress
+    """``written_ms`` is the writer's to fill."""
+    row: Row
+    stable: tuple[int, ...] = ()
+    again: tuple[int, ...] = ()
+    """Tentative, shown before and voided by this transaction's undo."""
+    tentative: tuple[int, ...] = ()
+    """Tentative, new."""
+    rec_done: bool = False
+
+    @property
+    def undo(self) -> bool:
+        """Whether it begins with an undo, of everything after ``before.last``."""
+        return self.row.action is Action.UNDO
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """What the boundary log has for the live topic."""
+
+    upto: int
+    """Every bucket up to this one is stable."""
+    stable: Sizes
+    """All non-empty ones after the last one delivered, up to ``upto``, ascending."""
+    tentative_upto: int = 0
+    """The chosen replica offers tentative buckets up to this one; 0: nobody is chosen."""
+    tentative: Sizes = ()
+    """Of the chosen replica: above ``upto`` and what was shown, up to ``tentative_upto``, ascending."""
+    shown: Sizes = ()
+    """Above ``upto``, up to what was shown, from anyone who has them: the newest first."""
+
+
+def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:
+    """``progress``, as read after fencing, if the topic is still the one that it tells of.
+
+    Raises:
+        ConfigurationError: the topic has another number of partitions.
+    """
+    if progress.partitions != partitions:
+        raise ConfigurationError(
+            f"output {progress.output}: its live topic has {partitions} partitions, delivery began with {progress.partitions}; records of a "
+            "key would move to another partition: deliver to a new topic, under a new output name"
+        )
+    return progress
+
+
+class LiveDelivery:
+    """One take-over of an output's live topic: made after the older writer was fenced, given up when an outcome is unknown."""
+
+    def __init__(self, progress: LiveProgress) -> None:
+        """``progress``: the newest that is committed, or where to begin."""
+        self.progress = progress
+
+    def plan(self, there: Available) -> LiveRun | None:
+        """The next transaction; None: nothing to say."""
+        now = self.progress
+        wanted = there.tentative_upto > max(there.upto, now.stable, now.shown)
+        row = decide(now.failure, stable=there.upto > now.stable, tentative=wanted)
+        if row.action is Action.NOTHING:
+            return None
+        after = replace(now, sequence=now.sequence + 1)
+        stable: list[tuple[int, int]] = []
+        again: tuple[int, ...] = ()
+        if row.action is not Action.SHOW:
+            rows_left = UNDO_ROWS_MAX
+            if row.action is Action.UNDO:
+                again, rows_left = self._again(there.shown)
+                after = replace(after, undone=True)
+            stable, end = self._insertions(there, rows_left)
+            after = replace(after, stable=end)
+            if stable:
+                after = replace(after, last_bucket=stable[-1][0], last_position=stable[-1][1] - 1)
+        new: tuple[int, ...] = ()
+        if wanted and row.action is not Action.INSERT:
+            new, end = self._new(there)
+            after = replace(after, shown=end)
+        rec_done = 0 < after.shown <= after.stable and after.stable >= there.upto
+        if rec_done:
+            after = replace(after, shown=0, undone=False)
+        return LiveRun(now, after, row, tuple([bucket for bucket, _ in stable]), again, new, rec_done)
+
+    def advance(self, run: LiveRun) -> None:
+        """``run`` is committed.
+
+        Raises:
+            LocalProtocolError: it was not planned on what is delivered now.
+        """
+        if run.before != self.progress:
+            raise LocalProtocolError(f"live transaction {run.after.sequence} of output {run.after.output} is not the next one")
+        self.progress = run.after
+
+    @staticmethod
+    def _again(shown: Sizes) -> tuple[tuple[int, ...], int]:
+        """V4: what the undo would void, ascending; and how many tuples are left for its insertions."""
+        left = UNDO_ROWS_MAX
+        kept: list[int] = []
+        for bucket, rows in shown:
+            if rows > left:
+                left = 0
+                break
+            left -= rows
+            kept.append(bucket)
+        return tuple(reversed(kept)), left
+
+    def _insertions(self, there: Available, rows_left: int) -> tuple[list[tuple[int, int]], int]:
+        """V1: the next stable buckets, and the bucket up to which stable is delivered with them. What an undo voids comes with it."""
+        voided_upto = self.progress.shown if self.progress.failure is Failure.SHOWN else 0
+        taken: list[tuple[int, int]] = []
+        sum_rows = 0
+        for bucket, rows in there.stable:
+            sum_rows += rows
+            limits = (rows_left, UNDO_ROWS_MAX) if bucket <= voided_upto else (LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX)
+            if taken and (sum_rows > limits[0] or len(taken) >= limits[1]):
+                return taken, taken[-1][0]
+            taken.append((bucket, rows))
+        return taken, there.upto
+
+    @staticmethod
+    def _new(there: Available) -> tuple[tuple[int, ...], int]:
+        """V2: tentative buckets that were not shown yet, and the bucket up to which they are shown with them."""
+        taken: list[int] = []
+        left = LIVE_ROWS_MAX
+        for bucket, rows in there.tentative:
+            left -= rows
+            if taken and (left < 0 or len(taken) >= DELIVERY_BUCKETS_MAX):
+                return tuple(taken), taken[-1]
+            taken.append(bucket)
+        return tuple(taken), there.tentative_upto

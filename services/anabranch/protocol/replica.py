@@ -1,0 +1,312 @@
+"""One replica of a stage: the stable query, the branch that goes on without some of its input, and the successor that corrects.
+
+Theory of operation. A replica has one query, *main*, in its stable lineage. Asked for the next batch, it runs complete buckets; when the next
+one is missing for longer than the stage may wait, the replica **forks**: a snapshot of main's checkpoint becomes the stable lineage, and the
+query that runs, warm as it is, goes on from there as the **branch**, on incomplete input, writing tentative records. The snapshot's query is
+the **successor**: it is *main* from now on. It waits at the hole, and corrects when the missing input comes. When it has caught up the branch
+is dropped. So nothing is started, restored or replayed between a failure and its first tentative result, and correcting never stops new
+results, even with one replica (DESIGN 3.3; the published protocol restores the node itself and staggers replicas for that, specs/dpc.md 6, 7).
+
+A decision is a pure function of what was read and of the time; the shell copies directories, starts and stops queries, appends records.
+
+======================  =============================================  ==================================================
+state                   event                                          action and next state
+======================  =============================================  ==================================================
+STABLE                  next bucket complete                           main runs it
+STABLE                  long wait over, next bucket not complete       fork; UP_FAILURE
+UP_FAILURE              asked by the branch, a bucket is due           the branch runs it, tentative
+UP_FAILURE              the bucket at the hole becomes complete        main (the successor) runs it; STABILIZATION
+STABILIZATION           next bucket complete                           main runs it
+STABILIZATION           main has caught up, next bucket not overdue    drop the branch; STABLE
+STABILIZATION           main past the fork, a long wait without        second fork: main becomes the next branch, the old
+                        progress at an overdue bucket                  branch is dropped; UP_FAILURE
+any                     crash                                          the next process starts in the newest lineage: STABLE
+======================  =============================================  ==================================================
+
+Invariants:
+    R1  only main gives stable records (rule 12), only the branch tentative ones.
+    R2  a fork happens after the follow-up batch only: everything read is closed (rule 10).
+    R3  branch numbers (epoch, counter) grow (rule 16).
+    R4  a second fork needs progress past the first and a whole wait without any (rule 14).
+    R5  the branch is dropped when main has caught up and does not stand at a hole (rule 15).
+    R6  at most two queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from anabranch.protocol.availability import Availability, Policy
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.errors import Fenced, LocalProtocolError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import BATCH_ROWS_MAX, CAUGHT_UP_MS, CORRECTION_ROWS_MAX, MISSING_MAX
+from anabranch.protocol.lineage import Lineage, lineage_name
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.serialization import Plan, QueryPosition, next_plan, next_tentative_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a decision is made from, besides the position of the query that asks."""
+
+    now_ms: int
+    folds: Mapping[str, StreamFold]
+    chosen: Mapping[str, str | None]
+    """Per input, the upstream replica whose tentative buckets are taken (``protocol.switching``)."""
+    held: bool = False
+    """An input that lacks the next bucket says that it works on tentative ones."""
+    may_correct: bool = True
+    """The replica may correct now (``protocol.staggering``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do: run ``plan``; or fork and ask again; or nothing yet. ``drop``: the branch to stop, whatever else is done."""
+
+    plan: Plan | None = None
+    fork: bool = False
+    drop: str | None = None
+
+
+_NOTHING = Decision()
+
+
+class Replica:
+    """The queries of one process of one replica. Queries are named by the lineage of their directories."""
+
+    def __init__(
+        self, epoch: int, main: str, availability: Availability, traits: PlanTraits, width_ms: int, *, rows_max: int = BATCH_ROWS_MAX,
+        warm_up: bool = True,
+        pace_ms: int = 0,
+    ) -> None:  # fmt: skip
+        """Begin in the lineage ``main``.
+
+        ``warm_up``: every query runs an empty batch before its first. ``pace_ms``: least time between the starts of two batches of a query,
+        so that many replicas share few cores: a batch costs much the same whatever it holds, so fewer and larger ones are cheaper.
+        """
+        self.epoch, self.main = epoch, main
+        self.branch: str | None = None
+        self.branches = 0
+        self._availability, self._traits, self._rows_max, self._warm_up = availability, traits, rows_max, warm_up
+        self._caught_up_buckets = max(1, CAUGHT_UP_MS // width_ms)
+        self._asked: set[str] = set()
+        self._pace_ms = pace_ms
+        self._paced_until_ms: dict[str, int] = {}
+        self._position: dict[str, QueryPosition] = {}
+        """Where each query stood when it asked last."""
+        self._forked_at = 0
+        self._branch_end = 0
+        """The branch has run buckets up to this one, or is running them."""
+        self._correcting = False
+
+    @property
+    def state(self) -> ReplicaState:
+        """As advertised to others (specs/dpc.md 2.1)."""
+        if self.branch is None:
+            return ReplicaState.STABLE
+        return ReplicaState.STABILIZATION if self._correcting else ReplicaState.UP_FAILURE
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Of the newest branch (R3)."""
+        return self.epoch, self.branches
+
+    @property
+    def wants_to_correct(self) -> bool:
+        """Whether a correction is possible, or under way."""
+        return self.branch is not None and self._correcting
+
+    def position(self, query: str) -> QueryPosition | None:
+        """Where ``query`` stood when it asked last."""
+        return self._position.get(query)
+
+    def passed(self) -> int:
+        """Every query of this replica has read the buckets up to this one."""
+        return min((p.bucket for p in self._position.values()), default=0)
+
+    def look_wanted(self, name: str, now_ms: int) -> bool:
+        """Whether reading the log of input ``name`` to its end now may decide something."""
+        if self._availability.policy is Policy.SUSPEND:
+            return False
+        branch = self._position.get(self.branch) if self.branch is not None else None
+        wanted = branch is not None and self._availability.look_wanted(name, branch.bucket + 1, now_ms, branching=True)
+        main = self._position.get(self.main)
+        again = self.branch is not None
+        return wanted or (main is not None and self._availability.look_wanted(name, main.bucket + 1, now_ms, branching=False, again=again))
+
+    def decide(self, query: str, position: QueryPosition, situation: Situation) -> Decision:
+        """What ``query``, which has run everything up to ``position``, does next.
+
+        A query that was dropped gets nothing.
+        """
+        if query not in (self.main, self.branch):
+            return _NOTHING
+        self._position[query] = position
+        if situation.now_ms < self._paced_until_ms.get(query, 0):
+            return _NOTHING
+        main = query == self.main
+        decision = self._decide_main(position, situation) if main else Decision(self._tentative(position, situation))
+        if decision.plan is not None:
+            self._paced_until_ms[query] = situation.now_ms + self._pace_ms
+            if not main:
+                self._branch_end = decision.plan.after.bucket
+        return decision
+
+    def next_lineage(self) -> str:
+        """Name of the lineage that the next fork makes (rule 3)."""
+        return lineage_name(self.epoch, self.branches + 1)
+
+    def forked(self, position: QueryPosition, now_ms: int) -> str | None:
+        """The snapshot is the stable lineage now, durably. Returns the branch before, which is to be stopped (R4).
+
+        Raises:
+            LocalProtocolError: something read was not closed yet (R2).
+        """
+        if position.closed != position.bucket:
+            message = f"fork at bucket {position.bucket} with the output closed up to {position.closed}"
+            raise LocalProtocolError(message)
+        old = self.branch
+        if old is not None:
+            self._forget(old)
+        self.branches += 1
+        self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)
+        self._position[self.main] = position
+        self._forked_at, self._branch_end, self._correcting = position.bucket, position.bucket, False
+        self._availability.moved(now_ms)
+        return old
+
+    def _decide_main(self, position: QueryPosition, situation: Situation) -> Decision:
+        if self._warm_up and self.main not in self._asked:
+            self._asked.add(self.main)
+            return Decision(next_plan(position, situation.folds, self._traits, warm_up=True))
+        rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
+        plan = next_plan(position, situation.folds, self._traits, rows_max=rows_max)
+        drop = self._caught_up(position, situation)
+        if plan is not None:
+            if self.branch is not None and plan.after.bucket > position.bucket:
+                self._correcting = True
+                if not situation.may_correct:
+                    return _NOTHING
+            self._availability.moved(situation.now_ms)
+            return Decision(plan, drop=drop)
+        return Decision(fork=self._fork_due(position), drop=drop)
+
+    def _caught_up(self, position: QueryPosition, situation: Situation) -> str | None:
+        """R5. The branch that is not needed any more, if so."""
+        if self.branch is None:
+            return None
+        complete = min(fold.upto for fold in situation.folds.values())
+        if position.bucket < min(self._branch_end - 1, complete - self._caught_up_buckets):
+            return None
+        if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms):
+            return None  # it stands at a hole, or would in a moment
+        dropped = self.branch
+        self._forget(dropped)
+        self.branch, self._correcting = None, False
+        return dropped
+
+    def _fork_due(self, position: QueryPosition) -> bool:
+        """Nothing is complete and everything read is closed: is it time to go on without? Rules 10 (c), 14."""
+        if self._availability.policy is Policy.SUSPEND or not self._availability.first_over(position.bucket + 1):
+            return False
+        if self.branch is None:
+            return True
+        self._correcting = False
+        return position.bucket > self._forked_at and self._availability.still()
+
+    def _tentative(self, position: QueryPosition, situation: Situation) -> Plan | None:
+        folds, chosen = situation.folds, situation.chosen
+        stable = min(fold.upto for fold in folds.values())
+        there = min(max(fold.upto, _tentative_upto(fold, chosen.get(name))) for name, fold in folds.items())
+        due = self._availability.due_upto(stable, there, held=situation.held)
+        return next_tentative_plan(position, folds, chosen, due, self._traits, rows_max=self._rows_max)
+
+    def _forget(self, query: str) -> None:
+        self._position.pop(query, None)
+        self._asked.discard(query)
+        self._paced_until_ms.pop(query, None)
+
+
+def _tentative_upto(fold: StreamFold, replica: str | None) -> int:
+    return 0 if replica is None else fold.tentative_upto(replica)
+
+
+class JointPlan:
+    """The plan that all inputs of one query run together.
+
+    Spark polls the inputs of a query one after the other, in an order that is fixed within a run. The input that is asked first leads: only
+    its question makes a new plan, the others get their part of it, so all inputs of a batch advance together (U1).
+    """
+
+    def __init__(self) -> None:
+        self._leader: str | None = None
+        self._plan: Plan | None = None
+
+    def known(self, position: QueryPosition) -> Plan | None:
+        """The plan made for ``position``, if there is one."""
+        return self._plan if self._plan is not None and self._plan.before == position else None
+
+    def leads(self, name: str) -> bool:
+        """Whether a question of input ``name`` may make a plan."""
+        if self._leader is None:
+            self._leader = name
+        return self._leader == name
+
+    def made(self, plan: Plan) -> None:
+        """The leader's question made ``plan``."""
+        self._plan = plan
+
+
+class RecordChain:
+    """The boundary records of one query: each continues the one before (rules 3, 9)."""
+
+    def __init__(self, replica: str, epoch: int, lineage: Lineage, *, is_stateful: bool) -> None:
+        """``is_stateful``: what was missing once is missing in everything that the branch makes afterwards."""
+        self._replica, self._epoch, self._lineage, self._is_stateful = replica, epoch, lineage.name, is_stateful
+        self.tip: BatchId | None = lineage.start_tip
+        self._fork: tuple[int, int, tuple[Part, ...]] | None = None
+        self._branch_begun = False
+        self._missing: tuple[str, ...] = ()
+
+    def became_branch(self, counter: int, closed: int, pending: tuple[Part, ...]) -> None:
+        """From here on the query's records are tentative: branch ``counter``, from ``closed`` on, with the parts still open at the fork."""
+        self._fork = (counter, closed, pending)
+
+    def record(
+        self, kind: BoundaryKind, batch: int, closed: int, parts: tuple[Part, ...], *, is_main: bool, missing: tuple[str, ...],
+        made_from: tuple[tuple[str, int], ...], written_ms: int,
+    ) -> BoundaryRecord:  # fmt: skip
+        """The record of Spark's batch ``batch``.
+
+        Raises:
+            Fenced: a stable batch of a query that is not in the stable lineage (rule 12, R1).
+            LocalProtocolError: a tentative batch of a query that never forked.
+        """
+        record = BoundaryRecord(
+            replica=self._replica, epoch=self._epoch, id=BatchId(self._lineage, batch), prev=self.tip, closed=closed, parts=parts,
+            made_from=made_from, written_ms=written_ms,
+        )  # fmt: skip
+        if kind is BoundaryKind.STABLE:
+            if not is_main or self._fork is not None:
+                message = f"stable batch {batch} of lineage {self._lineage}, which is not the stable one"
+                raise Fenced(message)
+            return record
+        if self._fork is None:
+            message = f"tentative batch {batch} of lineage {self._lineage}, which never forked"
+            raise LocalProtocolError(message)
+        counter, base, pending = self._fork
+        if self._is_stateful:
+            missing = self._missing = tuple(sorted({*self._missing, *missing})[:MISSING_MAX])
+        tentative = replace(record, kind=kind, branch=(self._epoch, counter), missing=missing)
+        if self._branch_begun:
+            return tentative
+        return replace(tentative, base=base, parts=(*pending, *parts))
+
+    def appended(self, record: BoundaryRecord) -> None:
+        """``record`` was seen accepted in the log."""
+        self.tip = record.id
+        self._branch_begun = self._branch_begun or record.kind is BoundaryKind.TENTATIVE

@@ -1,0 +1,97 @@
+"""From which replica of an input stream are its tentative buckets taken? DPC's condition-action table (its upstream switching).
+
+Theory of operation. Stable buckets are the same at every replica, so a reader takes them from whichever is there first: no switching, and no
+background source of corrections either (the rows of the published table that are about one are not needed). Tentative buckets differ: each
+replica made its own from what it had. So a reader stays with one replica as long as that one is as good as any, and changes only to a better
+one. Only a replica that has closed the wanted bucket tentatively can be chosen; one that has, but is silent now, is still better than nothing,
+because its buckets are in the log whether or not it lives.
+
+Invariants:
+    W1  the choice depends on the arguments only; equally good replicas never displace the current one.
+    W2  whoever is chosen offers the bucket; None only if nobody does.
+    W3  the table is complete: exactly one row decides (``TABLE``, first match).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.observed_time import ObservedTime
+from anabranch.protocol.presence import Presence
+from anabranch.protocol.replica_states import ReplicaState
+
+STABLE, UP_FAILURE, STABILIZATION, FAILURE = (
+    ReplicaState.STABLE, ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION, ReplicaState.FAILURE,
+)  # fmt: skip
+
+
+class Action(Enum):
+    """What a row of the table says."""
+
+    KEEP = "keep the current one"
+    CHANGE = "change to the one of that state"
+    NONE = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """If ``state`` is that of the current replica (KEEP), or of some replica (CHANGE), among those that offer the bucket."""
+
+    number: int
+    state: ReplicaState
+    action: Action
+
+
+TABLE: Final = (
+    Row(1, STABLE, Action.KEEP),
+    Row(2, STABLE, Action.CHANGE),
+    Row(3, UP_FAILURE, Action.KEEP),
+    Row(4, UP_FAILURE, Action.CHANGE),
+    Row(5, STABILIZATION, Action.KEEP),
+    Row(6, STABILIZATION, Action.CHANGE),
+    Row(7, FAILURE, Action.KEEP),
+    Row(8, FAILURE, Action.CHANGE),
+)
+NOBODY: Final = Row(9, FAILURE, Action.NONE)
+
+
+def decide(current: str | None, states: Mapping[str, ReplicaState], offers: Mapping[str, int], bucket: int = 1) -> tuple[Row, str | None]:
+    """The row that decides, and the replica. ``offers``: bucket up to which each replica has closed tentatively; see ``choose``."""
+    able = [replica for replica, upto in offers.items() if upto >= bucket]
+    for row in TABLE:
+        those = [r for r in able if states.get(r, FAILURE) is row.state]
+        if row.action is Action.KEEP:
+            if current is not None and current in those:
+                return row, current
+        elif those:
+            return row, min(those, key=lambda r: (-offers[r], r))
+    return NOBODY, None
+
+
+def choose(current: str | None, states: Mapping[str, ReplicaState], offers: Mapping[str, int], bucket: int = 1) -> str | None:
+    """The replica from which to take tentative bucket ``bucket`` of an input; None: nobody has it.
+
+    ``current``: from whom the one before was taken. Of equally good replicas the one that offers most, then the lowest id.
+    """
+    return decide(current, states, offers, bucket)[1]
+
+
+class StatesSeen:
+    """The states of the replicas of one stream, from their heartbeats. ``now_ms`` is the wall clock."""
+
+    def __init__(self, stream: str, replicas: Iterable[str], service: str = "processing") -> None:
+        self._presence = Presence(service, stream, replicas)
+        self._time = ObservedTime()
+
+    def heard(self, beat: Heartbeat, now_ms: int) -> bool:
+        """Take note of any heartbeat of the control topic; whether it was news of this stream."""
+        return self._presence.heard(beat, now_ms, self._time.at(now_ms))
+
+    def states(self, now_ms: int) -> dict[str, ReplicaState]:
+        """The state of every replica; FAILURE of those not heard for ``FAILURE_AFTER_MS``, or that are only starting."""
+        alive = self._presence.alive(self._time.at(now_ms))
+        return {r: ReplicaState.heard(alive[r].replica_state) if r in alive else FAILURE for r in self._presence.replicas}

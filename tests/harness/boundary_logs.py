@@ -1,0 +1,230 @@
+"""Boundary logs for tests: their records, a slow fold that states the rules bucket by bucket, and random logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import strategies as st
+
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, BranchNumber, EpochStarted, LogEntry, Part
+
+LAST = 12
+"""Random logs and the reference know the buckets 1..LAST."""
+WRITERS = ("0", "1")
+
+
+def part(bucket: int, attempt: str = "a", rows: int = 1) -> Part:
+    return Part(bucket, 0, attempt, 1, 0, 1, rows, 7)
+
+
+def started(replica: str = "0", token: str = "t") -> EpochStarted:
+    return EpochStarted(replica, f"plan of {replica}", token, schema=f"schema of {replica}")
+
+
+def record(
+    epoch: int, batch: int, closed: int, parts: tuple[Part, ...] = (), *, replica: str = "0", lineage: str = "l", prev: BatchId | str | None = "",
+    base: int | None = None, kind: BoundaryKind = BoundaryKind.STABLE, branch: BranchNumber | None = None, missing: tuple[str, ...] = (),
+) -> BoundaryRecord:  # fmt: skip
+    """``prev``: left out means the batch before in the same lineage, or None for the first. With a ``branch`` it is tentative."""
+    if isinstance(prev, str):
+        prev = BatchId(lineage, batch - 1) if batch else None
+    if branch is not None:
+        kind = BoundaryKind.TENTATIVE
+    return BoundaryRecord(replica, epoch, BatchId(lineage, batch), prev, closed, parts, base, kind, branch, missing)
+
+
+def folded(*entries: LogEntry, writers: Iterable[str] = WRITERS) -> StreamFold:
+    fold = StreamFold(writers)
+    for offset, entry in enumerate(entries):
+        fold.apply(offset, entry)
+    return fold
+
+
+class Reference:
+    """Rules 1, 3, 4, 5, 6 and 16 over a short range of buckets, one bucket at a time, remembering everything."""
+
+    def __init__(self) -> None:
+        self.epoch: dict[str, int] = {}
+        self.chain: dict[str, list[BatchId]] = {w: [] for w in WRITERS}
+        self.newest: dict[tuple[str, int, str], int] = {}
+        self.pending: dict[str, list[tuple[BatchId, Part]]] = {w: [] for w in WRITERS}
+        self.own: dict[str, dict[int, tuple[Part, ...] | None]] = {w: {} for w in WRITERS}
+        self.stable: dict[int, tuple[str, tuple[Part, ...]]] = {}
+        self.branch: dict[str, BranchNumber] = {}
+        self.branch_tip: dict[str, BatchId] = {}
+        self.branch_closed: dict[str, int] = {}
+        self.branch_pending: dict[str, list[Part]] = {}
+        self.branch_own: dict[str, dict[int, tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]]]] = {w: {} for w in WRITERS}
+        self.past = 0
+
+    def apply(self, offset: int, entry: LogEntry) -> bool:
+        """Whether the record counts."""
+        if isinstance(entry, EpochStarted):
+            self.epoch[entry.replica] = offset
+            return True
+        assert isinstance(entry, BoundaryRecord)
+        r = entry.replica
+        if self.epoch.get(r) != entry.epoch or entry.id.batch <= self.newest.get((r, entry.epoch, entry.id.lineage), -1):
+            return False
+        if not (self._tentative(entry) if entry.kind is BoundaryKind.TENTATIVE else self._stable(entry)):
+            return False
+        self.newest[r, entry.epoch, entry.id.lineage] = entry.id.batch
+        tentative = [n for own in self.branch_own.values() for n in own]
+        self.past = max([self.past, len(self.stable), *tentative, *(p.bucket - 1 for p in entry.parts)])
+        return True
+
+    def _stable(self, entry: BoundaryRecord) -> bool:
+        r, chain = entry.replica, self.chain[entry.replica]
+        if entry.base is not None:
+            chain[:] = [entry.prev] if entry.prev else []
+            self.pending[r] = []
+            for n in range(1, entry.base + 1):
+                self.own[r].setdefault(n, None)
+        elif entry.prev is None:
+            chain.clear()
+            self.pending[r] = []
+        elif entry.prev in chain:
+            del chain[chain.index(entry.prev) + 1 :]
+            self.pending[r] = [(i, p) for i, p in self.pending[r] if i in chain]
+        else:
+            return False
+        chain.append(entry.id)
+        self.pending[r] += [(entry.id, p) for p in entry.parts]
+        for n in range(1, entry.closed + 1):
+            self.own[r].setdefault(n, tuple(p for _, p in self.pending[r] if p.bucket == n))
+        while True:
+            n = len(self.stable) + 1
+            own = {w: self.own[w].get(n) for w in (r, *(w for w in self.own if w != r))}
+            giver = next((w for w, parts in own.items() if parts is not None), None)
+            if giver is None:
+                return True
+            self.stable[n] = (giver, own[giver] or ())
+
+    def _tentative(self, entry: BoundaryRecord) -> bool:
+        r, number, newest = entry.replica, entry.branch, self.branch.get(entry.replica, (-1, -1))
+        if number is None or number[0] != entry.epoch or number < newest:
+            return False
+        if number == newest:
+            if entry.base is not None or entry.prev != self.branch_tip[r]:
+                return False
+        else:
+            if entry.base is None:
+                return False
+            self.branch[r], self.branch_closed[r], self.branch_pending[r] = number, entry.base, []
+        self.branch_tip[r] = entry.id
+        self.branch_pending[r] += [p for p in entry.parts if p.bucket > self.branch_closed[r]]
+        for n in range(self.branch_closed[r] + 1, entry.closed + 1):
+            self.branch_own[r][n] = (number, tuple(p for p in self.branch_pending[r] if p.bucket == n), entry.missing)
+        self.branch_closed[r] = max(self.branch_closed[r], entry.closed)
+        return True
+
+    def tentative(self, replica: str, bucket: int) -> tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]] | None:
+        """Rule 16: stable beats tentative, the newest branch the older ones."""
+        return None if bucket in self.stable else self.branch_own[replica].get(bucket)
+
+    def open_parts(self, bucket: int) -> dict[str, tuple[Part, ...]]:
+        """By writer, the parts of a bucket that is not stable."""
+        if bucket in self.stable:
+            return {}
+        found = {}
+        for w in WRITERS:
+            named = tuple(p for _, p in self.pending[w] if p.bucket == bucket)
+            found[w] = (self.own[w][bucket] or ()) if bucket in self.own[w] else named
+        return {w: parts for w, parts in found.items() if parts}
+
+
+class _Writer:
+    """What a random writer remembers of what it appended."""
+
+    def __init__(self, replica: str, epoch: int) -> None:
+        self.replica = replica
+        self.epochs = [epoch]
+        self.ids: list[BatchId] = []
+        self.lineage = f"{epoch}"
+        self.closed = 0
+        self.branch: tuple[BranchNumber, str, BatchId] | None = None
+        """(number, lineage, tip) of the newest branch."""
+        self.older: list[tuple[BranchNumber, str, BatchId]] = []
+        self.branch_closed = 0
+        self.forks = 0
+
+
+_STABLE = ("next",) * 6 + ("epoch", "repeat", "rewind", "zombie", "base", "scratch", "lost")
+_TENTATIVE = (
+    ("branch",) * 6
+    + ("fork",) * 3
+    + ("branch of an older number", "branch zombie", "branch lost", "branch without base", "branch with base")
+)
+
+
+@st.composite
+def logs(draw: st.DrawFn, *, tentative: bool = True, steps: int = 25) -> list[LogEntry]:
+    """Logs of two writers with restarts, rewinds, bases, zombies, repeats and branches; mostly sensible, so that much is accepted."""
+    entries: list[LogEntry] = [started("0"), started("1")]
+    writers = {w: _Writer(w, int(w)) for w in WRITERS}
+    kinds = _STABLE + _TENTATIVE if tentative else _STABLE
+    for step in range(draw(st.integers(0, steps))):
+        w = writers[draw(st.sampled_from(WRITERS))]
+        what = draw(st.sampled_from(kinds))
+        parts = tuple(
+            part(draw(st.integers(1, LAST)), f"attempt {step}.{i}", draw(st.integers(0, 3))) for i in range(draw(st.integers(0, 2)))
+        )
+        if what == "epoch":
+            w.epochs.append(len(entries))
+            w.lineage, w.forks = f"{len(entries)}", 0
+            entries.append(started(w.replica))
+        elif what == "repeat" and len(entries) > len(WRITERS):
+            entries.append(entries[draw(st.integers(len(WRITERS), len(entries) - 1))])
+        elif what == "fork" or what.startswith("branch"):
+            entries.append(_branch_record(draw, w, what, step, parts))
+        else:
+            other = writers["1" if w.replica == "0" else "0"]
+            entries.append(_stable_record(draw, w, what, step, parts, other.closed))
+    return entries
+
+
+def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tuple[Part, ...], sibling: int) -> BoundaryRecord:
+    epoch = draw(st.sampled_from(w.epochs)) if what == "zombie" else w.epochs[-1]
+    prev = w.ids[-1] if w.ids else None
+    if what in ("rewind", "scratch"):
+        w.lineage = f"{epoch} of {step}"
+    if what == "rewind" and w.ids:
+        prev = draw(st.sampled_from(w.ids))
+    if what == "scratch":
+        prev = None
+    if what == "lost":
+        prev = BatchId("never", 1)
+    base = min(LAST, sibling + draw(st.sampled_from((0, 0, 1, 3)))) if what == "base" else None  # beyond the sibling: a hole, for a while
+    w.closed = min(LAST, max(w.closed + draw(st.integers(-1, 3)), base or 0, 0))
+    made = record(epoch, step, w.closed, parts, replica=w.replica, lineage=w.lineage, prev=prev, base=base)
+    w.ids.append(made.id)
+    return made
+
+
+def _branch_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tuple[Part, ...]) -> BoundaryRecord:
+    epoch = draw(st.sampled_from(w.epochs)) if what == "branch zombie" else w.epochs[-1]
+    missing = draw(st.sampled_from(((), ("reports",), ("positions", "reports"))))
+    if what in ("fork", "branch without base") or w.branch is None:
+        if w.branch is not None:
+            w.older.append(w.branch)
+        w.forks += 1
+        number, lineage = (epoch, w.forks), w.lineage
+        w.lineage = f"{epoch} after {step}"  # the successor's
+        prev, base = w.ids[-1] if w.ids else None, None if what == "branch without base" else max(0, w.closed + draw(st.integers(-1, 1)))
+        w.branch_closed = base or 0
+    else:
+        number, lineage, prev = draw(st.sampled_from(w.older)) if what == "branch of an older number" and w.older else w.branch
+        base = w.branch_closed if what == "branch with base" else None
+    if what == "branch lost":
+        prev = BatchId("never", 1)
+    if what == "branch zombie":
+        number = (epoch, number[1])
+    w.branch_closed = min(LAST, max(0, w.branch_closed + draw(st.integers(-1, 4))))
+    made = record(
+        epoch, step, w.branch_closed, parts, replica=w.replica, lineage=lineage, prev=prev, base=base, branch=number, missing=missing
+    )
+    if what in ("fork", "branch", "branch without base") or w.branch is None:
+        w.branch = (number, lineage, made.id)
+    return made

@@ -1,0 +1,179 @@
+"""One ``protocol.replica.Replica`` with streams, queries and a clock in memory: what its shell does, without the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from anabranch.protocol.availability import Availability, Policy, Waits
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.lineage import lineage_name
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.replica import Decision, Replica, Situation
+from anabranch.protocol.serialization import Plan, QueryPosition
+
+WIDTH_MS = 1_000
+"""Of a bucket: a successor has caught up when it is one bucket behind."""
+WAITS = Waits(first_ms=1_000, next_ms=300)
+STATELESS = PlanTraits(is_stateful=False, is_batch_safe=True)
+STATEFUL = PlanTraits(is_stateful=True, is_batch_safe=True)
+_LOOK_MS = 100
+
+
+def part(bucket: int, rows: int = 1) -> Part:
+    return Part(bucket, 0, f"{bucket:016x}", 1, bucket, bucket + 1, rows, 0)
+
+
+@dataclass
+class Stream:
+    """An input: replica "0" writes it."""
+
+    fold: StreamFold = field(default_factory=lambda: StreamFold(["0"]))
+    batch: int = 0
+    branches: int = 0
+    branch_closed: int = 0
+    branch_tip: BatchId | None = None
+    closed: int = 0
+
+    def __post_init__(self) -> None:
+        self.fold.apply(0, EpochStarted("0", "", ""))
+
+    def record(self, closed: int, parts: Iterable[Part] = ()) -> None:
+        """A stable record."""
+        self.batch += 1
+        self.closed = max(self.closed, closed)
+        outcome = self.fold.apply(
+            self.batch, BoundaryRecord("0", 0, BatchId("main", self.batch), self.fold.tip("0"), self.closed, tuple(parts))
+        )
+        assert outcome.accepted, outcome
+
+    def tentative(self, closed: int, parts: Iterable[Part] = (), missing: tuple[str, ...] = (), *, fork: bool = False) -> None:
+        """A tentative record of the writer's newest branch, or the first of a new one."""
+        begins = fork or not self.branches
+        self.branches += begins
+        self.branch_closed = max(closed, self.closed if begins else self.branch_closed)
+        self.batch += 1
+        ident, prev = BatchId(f"b{self.branches}", self.batch), self.fold.tip("0") if begins else self.branch_tip
+        record = BoundaryRecord(
+            "0", 0, ident, prev, self.branch_closed, tuple(parts), base=self.closed if begins else None, kind=BoundaryKind.TENTATIVE,
+            branch=(0, self.branches), missing=missing,
+        )  # fmt: skip
+        outcome = self.fold.apply(self.batch, record)
+        assert outcome.accepted, outcome
+        self.branch_tip = ident
+
+
+class Bench:
+    """Asks as an engine does, and carries out what is decided."""
+
+    def __init__(
+        self, names: str = "a", *, traits: PlanTraits = STATELESS, policy: Policy = Policy.PROCESS, warm_up: bool = False, epoch: int = 7,
+        width_ms: int = WIDTH_MS, rows_max: int = 1_000, waits: Waits = WAITS,
+        pace_ms: int = 0,
+    ) -> None:  # fmt: skip
+        self.names, self.traits, self.policy = names, traits, policy
+        self.streams = {name: Stream() for name in names}
+        self.now_ms = 0
+        self.may_correct, self.held = True, False
+        self.unreachable: set[str] = set()
+        """Inputs of which nobody can read the log to its end."""
+        self.availability = Availability(names, waits, policy)
+        main = lineage_name(epoch, 0)
+        self.replica = Replica(epoch, main, self.availability, traits, width_ms, rows_max=rows_max, warm_up=warm_up, pace_ms=pace_ms)
+        self.positions = {main: QueryPosition()}
+        self.ran: list[tuple[str, Plan]] = []
+        self.numbers: list[tuple[int, int]] = []
+        self.dropped: list[str] = []
+        self.looks = 0
+
+    # -- the world --
+
+    def close(self, upto: int, *filled: int, names: str = "") -> None:
+        """Inputs (all, or ``names``) become complete up to ``upto``; the buckets ``filled`` have a row."""
+        for name in names or self.names:
+            self.streams[name].record(upto, [part(bucket) for bucket in filled])
+
+    def look(self) -> None:
+        """One round of following the logs."""
+        past = max(s.fold.past_upto for s in self.streams.values())
+        wanted = [name for name in self.names if self.replica.look_wanted(name, self.now_ms)]
+        self.looks += len(wanted)
+        self.availability.observe(self.now_ms, past)
+        for name in wanted:
+            if name not in self.unreachable:
+                self.availability.read_to_end(name, self.now_ms)
+
+    def wait(self, ms: int) -> None:
+        """Time passes, and the logs are followed all the while."""
+        for _ in range(0, ms, _LOOK_MS):
+            self.now_ms += _LOOK_MS
+            self.look()
+
+    def pause(self, ms: int) -> None:
+        """Time passes, and the process stands still."""
+        self.now_ms += ms
+
+    # -- the queries --
+
+    @property
+    def main(self) -> str:
+        return self.replica.main
+
+    @property
+    def branch(self) -> str:
+        assert self.replica.branch is not None
+        return self.replica.branch
+
+    def at(self, query: str) -> int:
+        return self.positions[query].bucket
+
+    def situation(self) -> Situation:
+        chosen = {name: "0" if s.fold.tentative_upto("0") > s.fold.upto else None for name, s in self.streams.items()}
+        return Situation(self.now_ms, {n: s.fold for n, s in self.streams.items()}, chosen, held=self.held, may_correct=self.may_correct)
+
+    def decide(self, query: str) -> Decision:
+        """Ask; nothing is carried out but a drop."""
+        decision = self.replica.decide(query, self.positions[query], self.situation())
+        if decision.drop is not None:
+            self.dropped.append(decision.drop)
+            del self.positions[decision.drop]
+        return decision
+
+    def ask(self, query: str) -> Decision:
+        """Ask, and carry out what is decided; after a fork ask again."""
+        decision = self.decide(query)
+        if decision.fork:
+            successor = self.replica.next_lineage()
+            old = self.replica.forked(self.positions[query], self.now_ms)
+            self.numbers.append(self.replica.number)
+            self.positions[successor] = self.positions[query]
+            if old is not None:
+                self.dropped.append(old)
+                del self.positions[old]
+            self.run(query, self.decide(query).plan)
+        self.run(query, decision.plan)
+        return decision
+
+    def run(self, query: str, plan: Plan | None) -> None:
+        if plan is not None:
+            self.ran.append((query, plan))
+            self.positions[query] = plan.after
+
+    def settle(self) -> None:
+        """Ask every query until none has anything to do."""
+        for _ in range(1_000):
+            before = len(self.ran), len(self.dropped), len(self.numbers)
+            for query in list(self.positions):
+                if query in self.positions:
+                    self.ask(query)
+            if before == (len(self.ran), len(self.dropped), len(self.numbers)):
+                return
+        raise AssertionError("it never settles")
+
+    def tentative_plans(self) -> list[Plan]:
+        return [plan for _, plan in self.ran if plan.kind is BoundaryKind.TENTATIVE]
+
+    def stable_plans(self) -> list[Plan]:
+        return [plan for _, plan in self.ran if plan.kind is BoundaryKind.STABLE]

@@ -1,0 +1,287 @@
+"""A stage in memory: boundary logs, checkpoint directories, and processes with a ``ReplicaRunner`` and a small engine.
+
+The engine does what Spark does around a batch: it logs the offsets, runs, writes, commits, and after a crash runs a logged batch again. Its
+operator gives every row at once, and for each bucket with rows a result when the bucket's time has passed (if ``traits`` are stateful): so
+parts are pending, and a bucket that is run twice or left out shows in the rows of the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.codec import boundary_records
+from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery, Upstream
+from anabranch.protocol.availability import Availability, Policy
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.lineage import Lineage, newest, obsolete
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryRecord, LogEntry, Part
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
+
+OUT = "out"
+LATE = 1_000
+"""Rows of the result that a stateful stage gives when a bucket's time has passed, beside the rows of the bucket."""
+_TICK_MS = 100
+
+
+@dataclass
+class Directory:
+    """A checkpoint directory: offsets by batch, the last batch committed, and the state after it."""
+
+    logged: dict[int, list[Offset]] = field(default_factory=dict)
+    committed: int = -1
+    state: dict[int, int] = field(default_factory=dict)
+    """Bucket -> rows, of the buckets whose result is still to come."""
+
+
+class MemoryDisk:
+    """``ports.Checkpoints`` in memory. ``point`` is called before and after every step."""
+
+    def __init__(self) -> None:
+        self.directories: dict[str, Directory] = {}
+        self.lineages: dict[str, Lineage] = {}
+
+    def newest(self) -> Lineage | None:
+        name = newest(self.lineages)
+        return None if name is None else self.lineages[name]
+
+    def create(self, name: str) -> None:
+        self.directories.setdefault(name, Directory())
+
+    def copy(self, source: str, target: str) -> None:
+        self.directories[target] = deepcopy(self.of(source))
+
+    def last_commit(self, name: str) -> int:
+        return self.of(name).committed
+
+    def write(self, lineage: Lineage) -> None:
+        self.lineages[lineage.name] = lineage
+
+    def clean(self, epoch: int) -> None:
+        for name in obsolete(self.directories, epoch):
+            del self.directories[name]
+        for name in obsolete(self.lineages, epoch):
+            del self.lineages[name]
+
+    def remove(self, name: str) -> None:
+        self.directories.pop(name, None)
+
+    def of(self, name: str) -> Directory:
+        """Rule 21: who meets a directory that is gone ends."""
+        if name not in self.directories:
+            message = f"directory {name} was removed"
+            raise Unavailable(message)
+        return self.directories[name]
+
+
+class PointedDisk:
+    """A disk as one process sees it: every step has a point before and one after it, where the process may crash."""
+
+    def __init__(self, disk: MemoryDisk, point: Callable[[str], None]) -> None:
+        self._disk, self._point = disk, point
+
+    def newest(self) -> Lineage | None:
+        self._point("newest")
+        return self._disk.newest()
+
+    def create(self, name: str) -> None:
+        self._point("create")
+        self._disk.create(name)
+
+    def copy(self, source: str, target: str) -> None:
+        self._point("copy")
+        self._disk.copy(source, target)
+
+    def last_commit(self, name: str) -> int:
+        self._point("last_commit")
+        return self._disk.last_commit(name)
+
+    def write(self, lineage: Lineage) -> None:
+        self._point("write")
+        self._disk.write(lineage)
+        self._point("written")
+
+    def clean(self, epoch: int) -> None:
+        self._point("clean")
+        self._disk.clean(epoch)
+
+    def remove(self, name: str) -> None:
+        self._point("remove")
+        self._disk.remove(name)
+
+
+class World:
+    """Inputs, output, disk and clock. What happens in it is said by its methods; processes are started in it."""
+
+    def __init__(self, names: str = "ab", traits: PlanTraits = STATELESS, policy: Policy = Policy.PROCESS, rows_max: int = 1_000) -> None:
+        self.names, self.traits, self.policy, self.rows_max = names, traits, policy, rows_max
+        self.clock = VirtualClock()
+        self.log = LocalEventLog(self.clock)
+        self.log.admin().create([TopicSettings(name, 1) for name in (*names, OUT)])
+        self.disk = MemoryDisk()
+        self.rows: dict[int, int] = {}
+        """What the output must be made of: rows of all inputs by bucket."""
+        self._writers = {n: BoundaryWriter(self.log, n, ["0"], "0", "f", self.clock, SeededEntropy(i)) for i, n in enumerate(names)}
+        self._batches = dict.fromkeys(names, 0)
+        self._started = 100
+        for writer in self._writers.values():
+            writer.start()
+
+    def close(self, name: str, upto: int, *filled: int) -> None:
+        """Input ``name`` becomes complete up to ``upto``; the buckets ``filled`` get a row."""
+        writer, self._batches[name] = self._writers[name], self._batches[name] + 1
+        for bucket in filled:
+            self.rows[bucket] = self.rows.get(bucket, 0) + 1
+        parts = tuple(part(bucket) for bucket in filled)
+        writer.append(BoundaryRecord("0", writer.epoch, BatchId("l", self._batches[name]), writer.tip(), upto, parts))
+
+    def start(self, point: Callable[[str], None] = lambda _: None, upstream: Upstream | None = None) -> Process:
+        self._started += 1
+        return Process(self, point, upstream, self._started)
+
+    def entries(self, topic: str = OUT) -> list[LogEntry]:
+        """The whole log of a stream."""
+        reader = self.log.reader()
+        reader.assign({TopicPartition(topic, 0): 0})
+        chunks = reader.fetch(100_000, 0)
+        return [boundary_records.decode(v, h) for c in chunks for v, h in zip(c.values, c.headers, strict=True)]
+
+    def fold(self) -> StreamFold:
+        """The output as any reader sees it."""
+        fold = StreamFold(["0"])
+        for offset, entry in enumerate(self.entries()):
+            fold.apply(offset, entry)
+        return fold
+
+    def records(self) -> list[BoundaryRecord]:
+        """The records of the output that count."""
+        fold, found = StreamFold(["0"]), []
+        for offset, entry in enumerate(self.entries()):
+            if fold.apply(offset, entry).accepted and isinstance(entry, BoundaryRecord):
+                found.append(entry)
+        return found
+
+    def stable_rows(self) -> dict[int, int]:
+        """Rows of each stable bucket of the output."""
+        fold = self.fold()
+        return {bucket: sum(p.rows for p in parts) for bucket, _, parts in fold.stable(1, fold.upto)} if fold.upto else {}
+
+    def expected(self, upto: int) -> dict[int, int]:
+        """What they must be."""
+        late = LATE if self.traits.is_stateful else 0
+        return {bucket: rows + late for bucket, rows in sorted(self.rows.items()) if bucket <= upto}
+
+
+class Process:
+    """One process of the stage's replica."""
+
+    def __init__(self, world: World, point: Callable[[str], None], upstream: Upstream | None, seed: int) -> None:
+        self.world, self.point = world, point
+        self.inputs = {name: BoundaryReader(world.log, name, ["0"]) for name in world.names}
+        self.boundary = BoundaryWriter(world.log, OUT, ["0"], "0", "f", world.clock, SeededEntropy(seed))
+        self.stopping = False
+        self.runner = ReplicaRunner(
+            replica="0", inputs=self.inputs, traits=world.traits, boundary=self.boundary, disk=PointedDisk(world.disk, point),
+            availability=Availability(world.names, WAITS, world.policy), width_ms=WIDTH_MS, clock=world.clock, upstream=upstream,
+            rows_max=world.rows_max, stopping=lambda: self.stopping, crash_point=point, may_wait=False,
+        )  # fmt: skip
+        self.queries: list[str] = []
+        self.orders: list[Order] = []
+        """All there ever were."""
+        self._attempts = 0
+
+    def begin(self) -> None:
+        """Take over."""
+        self.point("begin")
+        self.queries = [self.runner.take_over()]
+
+    def carry_out_orders(self) -> None:
+        for order in self.runner.orders():
+            self.orders.append(order)
+            if isinstance(order, StartQuery):
+                self.queries.append(order.lineage)
+            elif isinstance(order, StopQuery):
+                self.queries.remove(order.lineage)
+                self.point("stopping")
+                self.runner.stopped(order.lineage)
+        assert len(self.queries) <= 2, "R6"
+
+    def ask(self, query: str, order: str = "") -> list[Offset] | None:
+        """One trigger: every input is asked once, the first one leads. The offsets of the batch, if there is one."""
+        directory = self.world.disk.of(query)
+        starts = directory.logged[directory.committed] if directory.committed >= 0 else [dict(INITIAL) for _ in self.world.names]
+        found = []
+        for name, start in zip(order or self.world.names, starts, strict=True):
+            answer = self.runner.answer(query, name, position_fields(start))
+            found.append(start if answer is None else answer)
+        return None if found == starts else found
+
+    def step(self, query: str) -> bool:
+        """One batch of ``query``, if there is one."""
+        directory = self.world.disk.of(query)
+        batch = directory.committed + 1
+        if batch not in directory.logged:
+            offsets = self.ask(query)
+            if offsets is None:
+                return False
+            self.point("planned")
+            self.world.disk.of(query).logged[batch] = offsets
+        self.point("logged")
+        offsets = directory.logged[batch]
+        before = position_of(directory.logged[batch - 1][0] if batch else INITIAL)
+        self.runner.begin(query, offsets, before.bucket * WIDTH_MS, before)
+        parts, state = self.run(directory.state, offsets, before.bucket)
+        self.point("ran")
+        self.runner.finish(query, batch, parts)
+        self.point("appended")
+        directory = self.world.disk.of(query)
+        directory.committed, directory.state = batch, state
+        self.point("committed")
+        return True
+
+    def run(self, state: dict[int, int], offsets: list[Offset], watermark: int) -> tuple[tuple[Part, ...], dict[int, int]]:
+        """The operator: (what it gives, its state afterwards)."""
+        read: dict[int, int] = {}
+        for offset in offsets:
+            for bucket, _, taken in taken_of(offset):
+                read[bucket] = read.get(bucket, 0) + sum(p.rows for p in taken)
+        self._attempts += 1
+        given = [(bucket, rows) for bucket, rows in read.items() if rows]
+        if self.world.traits.is_stateful:
+            given += [(bucket, LATE) for bucket in state if bucket <= watermark]
+            state = {bucket: rows for bucket, rows in state.items() if bucket > watermark} | read
+        attempt = f"{self.boundary.epoch}-{self._attempts}"
+        parts = tuple(Part(bucket, 0, attempt, 1, 10 * i, 10 * i + 1, rows, 0) for i, (bucket, rows) in enumerate(given))
+        return parts, state
+
+    def round(self) -> bool:
+        """Follow the logs, carry out orders, one step of each query. Whether anything was done."""
+        self.runner.tick()
+        self.carry_out_orders()
+        done = [self.step(query) for query in list(self.queries)]
+        self.carry_out_orders()
+        return any(done)
+
+    def settle(self) -> None:
+        """Rounds until there is nothing to do now."""
+        for _ in range(200):
+            if not self.round():
+                return
+        message = "it never settles"
+        raise AssertionError(message)
+
+    def wait(self, ms: int) -> None:
+        """Time passes; the process does what there is to do."""
+        for _ in range(0, ms, _TICK_MS):
+            self.world.clock.advance(_TICK_MS)
+            self.round()

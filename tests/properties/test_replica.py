@@ -1,0 +1,178 @@
+"""Properties of ``protocol.replica`` and ``protocol.availability``: any boundaries, branches upstream, pauses, cuts and grants (A1-A4, R1-R6)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from anabranch.protocol.availability import Policy
+from anabranch.protocol.limits import STALL_MS
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryKind
+from anabranch.protocol.replica import Decision
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.serialization import Plan
+from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, part
+
+FIRST = WAITS.first_ms
+TRAITS = (STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False), PlanTraits(is_stateful=False, is_batch_safe=False))
+
+
+class WatchedBench(Bench):
+    """Keeps books of its own about time, and holds every decision against the invariants."""
+
+    def __init__(self, names: str, traits: PlanTraits, policy: Policy, width_ms: int) -> None:
+        self.width_ms = width_ms
+        super().__init__(names, traits=traits, policy=policy, width_ms=width_ms, warm_up=True, rows_max=3)
+        self.awake_ms = 0
+        """Time without the pauses, at the last look."""
+        self._looked_ms = 0
+        self._signs: list[tuple[int, int]] = []
+        """(bucket, awake time): signs that an input was past the bucket."""
+        self._read_at = dict.fromkeys(names, -1)
+        self._moved_at = 0
+        self._fork_at = 0
+        self.plans: dict[str, list[Plan]] = {}
+
+    # -- time --
+
+    def look(self) -> None:
+        gap, self._looked_ms = self.now_ms - self._looked_ms, self.now_ms
+        self.awake_ms += gap if gap <= STALL_MS else 0
+        past = max(s.fold.past_upto for s in self.streams.values())
+        if past and (not self._signs or past > self._signs[-1][0]):
+            self._signs.append((past, self.awake_ms))
+        wanted = [n for n in self.names if n not in self.unreachable and self.replica.look_wanted(n, self.now_ms)]
+        super().look()
+        self._read_at |= dict.fromkeys(wanted, self.awake_ms)
+        self.check_timers()
+
+    def sign(self, bucket: int) -> int | None:
+        """Awake time of the first sign that an input was past the bucket before ``bucket``."""
+        return next((at for past, at in self._signs if past >= bucket - 1), None)
+
+    def check_timers(self) -> None:
+        before = None
+        low = self.replica.passed() + 1
+        for bucket in range(low, low + 12):
+            started, sign = self.availability._timers.started(bucket), self.sign(bucket)
+            if started is None or sign is None:
+                assert started is sign is None, "A1: a timer starts at a sign, and only then"
+                continue
+            assert self.now_ms - started == self.awake_ms - sign, "A1, A4: since the sign, pauses not counted"
+            assert before is None or before <= started, "A2"
+            before = started
+
+    # -- decisions --
+
+    def decide(self, query: str) -> Decision:
+        complete = min(s.fold.upto for s in self.streams.values())
+        was_main, branch, position = self.main, self.replica.branch, self.positions[query]
+        ahead = 0 if branch is None else self.at(branch)
+        decision = super().decide(query)
+        if decision.drop is not None:
+            assert (query, decision.drop) == (was_main, branch), "only main is told to drop, and the branch"
+            assert position.bucket >= min(ahead - 1, complete - max(1, 1_000 // self.width_ms)), "R5: caught up"
+            assert not self.availability.overdue(max(complete, position.bucket) + 1, self.now_ms), "R5: not at a hole"
+            event("dropped")
+        if decision.fork:
+            self.check_fork(position.bucket, position.closed, branch)
+        if decision.plan is not None:
+            self.check_plan(query, decision.plan)
+        assert not (decision.fork and decision.plan)
+        return decision
+
+    def check_fork(self, bucket: int, closed: int, branch: str | None) -> None:
+        assert self.policy is not Policy.SUSPEND
+        assert bucket == closed, "R2"
+        sign = self.sign(bucket + 1)
+        assert sign is not None, "A1"
+        assert min(self._read_at.values()) - sign >= FIRST, "A3, A4: all logs were read after a whole wait"
+        if branch is not None:
+            assert bucket > self._fork_at, "R4: progress"
+            assert min(self._read_at.values()) - self._moved_at >= FIRST, "R4: and then none for a whole wait"
+            event("second fork")
+        self._fork_at, self._moved_at = bucket, self.awake_ms
+        event("fork")
+
+    def check_plan(self, query: str, plan: Plan) -> None:
+        assert (plan.kind is BoundaryKind.TENTATIVE) == (query != self.main), "R1"
+        if query == self.main:
+            self._moved_at = self.awake_ms
+            assert plan.after.bucket <= max(plan.before.bucket, min(s.fold.upto for s in self.streams.values()))
+        assert plan.before == self.positions[query], "none skipped, none twice"
+        assert plan.after.sequence == plan.before.sequence + 1
+        for name, taken in plan.inputs:
+            buckets = [bucket for bucket, _, _ in taken]
+            assert buckets == sorted(set(buckets))
+            assert all(plan.before.bucket < bucket <= plan.after.bucket for bucket in buckets)
+            if plan.kind is BoundaryKind.STABLE and plan.after.bucket > plan.before.bucket:
+                assert list(taken) == self.streams[name].fold.stable(plan.before.bucket + 1, plan.after.bucket)
+        self.plans.setdefault(query, []).append(plan)
+
+    def ask(self, query: str) -> Decision:
+        numbers = len(self.numbers)
+        decision = super().ask(query)
+        assert self.numbers == sorted(set(self.numbers)), "R3"
+        if len(self.numbers) > numbers:
+            assert self.plans[query][-1].kind is BoundaryKind.TENTATIVE or self.held, "the branch goes on at once"
+        assert len(self.positions) <= 2, "R6"
+        return decision
+
+
+Action = Callable[[WatchedBench], None]
+
+
+def action(g: random.Random) -> Action:
+    """One thing that happens."""
+    kind = g.choice(["close", "close", "open", "upstream", "wait", "wait", "wait", "pause", "ask", "ask", "settle", "settle", "switch"])
+    name, by, rows = g.choice("ab"), g.randrange(5), g.randrange(4)
+    ms = g.choice([100, 300, 900, 1_000, 1_500])
+
+    def act(bench: WatchedBench) -> None:
+        stream = bench.streams[name if name in bench.names else "a"]
+        if kind == "close":
+            stream.record(stream.closed + by, [part(b, rows) for b in range(stream.closed + 1, stream.closed + by + 1) if rows])
+        elif kind == "open":
+            stream.record(stream.closed, [part(stream.closed + 1 + by, rows)])
+        elif kind == "upstream":
+            upto = max(stream.closed, stream.branch_closed) + by
+            stream.tentative(upto, [part(upto, rows)] if by else [], ("s",) if rows else (), fork=rows == 3 or stream.branch_closed < stream.closed)
+        elif kind == "wait":
+            bench.wait(ms)
+        elif kind == "pause":
+            bench.pause(ms * 4)
+        elif kind == "ask":
+            bench.ask(sorted(bench.positions)[by % len(bench.positions)])
+        elif kind == "settle":
+            bench.look()
+            bench.settle()
+        else:
+            bench.held, bench.may_correct = by == 0, by != 1
+            bench.unreachable = {name} if by == 2 else set()
+
+    return act
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(0, 2**32), st.integers(0, 120), st.sampled_from(["a", "ab"]), st.sampled_from(TRAITS),
+    st.sampled_from([Policy.PROCESS, Policy.PROCESS, Policy.PROCESS, Policy.DELAY, Policy.SUSPEND]), st.sampled_from([100, 1_000]),
+)  # fmt: skip
+def test_any_history(seed: int, length: int, names: str, traits: PlanTraits, policy: Policy, width_ms: int) -> None:
+    g, bench = random.Random(seed), WatchedBench(names, traits, policy, width_ms)
+    for _ in range(length):
+        action(g)(bench)
+    bench.held, bench.may_correct, bench.unreachable = False, True, set()
+    last = max(s.fold.past_upto for s in bench.streams.values()) + 3
+    bench.close(last)
+    bench.now_ms += 100
+    bench.look()
+    bench.settle()
+    assert (bench.replica.state, bench.at(bench.main), list(bench.positions)) == (ReplicaState.STABLE, last, [bench.main]), "it ends corrected"
+    assert bench.positions[bench.main].closed == last
+    stable = [plan for plan in bench.stable_plans() if plan.after.bucket > plan.before.bucket]
+    assert [p.before.bucket for p in stable] == [0, *(p.after.bucket for p in stable[:-1])], "over all forks: no bucket twice, none skipped"

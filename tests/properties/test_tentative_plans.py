@@ -1,0 +1,130 @@
+"""Tentative plans over random logs, asked for at any time: V1-V8 of ``protocol.serialization``, each stated bucket by bucket."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryKind, LogEntry, Part
+from anabranch.protocol.serialization import Plan, QueryPosition, next_plan, next_tentative_plan
+from harness.boundary_logs import LAST, WRITERS, logs
+
+Folds = dict[str, StreamFold]
+Chosen = dict[str, str | None]
+
+traits_drawn = st.builds(lambda stateful, safe: PlanTraits(is_stateful=stateful, is_batch_safe=safe), st.booleans(), st.booleans())
+chosen_drawn = st.fixed_dictionaries({"a": st.sampled_from((None, *WRITERS)), "b": st.sampled_from((None, *WRITERS))})
+
+
+def best_of(fold: StreamFold, replica: str | None, bucket: int) -> tuple[str, tuple[Part, ...], str]:
+    """V6 for one bucket: (writer, parts, where from)."""
+    if bucket <= fold.upto:
+        found = fold.stable(bucket, bucket)
+        return (found[0][1], found[0][2], "stable") if found else ("", (), "stable")
+    made = None if replica is None else fold.tentative(replica, bucket)
+    if made is not None:
+        return made.replica, made.parts, "tentative"
+    return (*fold.open_parts(bucket), "open")
+
+
+def missing_of(name: str, fold: StreamFold, replica: str | None, bucket: int) -> set[str]:
+    _, _, source = best_of(fold, replica, bucket)
+    if source == "stable":
+        return set()
+    made = None if replica is None else fold.tentative(replica, bucket)
+    return set(made.missing or (name,)) if made is not None else {name}
+
+
+def assert_tentative(
+    plan: Plan, position: QueryPosition, folds: Folds, chosen: Chosen, due: int, traits: PlanTraits, rows_max: int, buckets_max: int
+) -> None:
+    inside = range(position.bucket + 1, plan.after.bucket + 1)
+    assert plan.before == position
+    assert plan.kind is BoundaryKind.TENTATIVE, "V8"
+    assert plan.after.sequence == position.sequence + 1
+    assert [name for name, _ in plan.inputs] == list(folds), "V1"
+    for name, taken in plan.inputs:
+        expected = [(n, *found[:2]) for n in inside if (found := best_of(folds[name], chosen[name], n))[1]]
+        assert list(taken) == expected, "V2, V6"
+    assert plan.after.bucket <= max(due, position.bucket), "V2"
+    assert set(plan.missing) == {m for name, fold in folds.items() for n in inside for m in missing_of(name, fold, chosen[name], n)}
+    assert list(plan.missing) == sorted(plan.missing)
+    assert bool(plan.missing) == any(n > fold.upto for fold in folds.values() for n in inside), "V7"
+    sizes: dict[int, int] = {}
+    for _, taken in plan.inputs:
+        for bucket, _, parts in taken:
+            sizes[bucket] = sizes.get(bucket, 0) + sum(p.rows for p in parts)
+    assert plan.rows == sum(sizes.values())
+    assert len(sizes) <= 1 or (plan.rows <= rows_max and len(sizes) <= buckets_max), "V4"
+    if not traits.is_batch_safe:
+        assert len(inside) <= 1 or not (position.has_rows or sizes), "V3"
+    elif inside and plan.after.bucket < due:
+        after = plan.after.bucket + 1
+        more = [sum(p.rows for p in best_of(fold, chosen[name], after)[1]) for name, fold in folds.items()]
+        assert plan.rows + sum(more) > rows_max or len(sizes) >= buckets_max, "all that are due, within the limits"
+    assert position.closed <= plan.closes <= (position.bucket if traits.is_stateful and inside else plan.after.bucket), "V5"
+    assert plan.after.has_rows == (position.has_rows or bool(sizes) or plan.after.has_rows)
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    logs(steps=14), logs(steps=10), traits_drawn, st.integers(0, 12),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 5), chosen_drawn), min_size=1, max_size=5),
+    st.integers(1, 6), st.integers(1, 4),
+)  # fmt: skip
+def test_every_bucket_once_in_order_from_the_best_there_is(
+    first: list[LogEntry], second: list[LogEntry], traits: PlanTraits, begun: int, steps: list[tuple[int, int, int, Chosen]],
+    rows_max: int, buckets_max: int,
+) -> None:  # fmt: skip
+    """A query runs stable plans for a while, becomes a branch, and is then asked at any time while both logs grow."""
+    entries = {"a": first, "b": second}
+    folds = {name: StreamFold(WRITERS) for name in entries}
+    read = dict.fromkeys(entries, 0)
+
+    def grow(name: str, count: int) -> None:
+        for offset in range(read[name], min(read[name] + count, len(entries[name]))):
+            folds[name].apply(offset, entries[name][offset])
+        read[name] += count
+
+    grow("a", begun)
+    grow("b", begun)
+    position, due = QueryPosition(), 0
+    while (stable := next_plan(position, folds, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
+        assert stable.kind is BoundaryKind.STABLE
+        assert stable.missing == ()
+        position = stable.after
+    read_upto = position.bucket
+    for more_a, more_b, further, chosen in steps:
+        grow("a", more_a)
+        grow("b", more_b)
+        due = max(due, min(LAST, position.bucket + further))
+        while (plan := next_tentative_plan(position, folds, chosen, due, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
+            assert_tentative(plan, position, folds, chosen, due, traits, rows_max, buckets_max)
+            assert plan.after.bucket > position.bucket or plan.closes > position.closed, "each plan gets on"
+            position = plan.after
+        assert position.bucket == position.closed == max(due, read_upto), "none left out"
+
+
+@settings(max_examples=100, deadline=None)
+@given(logs(tentative=False, steps=12), logs(tentative=False, steps=8), traits_drawn, st.integers(1, 6), st.integers(1, 4))
+def test_stable_plans_take_each_bucket_once_within_the_limits(
+    first: list[LogEntry], second: list[LogEntry], traits: PlanTraits, rows_max: int, buckets_max: int
+) -> None:
+    """U1-U5 where a plan's limits cut it."""
+    folds = {"a": StreamFold(WRITERS), "b": StreamFold(WRITERS)}
+    for fold, entries in zip(folds.values(), (first, second), strict=True):
+        for offset, entry in enumerate(entries):
+            fold.apply(offset, entry)
+    position = QueryPosition()
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+    while (plan := next_plan(position, folds, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
+        for name, taken in plan.inputs:
+            seen[name] += [b for b, _, _ in taken]
+        filled = {b for _, taken in plan.inputs for b, _, _ in taken}
+        assert len(filled) <= 1 or (plan.rows <= rows_max and len(filled) <= buckets_max), "U4"
+        position = plan.after
+    last = min(fold.upto for fold in folds.values())
+    assert position.bucket == position.closed == last
+    assert seen == {name: [b for b, _, _ in fold.stable(1, last)] if last else [] for name, fold in folds.items()}, "U2"

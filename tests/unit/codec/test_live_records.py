@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from anabranch.codec import boundary_records, live_records
+from anabranch.codec.catalog import catalog
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.live_delivery import Kind, LiveProgress
+from anabranch.protocol.live_view import LiveRecord
+from anabranch.protocol.records import EpochStarted
+from anabranch.protocol.upsert_view import State, Version, Write
+
+PROGRESS = LiveProgress("tolls", 2, 17, 40, 43, undone=True, last_bucket=39, last_position=4, written_ms=1_700_000_000_000)
+STABLE = Version(TupleId(3, 1), 300, b'{"a":1}')
+TENTATIVE = Version(TupleId(5, 0), 500, b'{"a":2}', (9, 2), ("reports", "other"))
+
+
+def test_progress_comes_back_as_it_was() -> None:
+    assert live_records.decode_progress(live_records.encode_progress(PROGRESS)) == PROGRESS
+    names = [field["name"] for field in catalog().newest("live_progress").avro["fields"]]
+    assert names == [field.name for field in dataclasses.fields(LiveProgress)]
+
+
+@pytest.mark.parametrize("value", [None, b"", b"x", live_records.encode_progress(PROGRESS)[:-1]])
+def test_what_is_no_progress_is_refused(value: bytes | None) -> None:
+    with pytest.raises(RemoteProtocolError):
+        live_records.decode_progress(value)
+
+
+def test_progress_of_another_kind_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="epoch_started in a live progress topic"):
+        live_records.decode_progress(boundary_records.encode(EpochStarted("0", "f", "t"))[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "record"),
+    [
+        (
+            Kind.UNDO,
+            {"kind": "undo", "stable": 40, "stable_ms": 4_000, "last_id": "39.4"},
+            LiveRecord(Kind.UNDO, TupleId(39, 4), stable=40, stable_ms=4_000),
+        ),
+        (Kind.REC_DONE, {"kind": "rec_done", "stable": 40, "stable_ms": 4_000}, LiveRecord(Kind.REC_DONE, stable=40, stable_ms=4_000)),
+        (
+            Kind.BOUNDARY,
+            {"kind": "boundary", "stable": 40, "stable_ms": 4_000, "shown": 43, "shown_ms": 4_300, "sequence": 17},
+            LiveRecord(Kind.BOUNDARY, stable=40, stable_ms=4_000, shown=43, shown_ms=4_300, sequence=17),
+        ),
+    ],
+)
+def test_control_records_are_flat_json(kind: Kind, fields: dict[str, object], record: LiveRecord) -> None:
+    value, headers = live_records.control(kind, PROGRESS, 100)
+    assert json.loads(value) == fields
+    assert dict(headers)["anabranch-kind"] == kind.value.encode()
+    assert live_records.decode(headers, None, value) == record
+
+
+def test_an_undo_before_any_stable_tuple_names_none() -> None:
+    value, headers = live_records.control(Kind.UNDO, dataclasses.replace(PROGRESS, last_bucket=0), 100)
+    assert "anabranch-id" not in dict(headers)
+    assert live_records.decode(headers, None, value).id is None
+
+
+def test_user_records() -> None:
+    kind, ident, stime = ("anabranch-kind", b"insertion"), ("anabranch-id", b"3.1"), ("anabranch-stime", b"300")
+    found = live_records.decode([kind, ident, stime], b"k", b"v")
+    assert found == LiveRecord(Kind.INSERTION, TupleId(3, 1), stime_ms=300, key=b"k", value=b"v")
+    headers = [("anabranch-kind", b"tentative"), ("anabranch-id", b"3.1" + live_records.tentative_suffix((9, 2))), stime]
+    found = live_records.decode([*headers, ("anabranch-missing", b"a,b")], None, b"v")
+    assert (found.kind, found.id, found.branch, found.missing) == (Kind.TENTATIVE, TupleId(3, 1), (9, 2), ("a", "b"))
+    assert live_records.decode([*headers, ("anabranch-missing", b"")], None, b"v").missing == ()
+
+
+@pytest.mark.parametrize(
+    ("headers", "value"),
+    [
+        ([], b"v"),
+        ([("anabranch-kind", b"other")], b"v"),
+        ([("anabranch-kind", b"insertion")], b"v"),
+        ([("anabranch-kind", b"insertion"), ("anabranch-id", b"1.1/2.2"), ("anabranch-stime", b"1")], b"v"),
+        ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1"), ("anabranch-stime", b"1")], b"v"),
+        ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1/x"), ("anabranch-stime", b"1")], b"v"),
+        ([("anabranch-kind", b"insertion"), ("anabranch-id", b"1.1"), ("anabranch-stime", b"-1")], b"v"),
+        ([("anabranch-kind", b"boundary")], None),
+        ([("anabranch-kind", b"boundary")], b"x" * 5_000),
+        ([("anabranch-kind", b"boundary")], b"[]"),
+        ([("anabranch-kind", b"boundary")], b"{}"),
+        ([("anabranch-kind", b"boundary")], b"\xff"),
+        ([("anabranch-kind", b"undo")], b'{"stable":1,"stable_ms":1,"last_id":7}'),
+    ],
+)
+def test_what_is_none_of_ours_is_refused(headers: list[tuple[str, bytes]], value: bytes | None) -> None:
+    with pytest.raises(RemoteProtocolError):
+        live_records.decode(headers, None, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        (Kind.INSERTION, State(STABLE)),
+        (Kind.UNDO, State(STABLE)),
+        (Kind.UNDO, State()),
+        (Kind.TENTATIVE, State(None, TENTATIVE)),
+        (Kind.TENTATIVE, State(STABLE, TENTATIVE)),
+        (Kind.TENTATIVE, State(STABLE, dataclasses.replace(TENTATIVE, missing=()))),
+    ],
+)
+def test_the_newest_record_of_a_key_is_its_state(kind: Kind, state: State) -> None:
+    value, headers = live_records.upsert(Write(b"k", kind, state))
+    assert value == (None if state.visible is None else state.visible.value)
+    assert dict(headers)["anabranch-kind"] == kind.value.encode()
+    assert live_records.restored(headers, value) == state
+
+
+@pytest.mark.parametrize("kind", [b"", b"boundary", b"x"])
+def test_other_records_are_no_state(kind: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        live_records.restored([("anabranch-kind", kind)], b"v")

@@ -1,0 +1,57 @@
+"""Plans as offsets of a query."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, offset_of, position_fields, position_of, rows_of, taken_of
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.serialization import Plan, QueryPosition, TakenBucket
+
+TAKEN: tuple[TakenBucket, ...] = (
+    (4, "0", (Part(4, 0, "aa", 2, 10, 12, 5, 2**64 - 1), Part(4, 1, "aa", 1, 3, 4, 2, 7))),
+    (6, "1", (Part(6, 0, "bb", 1, 12, 13, 1, 0),)),
+)
+PLAN = Plan(QueryPosition(2, 3, 2, has_rows=True), QueryPosition(3, 6, 3, has_rows=True), (("a", TAKEN), ("b", ())), 8)
+TENTATIVE = replace(PLAN, kind=BoundaryKind.TENTATIVE, missing=("a", "b"))
+
+
+@pytest.mark.parametrize("plan", [PLAN, TENTATIVE, replace(TENTATIVE, missing=())])
+def test_a_plan_comes_back_from_its_offset(plan: Plan) -> None:
+    offset = json.loads(json.dumps(offset_of(plan, "a")))
+    assert position_of(offset) == plan.after
+    assert tuple(taken_of(offset)) == TAKEN
+    assert rows_of(offset) == plan.rows
+    assert (kind_of(offset), missing_of(offset)) == (plan.kind, plan.missing)
+    assert (taken_of(offset_of(plan, "b")), rows_of(offset_of(plan, "b"))) == ([], 0)
+
+
+def test_all_inputs_of_a_tentative_plan_say_the_same_of_it() -> None:
+    for name in ("a", "b"):
+        offset = offset_of(TENTATIVE, name)
+        assert (kind_of(offset), missing_of(offset), position_of(offset)) == (BoundaryKind.TENTATIVE, ("a", "b"), PLAN.after)
+
+
+def test_an_offset_of_a_stable_plan_is_as_it_was_before_there_were_others() -> None:
+    """Logs of queries outlive the software that wrote them."""
+    assert set(offset_of(PLAN, "a")) == {"sequence", "bucket", "closed", "has_rows", "taken"}
+    assert (kind_of(INITIAL), missing_of(INITIAL)) == (BoundaryKind.STABLE, ())
+
+
+def test_the_fields_of_a_position_are_enough_to_ask_for_the_next_plan() -> None:
+    for plan in (PLAN, TENTATIVE):
+        fields = position_fields(offset_of(plan, "a"))
+        assert set(fields) == {"sequence", "bucket", "closed", "has_rows"}
+        assert position_of(fields) == plan.after
+    assert position_of(INITIAL) == QueryPosition()
+
+
+@pytest.mark.parametrize("damage", [{"kind": "provisional"}, {"taken": [[4, "0", "parts"]]}, {"taken": [[4, "0", [["aa"], [4, 0, 7]]]]}])
+def test_a_damaged_offset_is_not_taken_for_another(damage: dict[str, object]) -> None:
+    offset = offset_of(PLAN, "a") | damage
+    with pytest.raises((ValueError, RemoteProtocolError)):
+        print(kind_of(offset), taken_of(offset))

@@ -1,0 +1,178 @@
+"""Timers of buckets and the waits for them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from anabranch.protocol.availability import Availability, BucketTimers, Policy, Waits, delay_bound_ms, waits_of
+from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
+
+FIRST, NEXT = 1_000, 300
+WAITS = Waits(FIRST, NEXT)
+
+
+class TestWaits:
+    def test_the_longest_wait_leaves_time_for_the_stages_after(self) -> None:
+        assert waits_of(3_000, 250, 0, 1) == Waits(250 + 3_000 - SLACK_MS - HOP_MS, 250 + HOP_MS)
+        assert waits_of(3_000, 250, 1, 1) == Waits(250 + 3_000 - SLACK_MS - HOP_MS, 250 + 2 * HOP_MS)
+        assert waits_of(3_000, 250, 0, 2) == Waits(250 + 3_000 - SLACK_MS - 2 * HOP_MS, 250 + HOP_MS)
+
+    @pytest.mark.parametrize("max_delay_ms", [0, 500, 2_200, 3_000, 60_000])
+    def test_a_chain_waits_once(self, max_delay_ms: int) -> None:
+        """Stage i of k gives up one hop before stage i + 1, and never waits less than one hop for a bucket."""
+        chain = [waits_of(max_delay_ms, 250, i, 4 - i, hop_ms=100) for i in range(4)]
+        for before, after in pairwise(chain):
+            assert after.first_ms - before.first_ms in {0, 100}
+        if max_delay_ms >= delay_bound_ms(4, hop_ms=100):
+            assert [w.first_ms for w in chain] == [250 + max_delay_ms - SLACK_MS - (4 - i) * 100 for i in range(4)]
+            assert chain[-1].first_ms + 100 + SLACK_MS <= 250 + max_delay_ms, "the last one's result is there in time"
+        assert all(250 + 100 <= w.next_ms <= w.first_ms for w in chain)
+
+    def test_the_bound_is_the_least_that_leaves_the_first_stage_a_hop(self) -> None:
+        least = delay_bound_ms(3, hop_ms=100)
+        assert waits_of(least, 250, 0, 3, hop_ms=100).first_ms == 350
+        assert least - SLACK_MS - 3 * 100 == 100
+        assert delay_bound_ms(1) == SLACK_MS + 2 * HOP_MS
+
+
+class TestBucketTimers:
+    def test_a1_no_timer_starts_before_a_sign(self) -> None:
+        timers = BucketTimers()
+        assert timers.started(1) is None
+        timers.observe(10, 0)
+        assert timers.started(1) is None, "nothing was said yet: an input that never began is not a failure"
+        timers.observe(20, 4)
+        assert [timers.started(bucket) for bucket in (1, 5, 6)] == [20, 20, None]
+
+    def test_a1_a_timer_never_starts_again(self) -> None:
+        timers = BucketTimers()
+        timers.observe(20, 4)
+        timers.observe(30, 3)
+        timers.observe(40, 4)
+        timers.observe(50, 6)
+        assert [timers.started(bucket) for bucket in (4, 5, 6, 7, 8)] == [20, 20, 50, 50, None]
+
+    def test_signs_of_one_moment_are_one_step(self) -> None:
+        timers = BucketTimers()
+        for past in range(1, 1_000):
+            timers.observe(20, past)
+        assert (timers.started(1), timers.started(1_000), len(timers._at)) == (20, 20, 1)
+
+    def test_the_last_bucket_whose_timer_started_by_then(self) -> None:
+        timers = BucketTimers()
+        assert timers.started_before(10**9) == 0
+        timers.observe(20, 4)
+        timers.observe(30, 9)
+        assert [timers.started_before(at) for at in (19, 20, 29, 30, 99)] == [0, 5, 5, 10, 10]
+
+    def test_a4_time_that_does_not_count(self) -> None:
+        timers = BucketTimers()
+        timers.observe(20, 4)
+        timers.observe(30, 9)
+        timers.shift(100)
+        assert (timers.started(5), timers.started(10)) == (120, 130)
+
+    def test_what_was_read_is_forgotten_but_not_that_it_started(self) -> None:
+        timers = BucketTimers()
+        timers.forget(7)
+        for now, past in ((20, 4), (30, 9), (40, 14)):
+            timers.observe(now, past)
+        timers.forget(4)
+        assert timers.started(5) == 20
+        timers.forget(5)
+        assert (timers.started(6), timers.started_before(29)) == (30, 0)
+        timers.forget(99)
+        timers.observe(50, 14)
+        assert (timers.started(15), timers.started(16), len(timers._at)) == (40, None, 1)
+
+
+def made(policy: Policy = Policy.PROCESS, inputs: str = "ab") -> Availability:
+    return Availability(inputs, WAITS, policy)
+
+
+def observe(availability: Availability, upto_ms: int, past: int, since_ms: int = 0) -> None:
+    """Look again and again."""
+    for now in range(since_ms, upto_ms + 1, 100):
+        availability.observe(now, past)
+
+
+class TestAvailability:
+    def test_a3_a_wait_is_over_when_every_log_was_read_after_the_deadline(self) -> None:
+        availability = made()
+        observe(availability, 5_000, 4)
+        assert not availability.first_over(5)
+        availability.read_to_end("a", 5_000)
+        assert not availability.first_over(5)
+        availability.read_to_end("b", FIRST - 1)
+        assert not availability.first_over(5)
+        availability.read_to_end("b", FIRST)
+        assert availability.first_over(5)
+        availability.read_to_end("b", 0)
+        assert availability.first_over(5), "an older look takes nothing back"
+        assert not availability.first_over(6), "no sign of bucket 5 being over"
+
+    def test_a4_a_process_that_slept_waits_on(self) -> None:
+        availability = made()
+        observe(availability, 500, 4)
+        availability.observe(500 + STALL_MS, 4)
+        assert availability._timers.started(5) == 0, "not longer than a look may take"
+        availability.observe(500 + 2 * STALL_MS + 60_000, 4)
+        started = availability._timers.started(5)
+        assert started == STALL_MS + 60_000
+
+    @pytest.mark.parametrize(("branching", "wait"), [(False, FIRST), (True, NEXT)])
+    def test_a_look_is_wanted_once_per_deadline(self, branching: bool, wait: int) -> None:
+        availability = made()
+
+        def wanted(name: str, now: int, bucket: int = 5) -> bool:
+            return availability.look_wanted(name, bucket, now, branching=branching)
+
+        assert not wanted("a", 10**6), "no timer runs"
+        availability.observe(0, 4)
+        assert not wanted("a", wait - 1)
+        assert wanted("a", wait)
+        availability.read_to_end("a", wait)
+        assert not wanted("a", wait + 50)
+        assert wanted("b", wait + 50)
+        availability.observe(100, 6)
+        assert wanted("a", wait + 100) is branching, "a branch may go on with bucket 7; the long wait is for bucket 5 alone"
+        assert not wanted("a", wait + 10_000, 8), "its timer did not start"
+
+    def test_a_branch_looks_for_the_next_bucket_too_when_none_is_overdue(self) -> None:
+        availability = made()
+        availability.observe(0, 4)
+        availability.observe(100, 6)
+        availability.read_to_end("a", NEXT)
+        assert not availability.look_wanted("a", 6, NEXT + 50, branching=True)
+        assert availability.look_wanted("a", 6, NEXT + 100, branching=True)
+
+    def test_what_is_there_is_due_at_once(self) -> None:
+        assert made().due_upto(3, 8) == 8
+        assert made(Policy.DELAY).due_upto(3, 8) == 3, "with the policy delay, tentative input waits as long as missing input"
+
+    @pytest.mark.parametrize(
+        ("policy", "held", "wait"),
+        [(Policy.PROCESS, False, NEXT), (Policy.PROCESS, True, NEXT + HOP_MS), (Policy.DELAY, False, FIRST), (Policy.DELAY, True, FIRST + HOP_MS)],
+    )  # fmt: skip
+    def test_what_is_not_there_is_due_after_the_wait(self, policy: Policy, held: bool, wait: int) -> None:
+        availability = made(policy)
+        availability.observe(0, 4)
+        availability.observe(100, 6)
+        for name in "ab":
+            availability.read_to_end(name, wait - 1)
+        assert availability.due_upto(2, 2, held=held) == 2
+        availability.read_to_end("a", wait + 100)
+        assert availability.due_upto(2, 2, held=held) == 2, "the other log was not read"
+        availability.read_to_end("b", wait + 99)
+        assert availability.due_upto(2, 2, held=held) == 5
+        availability.read_to_end("b", wait + 100)
+        assert availability.due_upto(2, 2, held=held) == 7
+
+    def test_memory_is_bounded_by_what_is_not_read(self) -> None:
+        availability = made()
+        for now in range(5_000):
+            availability.observe(now, now)
+            availability.forget(now - 3)
+        assert len(availability._timers._at) <= 5

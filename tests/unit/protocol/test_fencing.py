@@ -1,0 +1,40 @@
+"""Who is outvoted, and that nobody is fenced twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.protocol.fencing import FenceBook, outvoted
+
+
+@pytest.mark.parametrize(
+    ("votes", "expected"),
+    [
+        ("", ()),
+        ("a", ()),
+        ("ab", ()),
+        ("aa", ()),
+        ("aaa", ()),
+        ("aab", ("2",)),
+        ("baa", ("0",)),
+        ("abc", ()),
+        ("aabb", ()),
+        ("abcaa", ("1", "2")),
+        ("aabbc", ()),
+    ],
+)
+def test_f2_a_majority_of_at_least_three(votes: str, expected: tuple[str, ...]) -> None:
+    assert outvoted({str(number): vote for number, vote in enumerate(votes)}) == expected
+
+
+def test_f1_a_process_is_fenced_once_and_its_successor_is_another() -> None:
+    book = FenceBook()
+    fence = book.fence("tolls", "2", 7, 42, 5)
+    assert fence is not None
+    assert (fence.stage, fence.replica, fence.epoch, fence.written_ms) == ("tolls", "2", 7, 5)
+    assert "bucket 42" in fence.reason
+    assert book.fence("tolls", "2", 7, 43, 6) is None
+    assert book.fence("tolls", "2", 8, 44, 7) is not None
+    again = FenceBook()
+    again.known(fence)
+    assert again.fence("tolls", "2", 7, 42, 9) is None

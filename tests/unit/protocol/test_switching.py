@@ -1,0 +1,82 @@
+"""Each row of the table, and that there is always one."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.limits import FAILURE_AFTER_MS
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.switching import NOBODY, TABLE, Action, StatesSeen, choose, decide
+
+STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
+
+
+@pytest.mark.parametrize(
+    ("row", "current", "states", "offers", "chosen"),
+    [
+        (1, "1", {"0": STABLE, "1": STABLE}, {"0": 9, "1": 5}, "1"),
+        (2, "1", {"0": STABLE, "1": UP_FAILURE}, {"0": 5, "1": 9}, "0"),
+        (3, "1", {"0": UP_FAILURE, "1": UP_FAILURE}, {"0": 9, "1": 5}, "1"),
+        (4, "1", {"0": UP_FAILURE, "1": STABILIZATION}, {"0": 5, "1": 9}, "0"),
+        (5, "1", {"0": STABILIZATION, "1": STABILIZATION}, {"0": 9, "1": 5}, "1"),
+        (6, "1", {"0": STABILIZATION, "1": FAILURE}, {"0": 5, "1": 9}, "0"),
+        (7, "1", {"0": FAILURE, "1": FAILURE}, {"0": 9, "1": 5}, "1"),
+        (8, None, {"0": FAILURE, "1": FAILURE}, {"0": 5, "1": 5}, "0"),
+        (8, "1", {}, {"0": 5}, "0"),
+        (9, "1", {"0": STABLE, "1": STABLE}, {"0": 4, "1": 4}, None),
+        (9, None, {"0": STABLE}, {}, None),
+    ],
+)
+def test_row(row: int, current: str | None, states: dict[str, ReplicaState], offers: dict[str, int], chosen: str | None) -> None:
+    decided, found = decide(current, states, offers, 5)
+    assert (decided.number, found) == (row, chosen)
+    assert choose(current, states, offers, 5) == chosen
+
+
+def test_of_equally_good_ones_the_one_that_offers_most_then_the_lowest_id() -> None:
+    states = dict.fromkeys("012", UP_FAILURE)
+    assert choose(None, states, {"0": 5, "1": 7, "2": 7}) == "1"
+    assert choose("0", states, {"0": 5, "1": 7, "2": 7}) == "0"
+    assert choose("0", states, {"0": 5, "1": 7, "2": 7}, 6) == "1"
+
+
+def test_w1_w2_w3_for_all_combinations_of_three_replicas() -> None:
+    """Exhaustive: the choice offers the bucket, is at least as good as any other that does, and moves only to a better one."""
+    for states_of, able, current in product(product(ReplicaState, repeat=3), product((0, 1), repeat=3), (None, "0", "1", "2")):
+        states = dict(zip("012", states_of, strict=True))
+        offers = dict(zip("012", able, strict=True))
+        row, chosen = decide(current, states, offers)
+        good = [r for r in "012" if offers[r]]
+        if not good:
+            assert (row, chosen) == (NOBODY, None)
+            continue
+        assert chosen in good
+        assert all(list(ReplicaState).index(states[chosen]) <= list(ReplicaState).index(states[r]) for r in good)
+        if current in good and states[current] is states[chosen]:
+            assert chosen == current
+            assert row.action is Action.KEEP
+
+
+def test_the_rows_are_numbered_in_their_order() -> None:
+    assert [row.number for row in (*TABLE, NOBODY)] == list(range(1, 10))
+
+
+def test_states_seen_follow_the_heartbeats() -> None:
+    seen = StatesSeen("tolls", ["0", "1"])
+    assert seen.states(0) == {"0": FAILURE, "1": FAILURE}
+    assert seen.heard(Heartbeat("processing", "tolls", "0", 1, "running", 0, 100, "up_failure"), 100)
+    assert seen.heard(Heartbeat("processing", "tolls", "1", 2, "starting", 0, 100), 100)
+    assert not seen.heard(Heartbeat("ingestion", "tolls", "1", 2, "running", 0, 100, "stable"), 100)
+    assert seen.states(100) == {"0": UP_FAILURE, "1": FAILURE}
+    for now_ms in range(100, 100 + FAILURE_AFTER_MS, 500):
+        assert seen.states(now_ms)["0"] is UP_FAILURE
+    assert seen.states(100 + FAILURE_AFTER_MS)["0"] is FAILURE
+
+
+def test_a_pause_of_the_reader_kills_nobody() -> None:
+    seen = StatesSeen("tolls", ["0"])
+    seen.heard(Heartbeat("processing", "tolls", "0", 1, "running", 0, 0, "stable"), 0)
+    assert seen.states(60_000) == {"0": STABLE}, "it must look again before it judges"
