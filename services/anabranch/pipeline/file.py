@@ -21,7 +21,7 @@ from anabranch.codec import catalog, record_schema
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
-from anabranch.pipeline.model import Idle, Output, Pipeline, Sink, Source, Stage, Stime
+from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import TopicNames
@@ -34,6 +34,7 @@ _SOURCE_KEYS: Final = ("topics", "record", "format", "stime", "disorder", "idle"
 _STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "when_late", "parameters")
 _OUTPUT_KEYS: Final = ("stage", "corrected", "live")
 _SINK_KEYS: Final = ("topic", "format", "key", "partitions")
+_LIVE_KEYS: Final = (*_SINK_KEYS, "upsert")
 
 
 def load(path: Path | str) -> Pipeline:
@@ -313,11 +314,22 @@ class _Walk(Document):
             self.mistake(at, "corrected is missing; name its topic, corrected: {topic: NAME}")
             return None
         corrected = self._sink(raw["corrected"], (*at, "corrected"))
-        live = self._sink(raw["live"], (*at, "live")) if "live" in raw else None
+        live = self._live(raw["live"], (*at, "live"), corrected) if "live" in raw else None
         return Output(name=name, stage=stage or "", corrected=corrected, live=live)
 
-    def _sink(self, value: object, at: Place) -> Sink:
-        raw = self.mapping(value, at, _SINK_KEYS)
+    def _live(self, value: object, at: Place, corrected: Sink) -> LiveSink:
+        sink = self._sink(value, at, _LIVE_KEYS)
+        raw = value if isinstance(value, dict) else {}
+        upsert = raw.get("upsert", False)
+        if not isinstance(upsert, bool):
+            self.mistake((*at, "upsert"), f"true or false is wanted, not {shown(upsert)}")
+        key = sink.key if "key" in raw else corrected.key
+        if upsert and not key:
+            self.mistake((*at, "upsert"), "an upsert view holds one value per key; name the columns of the key, key: [COLUMN]")
+        return LiveSink(topic=sink.topic, format=sink.format, key=key, partitions=sink.partitions, upsert=bool(upsert))
+
+    def _sink(self, value: object, at: Place, known: tuple[str, ...] = _SINK_KEYS) -> Sink:
+        raw = self.mapping(value, at, known)
         topic = self.topic(raw.get("topic", MISSING), (*at, "topic")) if isinstance(value, dict) else ""
         keys = self.texts(raw["key"], (*at, "key"), "column") if "key" in raw and raw["key"] != [] else []
         for column, place in keys:
@@ -336,7 +348,8 @@ class _Walk(Document):
     ) -> None:
         """A user's topic may not be one of ours: both would write it."""
         names = TopicNames(name)
-        internal = {names.control(), names.alarms(), *(names.progress(output) for output in outputs)}
+        internal = {names.control(), names.alarms()}
+        internal |= {topic for output in outputs for topic in (names.progress(output), names.live_progress(output))}
         writers = {**{key: ["0"] for key in sources}, **{key: stage.replica_ids() for key, stage in stages.items()}}
         for stream, replicas in writers.items():
             internal |= {names.boundaries(stream), *(names.blocks(stream, replica) for replica in replicas)}

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from anabranch.codec.record_schema import Field, RecordSchema
 from anabranch.protocol.identifiers import TopicNames
 
-__all__ = ["Field", "Format", "Idle", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage", "Stime"]
+__all__ = ["Field", "Format", "Idle", "LiveSink", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage", "Stime"]
 
 Format = Literal["json", "avro"]
 
@@ -87,13 +87,20 @@ class Sink(_Model):
     """None: as the topic has, or the pipeline's number when it is created."""
 
 
+class LiveSink(Sink):
+    """A user's live topic. Its key is that of the corrected topic unless it has its own."""
+
+    upsert: bool = False
+    """A compacted topic that holds per key the newest value, instead of the sequence of what became known."""
+
+
 class Output(_Model):
     """A stage's stream as users get it."""
 
     name: str
     stage: str
     corrected: Sink
-    live: Sink | None = None
+    live: LiveSink | None = None
 
 
 class Pipeline(_Model):

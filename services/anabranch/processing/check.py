@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.adapters.spark.session import start_session
 from anabranch.pipeline.file import load
+from anabranch.pipeline.shape import told, too_short
 from anabranch.pipeline.transforms import import_root
 from anabranch.processing.query import build_query, source_schema
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
@@ -73,7 +74,9 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write((__doc__ or "") + "\n")
         return 0 if arguments in (["--help"], ["-h"]) else 2
     try:
-        errors, facts = check_plans(load(Path(arguments[0])))
+        pipeline = load(Path(arguments[0]))
+        errors, facts = check_plans(pipeline)
+        facts += [*told(pipeline), *too_short(pipeline)]
     except ConfigurationError as error:
         errors, facts = [str(error)], []
     for line in [*facts, *(f"error: {text}" for text in errors)]:

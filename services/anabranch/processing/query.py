@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import TimestampType
 
 from anabranch import __version__
-from anabranch.adapters.spark.plan_facts import OBSERVED, processors_used, read_facts, used_columns
+from anabranch.adapters.spark.plan_facts import OBSERVED, processors_used, read_facts, shape_of, used_columns
 from anabranch.adapters.spark.source import FORMAT, MARKER, SourceOptions
 from anabranch.codec.blocks import STIME, schema_text
 from anabranch.pipeline.transforms import import_transform
@@ -31,9 +31,10 @@ _SPLITS_MAX: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class StageQuery:
-    """A stage's query, ready to be started."""
+    """A stage's query, ready to be started, as often as there are lineages."""
 
-    frame: DataFrame
+    frame: Callable[[str], DataFrame]
+    """(lineage) -> the query that runs in it."""
     traits: PlanTraits
     schema: pa.Schema
     """Of the tuples it gives: the columns, then stime as int64 ms."""
@@ -68,11 +69,11 @@ def build_query(
     stage = pipeline.stages[stage_name]
     functions = [import_transform(reference, pipeline.path) for reference in stage.transform]
 
-    def build(columns: Mapping[str, list[str]], ordered: bool) -> DataFrame:
+    def build(columns: Mapping[str, list[str]], ordered: bool, query: str, schemas: Mapping[str, pa.Schema] = schemas) -> DataFrame:
         inputs = {}
         for name in stage.reads:
             options = SourceOptions(
-                pipeline=pipeline.name, stream=name, kafka=kafka, socket=socket, schema=schema_text(schemas[name]),
+                pipeline=pipeline.name, query=query, stream=name, kafka=kafka, socket=socket, schema=schema_text(schemas[name]),
                 columns=tuple(columns[name]), width_ms=pipeline.bucket_ms, splits_max=splits_max, ordered=ordered,
             )  # fmt: skip
             inputs[name] = input_frame(session, name, options)
@@ -80,7 +81,7 @@ def build_query(
 
     everything = {name: [n for n in schemas[name].names if n != STIME] for name in stage.reads}
     processors_used()
-    frame = build(everything, ordered=False)
+    frame = build(everything, ordered=False, query="")
     check_result(frame, stage)
     try:
         traits = judge(read_facts(frame, stage.reads, processors_used()))
@@ -89,11 +90,34 @@ def build_query(
         raise StageFunctionError(message) from error
     if traits.errors:
         raise StageFunctionError("; ".join(f"{stage.transform[-1]}: {text}" for text in traits.errors))
-    frame = build({name: used_columns(frame, name) for name in stage.reads}, ordered=not traits.is_batch_safe)
+    columns = {name: used_columns(frame, name) for name in stage.reads}
+    schemas_read: Mapping[str, pa.Schema] = narrowed(schemas, columns)
+    if not _makes_the_same(frame, lambda: build(columns, ordered=False, query="", schemas=schemas_read)):
+        schemas_read = schemas
     arrow = to_arrow_schema(frame.schema, timezone="UTC")
     fields = [arrow.field(name) for name in arrow.names if name != STIME]
     schema = pa.schema([*fields, pa.field(STIME, pa.int64())])
-    return StageQuery(frame, traits, schema, fingerprint_of(functions, stage, pipeline, schemas), ", ".join(stage.transform))
+    return StageQuery(
+        lambda lineage: build(columns, ordered=not traits.is_batch_safe, query=lineage, schemas=schemas_read), traits, schema,
+        fingerprint_of(functions, stage, pipeline, schemas), ", ".join(stage.transform),
+    )  # fmt: skip
+
+
+def narrowed(schemas: Mapping[str, pa.Schema], columns: Mapping[str, list[str]]) -> dict[str, pa.Schema]:
+    """The inputs without the columns that the query does not read: even an empty column costs a copy in every row."""
+    return {
+        name: pa.schema([field for field in schema if field.name == STIME or field.name in columns[name]])
+        for name, schema in schemas.items()
+    }
+
+
+def _makes_the_same(frame: DataFrame, build: Callable[[], DataFrame]) -> bool:
+    """Whether ``build`` gives a query that does the same as ``frame``. Where a function looks at what columns there are, it need not."""
+    try:
+        other = build()
+        return bool(other.schema == frame.schema) and shape_of(other) == shape_of(frame)
+    except Exception:  # noqa: BLE001 - whatever the user's code raises when a column is not there
+        return False
 
 
 def input_frame(session: SparkSession, name: str, options: SourceOptions) -> DataFrame:

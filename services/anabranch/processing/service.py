@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.local.checkpoints import ReplicaDisk
-from anabranch.adapters.spark.offsets import last_commit
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.spark.sink import BatchDone, OutputStream, StageSink, crash_point_from_environment
-from anabranch.codec import control_records
 from anabranch.codec.blocks import schema_from_text, schema_text
+from anabranch.pipeline.shape import policy, waits
 from anabranch.pipeline.transforms import import_root
-from anabranch.ports import TopicPartition
-from anabranch.processing.planner import InputFollower, Planner
+from anabranch.processing.follower import InputFollower
 from anabranch.processing.query import StageQuery, build_query, source_schema
+from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery, Upstream
+from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, DataMissing, OutcomeUnknown, StageFunctionError, Unavailable
-from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.errors import AnabranchError, ConfigurationError, DataMissing, StageFunctionError, Unavailable
+from anabranch.protocol.staggering import CorrectionGate
+from anabranch.protocol.switching import StatesSeen
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
@@ -31,18 +34,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from anabranch.ports import LogWriter
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
 
 _STEP_S: Final = 0.1
-_HEARTBEAT_MS: Final = 1_000
+_EPOCH_CHECK_MS: Final = 1_000
 _STOP_MS: Final = 4_000
 _STATUS_TEXT_MAX: Final = 2_000
 _TOLD: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
 """An error of this project in the traceback of a task."""
 _FUNCTION_SIGNS: Final = ("PythonException", "UDF", "SparkArithmeticException", "SparkRuntimeException", "MapInBatchEvaluator")
 """What stands in Spark's text when a function fails in a task; the last: its batches have too few columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A query of this process."""
+
+    stream: StreamingQuery
+    sink: StageSink
+    blocks: BlockWriter
 
 
 class ProcessingService:
@@ -63,14 +74,18 @@ class ProcessingService:
         self._changed = threading.Condition()
         self._followers: dict[str, InputFollower] = {}
         self._plans: PlanServer | None = None
-        self._planner: Planner | None = None
+        self._runner: ReplicaRunner | None = None
         self._session: SparkSession | None = None
-        self._query: StreamingQuery | None = None
+        self._stage_query: StageQuery | None = None
+        self._running: dict[str, _Running] = {}
+        self._stopping: dict[str, threading.Thread] = {}
         self._boundary: BoundaryWriter | None = None
-        self._blocks: BlockWriter | None = None
-        self._sink: StageSink | None = None
-        self._control: LogWriter | None = None
-        self._heartbeat_at_ms = 0
+        self._crash_point = crash_point_from_environment()
+        self._epoch_checked_ms = 0
+        siblings = [other for other in pipeline.stream_writers(stage) if other != replica]
+        self._gate = CorrectionGate(stage, replica, siblings)
+        self._heartbeats = HeartbeatSender(context.log, self._names.control(), context.clock)
+        self._neighbours: ReplicaControl | None = None
         self._ended = False
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
 
@@ -78,7 +93,7 @@ class ProcessingService:
         """Start Spark, take the epoch, go on from the newest checkpoint; ready when a first batch has run."""
         log = self._context.log
         for stream in self._stage.reads:
-            follower = InputFollower(log, self._names.boundaries(stream), self._pipeline.stream_writers(stream), self._changed)
+            follower = InputFollower(log, stream, self._names.boundaries(stream), self._pipeline.stream_writers(stream), self._changed)
             self._followers[stream] = follower
             follower.start()
         self._plans = PlanServer(self._answer)
@@ -117,45 +132,45 @@ class ProcessingService:
             context.log, self._names.boundaries(self._stage_name), self._pipeline.stream_writers(self._stage_name), self._replica,
             query.fingerprint, context.clock, context.entropy, schema=schema_text(query.schema),
         )  # fmt: skip
-        epoch = self._boundary.start()
-        lineage = self._own_lineage(epoch)
-        self._boundary.poll()
-        self._boundary.check_epoch()
-        self._disk.clean(epoch)
-        checkpoint = self._disk.directory(lineage.name)
+        stage, name = self._stage, self._stage_name
+        states = {stream: StatesSeen(stream, self._pipeline.stream_writers(stream), "processing") for stream in stage.reads}
+        self._neighbours = neighbours = ReplicaControl(ControlReader(context.log, self._names.control()), context.clock, self._gate, states)
+        upstream = Upstream(neighbours.choose, neighbours.works_on_tentative, neighbours.may_correct)
+        runner = ReplicaRunner(
+            replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=query.traits,
+            boundary=self._boundary, disk=self._disk, availability=Availability(stage.reads, waits(self._pipeline, name),
+            policy(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
+            rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, stopping=context.stopping.is_set, crash_point=self._crash_point,
+        )  # fmt: skip
+        main = runner.take_over()
+        self._gate.epoch = self._boundary.epoch
+        self._stage_query, self._runner = query, runner
+        self.status.detail |= {"epoch": self._boundary.epoch, "lineage": main}
+        for follower in self._followers.values():
+            follower.runner = runner
+        self._start_query(main)
+
+    def _start_query(self, lineage: str) -> None:
+        """Start a query in the directory of ``lineage``."""
+        query, boundary, context = self._stage_query, self._boundary, self._context
+        assert query is not None, "built"  # noqa: S101
+        assert boundary is not None, "taken over"  # noqa: S101
+        assert self._runner is not None, "taken over"  # noqa: S101
         output = OutputStream(
-            kafka=self._settings.kafka, topic=self._names.blocks(self._stage_name, self._replica), replica=self._replica, epoch=epoch,
-            partitions=self._pipeline.partitions, width_ms=self._pipeline.bucket_ms, function=query.function,
+            kafka=self._settings.kafka, topic=self._names.blocks(self._stage_name, self._replica), replica=self._replica,
+            epoch=boundary.epoch, partitions=self._pipeline.partitions, width_ms=self._pipeline.bucket_ms, function=query.function,
         )  # fmt: skip
-        self._blocks = BlockWriter(context.log, output.topic, self._replica, epoch, context.entropy)
-        self._sink = StageSink(
-            output, self._boundary, self._blocks, checkpoint, lineage, lineage.start_tip, query.traits, self._stage.reads, context.clock,
-            done=self._batch_done, crash_point=crash_point_from_environment(),
+        blocks = BlockWriter(context.log, output.topic, self._replica, boundary.epoch, context.entropy)
+        checkpoint = self._disk.directory(lineage)
+        sink = StageSink(
+            output, self._runner, lineage, blocks, checkpoint, context.clock, done=lambda done: self._batch_done(lineage, done),
+            crash_point=self._crash_point,
         )  # fmt: skip
-        self._planner = Planner(
-            self._followers, query.traits, self._changed, rows_max=self._spark.batch_rows_max, stopping=context.stopping.is_set
-        )
-        self.status.detail |= {"epoch": epoch, "lineage": lineage.name}
-        self._query = (
-            query.frame.writeStream.foreachBatch(self._sink).outputMode("append").queryName(self._settings.name)
+        stream = (
+            query.frame(lineage).writeStream.foreachBatch(sink).outputMode("append").queryName(f"{self._settings.name} {lineage}")
             .option("checkpointLocation", str(checkpoint)).start()
         )  # fmt: skip
-
-    def _own_lineage(self, epoch: int) -> Lineage:
-        while True:
-            found = self._disk.newest()
-            if found is None:
-                lineage = Lineage.fresh(epoch)
-                self._disk.create(lineage.name)
-            else:
-                lineage = found.copied(epoch, last_commit(self._disk.directory(found.name)))
-                self._disk.copy(found.name, lineage.name)
-                lineage = found.copied(
-                    epoch, last_commit(self._disk.directory(lineage.name))
-                )  # what the copy has, its old process may be alive
-            if self._disk.newest() == found:
-                self._disk.write(lineage)
-                return lineage
+        self._running[lineage] = _Running(stream, sink, blocks)
 
     def _input_schema(self, stream: str) -> pa.Schema | None:
         """Columns of an input; of another stage's stream they are in its log: wait for its first process. None: told to stop."""
@@ -171,82 +186,99 @@ class ProcessingService:
         self.status.waiting_for = None
         return schema_from_text(text) if text else None
 
-    def _answer(self, name: str, start: dict[str, object]) -> dict[str, object] | None:
-        return None if self._planner is None else self._planner.answer(name, start)
+    def _answer(self, query: str, name: str, start: dict[str, object]) -> dict[str, object] | None:
+        return None if self._runner is None else self._runner.answer(query, name, start)
 
-    def _batch_done(self, done: BatchDone) -> None:
-        now, width = self._context.clock.now_ms(), self._pipeline.bucket_ms
+    def _batch_done(self, query: str, done: BatchDone) -> None:
+        now, width, closed = self._context.clock.now_ms(), self._pipeline.bucket_ms, done.start.after.closed
+        figures = {"rows_in": done.start.rows, "rows_out": done.rows_out, "seconds": done.seconds}
+        if self._runner is not None and query != self._runner.main:
+            self.status.detail["last_tentative_batch"] = figures | {"bucket_ms": closed * width}
+            return
         self.status.detail["batches"] = done.batch + 1
-        self.status.detail["last_batch"] = {"rows_in": done.rows_in, "rows_out": done.rows_out, "seconds": done.seconds}
-        if done.position.closed:
-            self.status.last_bucket_ms = done.position.closed * width
+        self.status.detail["last_batch"] = figures
+        if closed:
+            self.status.last_bucket_ms = closed * width
             self.status.lag_ms = now - self.status.last_bucket_ms
         self.status.state = "running"
-        self._context.metrics.count_in(done.rows_in, 0)
+        self._context.metrics.count_in(done.start.rows, 0)
         self._context.metrics.count_out(done.rows_out, 0)
 
     def step(self) -> None:
-        """Look after the query; raises what ended it."""
+        """Look after the queries; raises what ended one."""
         for follower in self._followers.values():
             follower.raise_error()
-        if self._query is None:
+        if self._runner is None or self._neighbours is None:
             return
-        try:
-            ended = self._query.awaitTermination(_STEP_S)
-        except Exception as error:  # noqa: BLE001 - Spark raises what the query died of
-            self._raise_failure(error)
-        else:
-            if ended and not self._context.stopping.is_set():
-                message = "the query ended by itself"
-                raise AnabranchError(message)
-        self._report()
+        with self._changed:
+            self._neighbours.poll()
+        self._carry_out_orders(self._runner)
+        running = list(self._running.values())
+        for query in running:
+            try:
+                ended = query.stream.awaitTermination(_STEP_S / len(running))
+            except Exception as error:  # noqa: BLE001 - Spark raises what the query died of
+                self._raise_failure(error, query.sink)
+            else:
+                if ended and not self._context.stopping.is_set():
+                    message = "the query ended by itself"
+                    raise AnabranchError(message)
+        self._report(self._runner)
 
-    def _report(self) -> None:
+    def _carry_out_orders(self, runner: ReplicaRunner) -> None:
+        orders = runner.orders()
+        stopped = [order.lineage for order in orders if isinstance(order, StopQuery)]
+        for order in orders:
+            if isinstance(order, StartQuery) and order.lineage not in stopped:
+                self._context.logger.info("branched", stage=self._settings.name, successor=order.lineage, missing=list(runner.missing))
+                self._start_query(order.lineage)
+        for lineage in stopped:
+            self._context.logger.info("branch_dropped", stage=self._settings.name, branch=lineage)
+            branch = self._running.pop(lineage, None)
+            thread = threading.Thread(target=self._end_branch, args=(runner, lineage, branch), name=f"stop {lineage}", daemon=True)
+            self._stopping[lineage] = thread
+            thread.start()
+        for lineage, thread in list(self._stopping.items()):
+            if not thread.is_alive():
+                del self._stopping[lineage]
+
+    def _end_branch(self, runner: ReplicaRunner, lineage: str, branch: _Running | None) -> None:
+        """Stop a dropped branch. Whatever it is at is void: an error of it says nothing."""
+        if branch is not None:
+            self._stop_query(branch.stream)
+            branch.blocks.close()
+        runner.stopped(lineage)
+
+    def _report(self, runner: ReplicaRunner) -> None:
         now = self._context.clock.now_ms()
-        if self._planner is not None and self._sink is not None and self.status.state in ("running", "waiting"):
+        if self.status.state in ("running", "waiting"):
             position = (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms
-            idle = self._planner.available() <= position
+            idle = runner.complete_upto() <= position
             self.status.state = "waiting" if idle else "running"
-            self.status.waiting_for = self._planner.waiting_for() if idle else None
+            self.status.waiting_for = runner.waiting_for() if idle else None
             if self.status.last_bucket_ms is not None:
                 self.status.lag_ms = now - self.status.last_bucket_ms
+        self.status.detail |= {"replica_state": runner.state.value, "missing": list(runner.missing)}
         for name, follower in self._followers.items():
             self._context.metrics.refused(name, follower.reader.counts)
-        if now - self._heartbeat_at_ms >= _HEARTBEAT_MS and self._boundary is not None:
-            self._heartbeat_at_ms = now
-            self._send_heartbeat(now)
-            self._check_epoch(self._boundary)
+        self._heartbeats.send(self._heartbeat(runner))
+        if now - self._epoch_checked_ms >= _EPOCH_CHECK_MS:
+            self._epoch_checked_ms = now
+            runner.check_epoch()
 
-    def _check_epoch(self, boundary: BoundaryWriter) -> None:
-        """A process that has nothing to write must learn, too, that a newer one took over. While a batch is being closed, that one does."""
-        if self._sink is not None and self._sink.log_lock.acquire(blocking=False):
-            try:
-                boundary.poll()
-                boundary.check_epoch()
-            finally:
-                self._sink.log_lock.release()
-
-    def _send_heartbeat(self, now: int) -> None:
-        """At most once a second, and only news: a lost one is followed by the next."""
-        beat = Heartbeat(
-            service="processing", name=self._settings.name, replica=self._replica, epoch=self._boundary.epoch if self._boundary else 0,
-            state=self.status.state, bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, written_ms=now,
+    def _heartbeat(self, runner: ReplicaRunner) -> Heartbeat:
+        boundary, gate = self._boundary, self._gate
+        return Heartbeat(
+            service="processing", name=self._stage_name, replica=self._replica, epoch=boundary.epoch if boundary else -1,
+            state=self.status.state, bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, written_ms=0,
+            replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main, wants_grant=gate.wants_grant,
+            corrects=gate.corrects,
         )  # fmt: skip
-        value = control_records.encode(beat)
-        try:
-            if self._control is None:
-                self._control = self._context.log.writer()
-            self._control.send(TopicPartition(self._names.control(), 0), value, key=self._settings.name.encode())
-            self._control.flush()
-        except (OutcomeUnknown, Unavailable):
-            if self._control is not None:
-                self._control.close()
-            self._control = None
 
-    def _raise_failure(self, error: Exception) -> None:
+    def _raise_failure(self, error: Exception, sink: StageSink) -> None:
         """Raise the true cause of a dead query, with the function's name and the bucket."""
-        cause = self._sink.failure if self._sink is not None else None
-        where = "" if self._sink is None or self._sink.running is None else f", buckets {self._sink.running[0]}..{self._sink.running[1]}"
+        cause = sink.failure
+        where = "" if sink.running is None else f", buckets {sink.running[0]}..{sink.running[1]}"
         text = str(error)
         if isinstance(cause, StageFunctionError):
             message = f"stage {self._stage_name}{where}: {cause}"
@@ -272,13 +304,13 @@ class ProcessingService:
             return
         self._ended = True
         self._context.stopping.set()
-        if self._query is not None:
-            self._stop_query(self._query)
+        for running in list(self._running.values()):
+            self._stop_query(running.stream)
         for follower in self._followers.values():
             follower.close()
         if self._plans is not None:
             self._plans.close()
-        for closable in (self._boundary, self._blocks, self._control):
+        for closable in (self._boundary, self._heartbeats, self._neighbours, *(running.blocks for running in self._running.values())):
             if closable is not None:
                 closable.close()
         if self._session is not None:

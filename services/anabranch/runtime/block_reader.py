@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import pyarrow as pa
 
 from anabranch.codec.blocks import BlockHeaders, decode_block, digest, digests
-from anabranch.ports import Clock, EventLog, LogReader, TopicPartition
+from anabranch.ports import Clock, EventLog, Headers, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
 from anabranch.protocol.records import Part
-
-_FETCH_RECORDS: Final = 4_000
-_WAIT_MS: Final = 30_000
-_SKIP_MAX: Final = 256
-"""Blocks that are read and thrown away rather than sought over: a seek empties the client's buffers."""
+from anabranch.runtime.range_reader import RangeReader
 
 Wanted = tuple[int, str, Sequence[Part]]
 """(bucket, writer to read from, its parts), as ``StreamFold.stable`` gives it."""
 
 
 class BlockReader:
-    """Reads blocks of one stream, of any of its writers. Keeps one Kafka reader per writer, positioned where the last read ended."""
+    """Reads blocks of one stream, of any of its writers. Keeps one reader per writer, which stands where the last read ended."""
 
     def __init__(self, log: EventLog, topic_of: Callable[[str], str], clock: Clock) -> None:
         """``topic_of(replica)`` is the block topic of a writer."""
         self._log, self._topic_of, self._clock = log, topic_of, clock
-        self._readers: dict[tuple[str, tuple[int, ...]], LogReader] = {}
-        self._assigned: set[tuple[str, tuple[int, ...]]] = set()
+        self._readers: dict[tuple[str, tuple[int, ...]], RangeReader] = {}
 
     def read(self, replica: str, parts: Sequence[Part]) -> pa.Table | None:
         """All rows of ``parts``, in the order of the parts; None if they have no rows. Raises as ``read_parts``."""
@@ -68,7 +62,6 @@ class BlockReader:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
-        self._assigned.clear()
 
     def _collect(
         self, replica: str, ranges: dict[int, list[Part]], parts: Sequence[Part], index: dict[tuple[int, str, int], int],
@@ -77,26 +70,14 @@ class BlockReader:
         topic, key = self._topic_of(replica), (replica, tuple(sorted(ranges)))
         reader = self._readers.get(key)
         if reader is None:
-            reader = self._readers[key] = self._log.reader(committed=False, headers=True)
+            reader = self._readers[key] = RangeReader(self._log, self._clock)
         start = {TopicPartition(topic, p): rs[0].offset_first for p, rs in ranges.items()}
         end = {TopicPartition(topic, p): max(r.offset_next for r in rs) for p, rs in ranges.items()}
-        positions = {at: reader.position(at) for at in start} if key in self._assigned else {}
-        if not positions or any(not 0 <= start[at] - positions[at] <= _SKIP_MAX for at in start):
-            reader.assign(start)
-            self._assigned.add(key)
-            positions = dict(start)
-        waiting = {at for at in end if positions[at] < end[at]}
-        deadline = self._clock.monotonic_ms() + _WAIT_MS
-        while waiting:
-            for chunk in reader.fetch(_FETCH_RECORDS, 200):
-                deadline = self._clock.monotonic_ms() + _WAIT_MS
-                for offset, value, headers in zip(chunk.offsets, chunk.values, chunk.headers, strict=True):
-                    self._take(chunk.at.partition, offset, value, headers, parts, index, blocks)
-            waiting = {at for at in waiting if reader.position(at) < end[at]}
-            if waiting and self._clock.monotonic_ms() > deadline:
-                at = min(waiting)
-                message = f"{at.topic}[{at.partition}]: nothing came up to offset {end[at]} within {_WAIT_MS} ms"
-                raise DataMissing(message)
+
+        def take(at: TopicPartition, offset: int, value: bytes | None, headers: Headers) -> None:
+            self._take(at.partition, offset, value, headers, parts, index, blocks)
+
+        reader.read(start, end, take)
 
     @staticmethod
     def _take(

@@ -39,7 +39,8 @@ class BoundaryReader:
         self._reader = log.reader(committed=False, headers=True)
         self._listener = listener
         self._lock = lock if lock is not None else nullcontext()
-        self.fold = StreamFold(writers)
+        self._writers = tuple(writers)
+        self.fold = StreamFold(self._writers)
         self.counts: Counter[str] = Counter()
         self.offset_next, _ = self._reader.offsets(self._at)
         self._reader.assign({self._at: self.offset_next})
@@ -68,6 +69,11 @@ class BoundaryReader:
         _, end = self._reader.offsets(self._at)
         while self.offset_next < end:
             self.poll(100)
+
+    def tentative_offers(self) -> dict[str, int]:
+        """The writers that have tentative buckets beyond the stable ones, and up to where."""
+        fold = self.fold
+        return {writer: upto for writer in self._writers if (upto := fold.tentative_upto(writer)) > fold.upto}
 
     def close(self) -> None:
         """Idempotent."""

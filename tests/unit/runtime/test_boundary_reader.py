@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from anabranch.ports import TopicPartition, TopicSettings
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry
 from anabranch.runtime.boundary_reader import BoundaryReader
 
 AT = TopicPartition("p.s.boundaries", 0)
@@ -64,6 +65,30 @@ def test_what_cannot_be_decoded_is_counted_and_passed_by(log: LocalEventLog, rea
     reader.read_to_end()
     assert reader.fold.upto == 3
     assert reader.counts == {"epoch": 1, "undecodable": 1, "accepted": 1}
+
+
+def test_branches_are_folded_and_what_does_not_count_of_them_is_counted_by_reason(log: LocalEventLog, reader: BoundaryReader) -> None:
+    def tentative(batch: int, counter: int, base: int | None = None) -> BoundaryRecord:
+        return replace(record(batch, batch + 5), kind=BoundaryKind.TENTATIVE, branch=(0, counter), base=base)
+
+    torn = boundary_records.encode(tentative(9, 9))[0][:-3]
+    append(
+        log,
+        STARTED,
+        record(0, 3),
+        tentative(1, 2, 3),
+        tentative(1, 2, 3),
+        tentative(2, 2),
+        tentative(4, 2),
+        tentative(5, 1),
+        tentative(5, 3),
+        torn,
+    )
+    reader.poll(0)
+    assert (reader.fold.upto, reader.fold.tentative_upto("0"), reader.fold.past_upto) == (3, 7, 7)
+    assert reader.counts == {
+        "epoch": 1, "accepted": 1, "tentative": 2, "known": 1, "off_chain": 1, "older_branch": 1, "no_base": 1, "undecodable": 1,
+    }  # fmt: skip
 
 
 def test_read_to_end_reads_all_that_was_there_when_it_was_called(log: LocalEventLog, reader: BoundaryReader) -> None:

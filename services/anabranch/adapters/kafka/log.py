@@ -38,9 +38,9 @@ class KafkaEventLog:
             security=dict(security or {}),
         )
 
-    def reader(self, *, committed: bool = True, headers: bool = True) -> KafkaLogReader:
-        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` reading is faster."""
-        return KafkaLogReader(self.settings, committed=committed, headers=headers)
+    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> KafkaLogReader:
+        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and ``timestamps`` reading is faster."""
+        return KafkaLogReader(self.settings, committed=committed, headers=headers, timestamps=timestamps)
 
     def writer(self) -> KafkaLogWriter:
         """A new idempotent writer, acks=all."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -61,6 +62,7 @@ class ReplicaDisk:
             except (FileNotFoundError, shutil.Error):
                 continue  # its old process is still alive and purges: a file vanished under the copy
             _move_paths(partial, self.directory(source), self.directory(target))
+            _new_query_id(partial)
             shutil.rmtree(self.directory(target), ignore_errors=True)
             os.sync()
             partial.rename(self.directory(target))
@@ -71,6 +73,14 @@ class ReplicaDisk:
     def create(self, name: str) -> None:
         """An empty directory for a replica that starts from nothing."""
         self.directory(name).mkdir(exist_ok=True)
+
+    def last_commit(self, name: str) -> int:
+        """The last batch that Spark committed in the directory; -1: none."""
+        return last_commit(self.directory(name))
+
+    def remove(self, name: str) -> None:
+        """Remove one directory."""
+        shutil.rmtree(self.directory(name), ignore_errors=True)
 
     def write(self, lineage: Lineage) -> None:
         """Make ``lineage`` the newest, durably."""
@@ -96,6 +106,25 @@ class ReplicaDisk:
         for partial in self._root.glob("copying-*"):
             if obsolete([partial.name.removeprefix("copying-")], epoch):
                 shutil.rmtree(partial, ignore_errors=True)
+
+
+def _new_query_id(copy: Path) -> None:
+    """Spark stops the query that runs when another one starts with its id: the copy of a running query's checkpoint needs its own."""
+    path = copy / "metadata"
+    if path.exists():
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        path.unlink()  # it is a hard link
+        path.write_text(json.dumps(fields | {"id": str(uuid.uuid4())}), encoding="utf-8")
+        (copy / ".metadata.crc").unlink(missing_ok=True)
+
+
+def last_commit(checkpoint: Path) -> int:
+    """The last batch that Spark committed in ``checkpoint``; -1: none."""
+    try:
+        names = [path.name for path in (checkpoint / "commits").iterdir()]
+    except FileNotFoundError:
+        return -1
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def _link(source: str, target: str) -> str:

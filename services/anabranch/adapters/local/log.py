@@ -61,9 +61,9 @@ class LocalEventLog:
         self.open: dict[str, Transaction] = {}
         self._faults: list[_Fault] = []
 
-    def reader(self, *, committed: bool = True, headers: bool = True) -> LocalLogReader:
+    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> LocalLogReader:
         """A new reader."""
-        return LocalLogReader(self, committed=committed, headers=headers)
+        return LocalLogReader(self, committed=committed, headers=headers, timestamps=timestamps)
 
     def writer(self) -> LocalLogWriter:
         """A new writer."""
@@ -140,10 +140,10 @@ class LocalEventLog:
 class LocalLogReader:
     """Reads hand-assigned partitions."""
 
-    def __init__(self, log: LocalEventLog, *, committed: bool, headers: bool) -> None:
+    def __init__(self, log: LocalEventLog, *, committed: bool, headers: bool, timestamps: bool = True) -> None:
         self._log = log
         self._committed = committed
-        self._headers = headers
+        self._headers, self._timestamps = headers, timestamps
         self._positions: dict[TopicPartition, int] = {}
         self._turn = 0
         self._closed = False
@@ -229,7 +229,7 @@ class LocalLogReader:
                 chunk.offsets.append(offset)
                 chunk.values.append(record.value)
                 chunk.keys.append(record.key)
-                chunk.timestamps_ms.append(record.timestamp_ms)
+                chunk.timestamps_ms.append(record.timestamp_ms if self._timestamps else -1)
                 chunk.headers.append(record.headers if self._headers else ())
             offset += 1
         self._positions[at] = offset

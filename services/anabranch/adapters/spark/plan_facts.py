@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OBSERVED: Final = "anabranch_"
+_NUMBERED: Final = re.compile(r"#[0-9]+")
 _INEXACT: Final = frozenset({"float", "double"})
 _SUMS: Final = frozenset({"Sum", "Average", "Avg", "StddevSamp", "VarianceSamp"})
 
@@ -85,6 +87,26 @@ def used_columns(frame: DataFrame, name: str) -> list[str]:
         if _name(node) == "CollectMetrics" and str(node.name()) == OBSERVED + name:
             used |= {str(attribute.name()): None for attribute in _items(node.output())}
     return [column for column in used if column != "stime"]
+
+
+def shape_of(frame: DataFrame) -> list[str]:
+    """What the optimised query does with its inputs, in words that do not depend on the numbers that Spark gave to the columns.
+
+    Two queries of the same shape do the same with their inputs, whatever unused columns these have.
+    """
+    analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+    plan = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed)  # noqa: SLF001
+    numbers: dict[str, str] = {}
+
+    def words(node: Any) -> Iterator[str]:
+        if _name(node) == "CollectMetrics":
+            yield f"input {node.name()}: {sorted(str(attribute.name()) for attribute in _items(node.output()))}"
+            return
+        yield " ".join([_name(node), *(str(expression.toString()) for expression in _items(node.expressions()))])
+        for child in _items(node.children()):
+            yield from words(child)
+
+    return [_NUMBERED.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), line) for line in words(plan)]
 
 
 def processors_used() -> int:

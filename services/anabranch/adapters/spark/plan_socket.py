@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-Answer = Callable[[str, dict[str, Any]], dict[str, Any] | None]
+Answer = Callable[[str, str, dict[str, Any]], dict[str, Any] | None]
 _TIMEOUT_S: Final = 30.0
 
 
@@ -27,7 +27,7 @@ class _Handler(socketserver.StreamRequestHandler):
         for line in self.rfile:
             request = json.loads(line)
             try:
-                answer = self.server.answer(request["input"], request["start"])
+                answer = self.server.answer(request["query"], request["input"], request["start"])
             except Exception as error:
                 self.server.error = error
                 raise
@@ -45,7 +45,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class PlanServer:
-    """Serves ``answer(input, position fields)`` until closed."""
+    """Serves ``answer(query, input, position fields)`` until closed."""
 
     def __init__(self, answer: Answer) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="anabranch-"))  # mode 0700; short, as socket paths must be
@@ -74,14 +74,14 @@ class PlanClient:
         self._path = path
         self._socket: socket.socket | None = None
 
-    def ask(self, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
-        """The next offset of input ``name`` after ``start``; None: nothing yet."""
+    def ask(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
+        """The next offset of input ``name`` of ``query`` after ``start``; None: nothing yet."""
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(_TIMEOUT_S)
             self._socket.connect(self._path)
             self._lines = self._socket.makefile("rb")
-        self._socket.sendall(json.dumps({"input": name, "start": start}).encode() + b"\n")
+        self._socket.sendall(json.dumps({"query": query, "input": name, "start": start}).encode() + b"\n")
         line = self._lines.readline()
         if not line:
             message = "the planner closed the connection"

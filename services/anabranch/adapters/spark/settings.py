@@ -17,5 +17,7 @@ class SparkSettings(BaseSettings):
     memory: str = Field(default="1g", pattern=r"^[0-9]+[mg]$")
     state_partitions: int = Field(default=1, ge=1, le=1_000)
     """One is cheapest for small batches; more let more cores work on large state."""
+    pace_ms: int = Field(default=0, ge=0, le=10_000)
+    """Least time between the starts of two batches of a query: fewer, larger batches where many replicas share few cores."""
     batch_rows_max: int = Field(default=BATCH_ROWS_MAX, ge=1)
     splits_max: int = Field(default=2, ge=1, le=1_000)

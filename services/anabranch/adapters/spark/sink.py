@@ -9,34 +9,30 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.spark.offsets import INITIAL, LoggedBatch, position_of, rows_of
+from anabranch.adapters.spark.offsets import LoggedBatch
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.blocks import STIME, split_by_bucket
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
+from anabranch.codec.plan_offsets import INITIAL, Offset, position_of
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, Part
-from anabranch.protocol.serialization import QueryPosition, check_joint, check_watermark
+from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.serialization import QueryPosition, check_joint, check_open
 from anabranch.runtime.block_writer import BlockWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from anabranch.ports import Clock
-    from anabranch.protocol.lineage import Lineage
-    from anabranch.protocol.plans import PlanTraits
-    from anabranch.runtime.boundary_writer import BoundaryWriter
 
 DRIVER_ROWS_MAX: Final = 20_000
 """Batches that read more rows than this let the tasks write: the driver would be the bottleneck."""
@@ -76,13 +72,9 @@ def slices_of(table: pa.Table, output: OutputStream, closed: int) -> list[tuple[
         message = f"{output.function}: a row of the result has no stime"
         raise StageFunctionError(message)
     buckets = split_by_bucket(to_tuples(table), output.width_ms)
-    if buckets and buckets[0][0] <= closed:
+    if buckets:
         bucket, rows = buckets[0]
-        message = (
-            f"{output.function}: gave a row of bucket {bucket} (stime up to {bucket * output.width_ms}), but buckets up to {closed} are "
-            f"closed; a row's stime must not be older than the input that it is made from: {rows.slice(0, 1).to_pylist()[0]}"
-        )
-        raise StageFunctionError(message)
+        check_open(output.function, bucket, closed, output.width_ms, rows.slice(0, 1).to_pylist()[0])
     return [(bucket % output.partitions, bucket, rows) for bucket, rows in buckets]
 
 
@@ -121,27 +113,52 @@ class BatchDone:
     """What a batch did, for status and metrics."""
 
     batch: int
-    position: QueryPosition
-    rows_in: int
+    start: BatchStart
     rows_out: int
     seconds: float
 
 
+class BatchStart(Protocol):
+    """What the driver says of a batch that is about to run."""
+
+    @property
+    def kind(self) -> BoundaryKind:
+        """Stable, or a branch's."""
+
+    @property
+    def before(self) -> QueryPosition:
+        """Where the batch before ended."""
+
+    @property
+    def after(self) -> QueryPosition:
+        """Where this one will end."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that it reads."""
+
+
+class Driver(Protocol):
+    """Decides about batches and appends their records (``processing.replica``)."""
+
+    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
+        """A batch is in Spark's log and about to run."""
+
+    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+        """Its results are written as ``parts``."""
+
+
 class StageSink:
-    """The ``foreachBatch`` function of a stage's query. Keeps the tip of the replica's chain."""
+    """The ``foreachBatch`` function of one query."""
 
     def __init__(
-        self, output: OutputStream, boundary: BoundaryWriter, blocks: BlockWriter, checkpoint: Path, lineage: Lineage, tip: BatchId | None,
-        traits: PlanTraits, inputs: Sequence[str], clock: Clock, *, done: Callable[[BatchDone], None],
-        crash_point: Callable[[str], None] = lambda _: None,
+        self, output: OutputStream, driver: Driver, query: str, blocks: BlockWriter, checkpoint: Path, clock: Clock,
+        *, done: Callable[[BatchDone], None], crash_point: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        self._output, self._boundary, self._blocks, self._checkpoint = output, boundary, blocks, checkpoint
-        self._lineage, self._tip, self._traits, self._inputs = lineage, tip, traits, tuple(inputs)
+        self._output, self._driver, self._query, self._blocks, self._checkpoint = output, driver, query, blocks, checkpoint
         self._clock, self._done, self._crash_point = clock, done, crash_point
         self._rows_before = 0
         self._reached: tuple[int, QueryPosition] | None = None
-        self.log_lock = threading.Lock()
-        """Held while the boundary log is used: the service looks at it between batches, from another thread."""
         self.failure: BaseException | None = None
         self.running: tuple[int, int] | None = None
         """(first bucket, last bucket) of the batch that is being run, for messages."""
@@ -157,31 +174,18 @@ class StageSink:
     def _write(self, frame: DataFrame, batch: int) -> None:
         begun = self._clock.monotonic_ms()
         logged = LoggedBatch(self._checkpoint, batch)
-        before = self._before(batch)
-        after = check_joint({str(i): position_of(offset) for i, offset in enumerate(logged.offsets)})
-        check_watermark(self._traits.is_stateful, before, logged.watermark_ms, self._output.width_ms)
-        self.running = (before.bucket + 1, after.bucket)
-        rows = sum(rows_of(offset) for offset in logged.offsets)
+        start = self._driver.begin(self._query, logged.offsets, logged.watermark_ms, self._before(batch))
+        self.running = (start.before.bucket + 1, start.after.bucket)
         self._crash_point("processing.batch_logged")
-        parts = (
-            self._by_tasks(frame, before.closed)
-            if max(rows, self._rows_before) > DRIVER_ROWS_MAX
-            else self._by_driver(frame, before.closed)
-        )
-        self._rows_before = rows
+        large = max(start.rows, self._rows_before) > DRIVER_ROWS_MAX
+        parts = self._by_tasks(frame, start.before.closed) if large else self._by_driver(frame, start.before.closed)
+        self._rows_before = start.rows
         self._crash_point("processing.blocks_written")
-        ident = BatchId(self._lineage.name, batch)
-        record = BoundaryRecord(
-            replica=self._output.replica, epoch=self._output.epoch, id=ident, prev=self._tip, closed=after.closed, parts=parts,
-            made_from=tuple((name, after.bucket) for name in self._inputs), written_ms=self._clock.now_ms(),
-        )  # fmt: skip
-        with self.log_lock:
-            self._boundary.append(record)
-            self._boundary.fold.forget(self._boundary.fold.upto)
-        self._crash_point("processing.boundary_appended")
-        self._tip, self._reached = ident, (batch, after)
+        self._driver.finish(self._query, batch, parts)
+        self._crash_point("processing.boundary_appended" if start.kind is BoundaryKind.STABLE else "processing.tentative_appended")
+        self._reached = (batch, start.after)
         seconds = (self._clock.monotonic_ms() - begun) / 1000
-        self._done(BatchDone(batch, after, rows, sum(part.rows for part in parts), seconds))
+        self._done(BatchDone(batch, start, sum(part.rows for part in parts), seconds))
 
     def _before(self, batch: int) -> QueryPosition:
         """The position after the batch before: remembered, else from Spark's own log."""

@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.spark.offsets import INITIAL, position_fields, taken_of
 from anabranch.adapters.spark.plan_socket import PlanClient
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.blocks import STIME, canonical_sort, schema_from_text
+from anabranch.codec.plan_offsets import INITIAL, position_fields, taken_of
 from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.records import Part
 from anabranch.runtime.block_reader import BlockReader
@@ -39,6 +39,8 @@ class SourceOptions:
     """What a reader must know, as one JSON option."""
 
     pipeline: str
+    query: str
+    """The lineage of the query that reads: a replica may run two."""
     stream: str
     kafka: str
     socket: str
@@ -110,7 +112,7 @@ class PlannedReader(DataSourceStreamReader):
         """The next plan as an offset, or ``start`` again."""
         if self._client is None:
             self._client = PlanClient(self._options.socket)
-        answer = self._client.ask(self._options.stream, position_fields(start))
+        answer = self._client.ask(self._options.query, self._options.stream, position_fields(start))
         return start if answer is None else answer
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.local.checkpoints import ReplicaDisk
+from anabranch.adapters.local.checkpoints import ReplicaDisk, last_commit
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.lineage import Lineage, lineage_name
@@ -138,6 +139,44 @@ class TestCopy:
         assert (copied / "1").read_text() == "no path"
         assert str(disk.directory(ONE)) in (folder / "0").read_text(), "the original is as it was, links or not"
         assert (folder / ".0.crc").exists()
+
+    def test_is_a_query_of_its_own(self, disk: ReplicaDisk) -> None:
+        """Spark stops a query when another one with its id starts; here both must run."""
+        folder = disk.directory(ONE)
+        fill(folder)
+        (folder / "metadata").write_text('{"id":"0a","other":1}')
+        disk.copy(ONE, TWO)
+        disk.copy(ONE, THREE)
+        found = [json.loads((disk.directory(name) / "metadata").read_text()) for name in (ONE, TWO, THREE)]
+        assert len({fields["id"] for fields in found}) == 3
+        assert [fields["other"] for fields in found] == [1, 1, 1]
+        assert found[0]["id"] == "0a", "the original is as it was, links or not"
+        assert not (disk.directory(TWO) / ".metadata.crc").exists(), "the sum of the old content"
+        assert (folder / ".metadata.crc").exists()
+
+
+def test_the_last_commit_is_the_highest_number(disk: ReplicaDisk, tmp_path: Path) -> None:
+    disk.create(ONE)
+    assert disk.last_commit(ONE) == last_commit(disk.directory(ONE)) == -1
+    commits = disk.directory(ONE) / "commits"
+    commits.mkdir()
+    assert disk.last_commit(ONE) == -1
+    for name in ("9", "10", ".10.crc", ".11.tmp"):
+        (commits / name).touch()
+    assert disk.last_commit(ONE) == last_commit(disk.directory(ONE)) == 10
+
+
+def test_a_directory_is_removed_alone(disk: ReplicaDisk) -> None:
+    for name in (ONE, TWO):
+        fill(disk.directory(name))
+        disk.write(Lineage(name=name, start_batch=-1, start_tip=None))
+    disk.remove(ONE)
+    disk.remove(ONE)
+    assert not disk.directory(ONE).exists()
+    assert contents(disk.directory(TWO))
+    newest = disk.newest()
+    assert newest is not None
+    assert newest.name == TWO
 
 
 def test_only_what_belongs_to_lower_epochs_is_removed(disk: ReplicaDisk, tmp_path: Path) -> None:

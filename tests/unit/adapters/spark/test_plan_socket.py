@@ -16,12 +16,12 @@ class Answers:
     """What the server was asked; answers with a count, or raises."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.error: Exception | None = None
         self.answer: dict[str, Any] | None = {"sequence": 1}
 
-    def __call__(self, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
-        self.asked.append((name, start))
+    def __call__(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
+        self.asked.append((query, name, start))
         if self.error is not None:
             raise self.error
         return self.answer
@@ -41,21 +41,21 @@ def server(answers: Answers) -> Iterator[PlanServer]:
 
 def test_a_question_gets_the_planners_answer(server: PlanServer, answers: Answers) -> None:
     client = PlanClient(server.path)
-    assert client.ask("a", {"bucket": 3}) == {"sequence": 1}
+    assert client.ask("1-0", "a", {"bucket": 3}) == {"sequence": 1}
     answers.answer = None
-    assert client.ask("b", {"bucket": 4}) is None
-    assert answers.asked == [("a", {"bucket": 3}), ("b", {"bucket": 4})]
+    assert client.ask("1-1", "b", {"bucket": 4}) is None
+    assert answers.asked == [("1-0", "a", {"bucket": 3}), ("1-1", "b", {"bucket": 4})]
 
 
 def test_answers_may_be_long(server: PlanServer, answers: Answers) -> None:
     answers.answer = {"taken": [[bucket, "0", [["x" * 100]]] for bucket in range(20_000)]}
-    assert PlanClient(server.path).ask("a", {}) == answers.answer
+    assert PlanClient(server.path).ask("q", "a", {}) == answers.answer
 
 
 def test_readers_ask_side_by_side(server: PlanServer) -> None:
     clients = [PlanClient(server.path) for _ in range(4)]
     found: list[object] = []
-    threads = [threading.Thread(target=lambda c=c: found.extend(c.ask("a", {}) for _ in range(20))) for c in clients]
+    threads = [threading.Thread(target=lambda c=c: found.extend(c.ask("q", "a", {}) for _ in range(20))) for c in clients]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -68,20 +68,20 @@ def test_an_error_of_the_planner_reaches_the_reader_and_is_kept(server: PlanServ
     assert not server.error
     answers.error = KeyError("plan")
     with pytest.raises(OSError, match="closed"):
-        PlanClient(server.path).ask("a", {})
+        PlanClient(server.path).ask("q", "a", {})
     assert isinstance(server.error, KeyError)
     answers.error = None
-    assert PlanClient(server.path).ask("a", {}) == {"sequence": 1}
+    assert PlanClient(server.path).ask("q", "a", {}) == {"sequence": 1}
 
 
 def test_a_client_of_a_stage_that_is_gone_fails(server: PlanServer) -> None:
     client = PlanClient(server.path)
-    assert client.ask("a", {}) is not None
+    assert client.ask("q", "a", {}) is not None
     server.close()
     server.close()
     assert not Path(server.path).exists()
     with pytest.raises(OSError, match=r"."):
-        PlanClient(server.path).ask("a", {})
+        PlanClient(server.path).ask("q", "a", {})
 
 
 def test_the_socket_is_in_a_private_folder(server: PlanServer) -> None:

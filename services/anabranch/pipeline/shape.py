@@ -1,0 +1,91 @@
+"""Where a stage stands in its pipeline, as far as its waits depend on it.
+
+Every stage is visited once: in a deep lattice there are too many paths to walk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.protocol.availability import Policy, Waits, delay_bound_ms, waits_of
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+
+
+def depth(pipeline: Pipeline, stage: str) -> int:
+    """Stages before ``stage`` on the longest path to a source."""
+    found: dict[str, int] = {}
+    for name in pipeline.order():
+        found[name] = max((1 + found[stream] for stream in pipeline.stages[name].reads if stream in found), default=0)
+    return found[stage]
+
+
+def height(pipeline: Pipeline, stage: str) -> int:
+    """Stages from ``stage`` to an output on the longest path, itself included."""
+    found: dict[str, int] = {}
+    for name in reversed(pipeline.order()):
+        found[name] = 1 + max((found[reader] for reader in pipeline.readers(name)), default=0)
+    return found[stage]
+
+
+def has_live(pipeline: Pipeline, stage: str) -> bool:
+    """Whether anybody sees tentative results of ``stage``: an output of it, or of a stage after it, has a live topic."""
+    seen, left = {stage}, [stage]
+    while left:
+        new = set(pipeline.readers(left.pop())) - seen
+        seen |= new
+        left += new
+    return any(output.stage in seen and output.live is not None for output in pipeline.outputs.values())
+
+
+def normal_ms(pipeline: Pipeline, stage: str) -> int:
+    """From the first sign of a bucket to the end of it, without failures: its width and the sources' disorder."""
+    return pipeline.bucket_ms + _disorder_ms(pipeline, stage)
+
+
+def policy(pipeline: Pipeline, stage: str) -> Policy:
+    """What the stage does without input. Where nobody sees tentative results it waits."""
+    return Policy(pipeline.stages[stage].when_late) if has_live(pipeline, stage) else Policy.SUSPEND
+
+
+def waits(pipeline: Pipeline, stage: str) -> Waits:
+    """How long ``stage`` waits for a bucket."""
+    return waits_of(pipeline.max_delay_ms, normal_ms(pipeline, stage), depth(pipeline, stage), height(pipeline, stage))
+
+
+def told(pipeline: Pipeline) -> list[str]:
+    """One sentence per stage, for people: what it does while an input is missing."""
+    found = []
+    for stage in pipeline.order():
+        chosen, wait = policy(pipeline, stage), waits(pipeline, stage)
+        if chosen is Policy.SUSPEND:
+            why = "when_late is suspend" if has_live(pipeline, stage) else "no output of it has a live topic"
+            found.append(f"stage {stage}: waits for missing input for as long as it takes ({why})")
+            continue
+        later = wait.next_ms if chosen is Policy.PROCESS else wait.first_ms
+        found.append(f"stage {stage}: goes on without an input after {wait.first_ms} ms, tentatively; then {later} ms per bucket")
+    return found
+
+
+def too_short(pipeline: Pipeline) -> list[str]:
+    """A sentence for every stage that cannot hold the pipeline's ``max_delay``."""
+    found = []
+    for stage in pipeline.order():
+        least_ms = delay_bound_ms(height(pipeline, stage))
+        if policy(pipeline, stage) is not Policy.SUSPEND and pipeline.max_delay_ms < least_ms:
+            found.append(
+                f"stage {stage}: max_delay is {pipeline.max_delay_ms} ms, but {height(pipeline, stage)} stage(s) from it to the output need "
+                f"{least_ms} ms: new results may come later than max_delay while input is missing"
+            )
+    return found
+
+
+def _disorder_ms(pipeline: Pipeline, stage: str) -> int:
+    """The largest of the sources that ``stage`` is made from."""
+    seen, left = {stage}, [stage]
+    while left:
+        new = set(pipeline.stages[left.pop()].reads) - seen
+        seen |= new
+        left += new & pipeline.stages.keys()
+    return max(pipeline.sources[stream].disorder_ms for stream in seen if stream in pipeline.sources)

@@ -1,0 +1,409 @@
+"""Drives one process of one replica: logs in, decisions of ``protocol.replica``, directories and boundary records out.
+
+Knows nothing of Spark: an engine asks ``answer`` for what a query runs next, says ``begin`` and ``finish`` around each batch, and carries out
+``orders``. The one for real is Spark (``processing.service``); the simulation has a small one.
+
+What holds after a crash at any point: the newest lineage file names a directory from which the next process goes on; every record that was
+appended is either continued or cut off by its records; branches are gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.codec.plan_offsets import Offset, kind_of, missing_of, offset_of, position_of, rows_of
+from anabranch.ports import Checkpoints, Clock
+from anabranch.protocol.availability import Availability
+from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import BATCH_ROWS_MAX
+from anabranch.protocol.lineage import (
+    CheckEpoch,
+    Clean,
+    Copy,
+    Create,
+    FindCommit,
+    FindNewest,
+    Lineage,
+    Step,
+    Steps,
+    Write,
+    fork_steps,
+    take_over_steps,
+)  # fmt: skip
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_writer import BoundaryWriter
+
+_ANSWER_WAIT_S: Final = 0.05
+"""A question waits this long for a plan: fewer questions while idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuery:
+    """Start a query in this lineage's directory."""
+
+    lineage: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopQuery:
+    """Stop the query of this lineage, then say ``stopped``."""
+
+    lineage: str
+
+
+Order = StartQuery | StopQuery
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStart:
+    """A batch that is about to run."""
+
+    kind: BoundaryKind
+    before: QueryPosition
+    after: QueryPosition
+    rows: int
+    missing: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Query:
+    lineage: Lineage
+    chain: RecordChain
+    joint: JointPlan
+    running: BatchStart | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What the replica knows of others, from the control topic. The defaults are for a stage that reads only sources and has no siblings."""
+
+    choose: Callable[[str, Mapping[str, int]], str | None] = lambda _stream, _offers: None
+    """(input, buckets that each of its replicas offers tentatively up to) -> the replica to take them from."""
+    works_on_tentative: Callable[[str], bool] = lambda _stream: False
+    """Whether a replica of the input says that it is in UP_FAILURE or STABILIZATION."""
+    may_correct: Callable[[bool], bool] = lambda _wanted: True
+    """(wanted) -> whether this replica may correct now."""
+
+
+class ReplicaRunner:
+    """One process of one replica. ``lock`` guards the folds of the inputs and all decisions; appending has a lock of its own."""
+
+    def __init__(
+        self, *, replica: str, inputs: Mapping[str, BoundaryReader], traits: PlanTraits, boundary: BoundaryWriter, disk: Checkpoints,
+        availability: Availability, width_ms: int, clock: Clock, upstream: Upstream | None = None, lock: threading.Condition | None = None,
+        rows_max: int = BATCH_ROWS_MAX, stopping: Callable[[], bool] = lambda: False, crash_point: Callable[[str], None] = lambda _: None,
+        may_wait: bool = True, pace_ms: int = 0,
+    ) -> None:  # fmt: skip
+        """``lock``: the one that the readers of ``inputs`` hold while their folds change. ``may_wait``: ``answer`` may block a little.
+
+        ``pace_ms``: as ``protocol.replica.Replica`` has it.
+        """
+        self.lock = lock if lock is not None else threading.Condition()
+        self.log_lock = threading.Lock()
+        """Held while the own boundary log is used."""
+        self._name, self._inputs, self._traits, self._boundary, self._disk = replica, inputs, traits, boundary, disk
+        self._availability, self._width_ms, self._clock, self._rows_max = availability, width_ms, clock, rows_max
+        self._upstream = upstream if upstream is not None else Upstream()
+        self._stopping, self._crash_point, self._may_wait, self._pace_ms = stopping, crash_point, may_wait, pace_ms
+        self._replica: Replica | None = None
+        self._queries: dict[str, _Query] = {}
+        self._orders: list[Order] = []
+        self._successor: StartQuery | None = None
+        """Started when the branch has its first result out: starting a query takes the cores for a second or two."""
+        self.missing: tuple[str, ...] = ()
+        """Of the newest tentative plan, for people."""
+
+    @property
+    def state(self) -> ReplicaState:
+        """As advertised."""
+        return ReplicaState.FAILURE if self._replica is None else self._replica.state
+
+    @property
+    def wants_to_correct(self) -> bool:
+        """Whether the replica has something to correct and the input for it."""
+        return self._replica is not None and self._replica.wants_to_correct
+
+    @property
+    def epoch(self) -> int:
+        """Of this process."""
+        return self._started().epoch
+
+    @property
+    def main(self) -> str:
+        """The stable lineage."""
+        return self._started().main
+
+    @property
+    def branch(self) -> str | None:
+        """The lineage of the branch, if there is one."""
+        return self._started().branch
+
+    @property
+    def branch_number(self) -> int | None:
+        """Counter of the branch that runs; None: there is none."""
+        replica = self._started()
+        return None if replica.branch is None else replica.branches
+
+    def take_over(self) -> str:
+        """Rules 1 and 8: epoch, copy of the newest lineage's directory, own lineage file. Returns the name of the first query.
+
+        Raises:
+            Fenced: another process of this replica began after this one.
+        """
+        epoch = self._boundary.start()
+        lineage = self._perform(take_over_steps(epoch))
+        self._replica = Replica(
+            epoch, lineage.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms
+        )
+        self._add(lineage)
+        return lineage.name
+
+    def follow(self, name: str, wait_ms: int) -> int:
+        """One round of following the log of input ``name``. Returns the number of records read.
+
+        Where a wait may be over, the log is read up to an end asked for now: a process that slept first looks, then judges.
+        """
+        reader = self._inputs[name]
+        now_ms = self._clock.monotonic_ms()
+        with self.lock:
+            looks = self._replica is not None and self._replica.look_wanted(name, now_ms)
+        before = reader.offset_next
+        if looks:
+            try:
+                reader.read_to_end()
+            except Unavailable:
+                looks = False  # without contact nothing is judged; what is wrong for good, the next poll raises
+        else:
+            reader.poll(wait_ms)
+        read = reader.offset_next - before
+        with self.lock:
+            past = max(r.fold.past_upto for r in self._inputs.values())
+            self._availability.observe(self._clock.monotonic_ms(), past)
+            if looks:
+                self._availability.read_to_end(name, now_ms)
+            if looks or read:
+                self.lock.notify_all()
+        return read
+
+    def tick(self) -> None:
+        """One round of following every input, without waiting: for engines of one thread."""
+        for name in self._inputs:
+            self.follow(name, 0)
+
+    def answer(self, query: str, name: str, start: Offset) -> Offset | None:
+        """What input ``name`` of ``query`` runs after the offset ``start``; None: nothing yet. May fork."""
+        position = position_of(start)
+        with self.lock:
+            entry = self._queries.get(query)
+            if entry is None:
+                return None
+            plan = entry.joint.known(position)
+            if plan is None and entry.joint.leads(name) and not self._stopping():
+                plan = self._next(entry, position)
+                if plan is None and self._may_wait:
+                    self.lock.wait(_ANSWER_WAIT_S)
+                    plan = self._next(entry, position)
+                if plan is not None:
+                    entry.joint.made(plan)
+            return None if plan is None else offset_of(plan, name)
+
+    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
+        """A batch of ``query`` is in its log and about to run; ``before``: where the batch before ended.
+
+        Of a dropped branch's batch nothing is checked: perhaps only some of its inputs were answered before.
+
+        Raises:
+            LocalProtocolError: the inputs do not agree, or the watermark is not that of the batch before.
+        """
+        rows, missing = sum(rows_of(offset) for offset in offsets), {name for offset in offsets for name in missing_of(offset)}
+        with self.lock:
+            entry = self._queries.get(query)
+            if entry is None:
+                return BatchStart(BoundaryKind.TENTATIVE, before, before, rows, ())
+            after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
+            check_watermark(self._traits.is_stateful, before, watermark_ms, self._width_ms)
+            entry.running = start = BatchStart(kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)))
+        return start
+
+    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+        """The results of the batch are written as ``parts``: append its record and see it accepted (rule 2). False: a dropped branch's.
+
+        Raises:
+            Fenced: this process is not the writer any more, or the query is not in the stable lineage (rule 12).
+        """
+        with self.lock:
+            replica, entry = self._started(), self._queries.get(query)
+            if entry is None:
+                return False
+            start = entry.running
+            if start is None:
+                message = f"batch {batch} of {query} ends but never began"
+                raise LocalProtocolError(message)
+            record = entry.chain.record(
+                start.kind, batch, start.after.closed, parts, is_main=query == replica.main, missing=start.missing,
+                made_from=tuple((name, start.after.bucket) for name in self._inputs), written_ms=self._clock.now_ms(),
+            )  # fmt: skip
+        try:
+            with self.log_lock:
+                self._boundary.append(record)
+                self._boundary.fold.forget(self._boundary.fold.upto)
+        except Fenced:
+            with self.lock:
+                if query in self._queries:
+                    raise
+                return False  # dropped meanwhile, and refused since a newer branch has begun
+        with self.lock:
+            entry.chain.appended(record)
+            entry.running = None
+            if record.kind is BoundaryKind.TENTATIVE and start.after.closed > start.before.closed:
+                self._release_successor()
+        return True
+
+    def tip(self, query: str) -> BatchId | None:
+        """The record that ``query`` continues."""
+        return self._queries[query].chain.tip
+
+    def orders(self) -> list[Order]:
+        """What the engine must do now, each once."""
+        with self.lock:
+            orders, self._orders = self._orders, []
+        return orders
+
+    def stopped(self, query: str) -> None:
+        """The engine stopped a dropped query: its directory goes."""
+        self._disk.remove(query)
+
+    def check_epoch(self) -> None:
+        """Look whether a newer process took over, when there is nothing to write. While a record is being appended, that does it.
+
+        Raises:
+            Fenced: one did.
+        """
+        if self.log_lock.acquire(blocking=False):
+            try:
+                self._boundary.poll()
+                self._boundary.check_epoch()
+            finally:
+                self.log_lock.release()
+
+    def complete_upto(self) -> int:
+        """The last bucket that is complete on all inputs."""
+        with self.lock:
+            return min(reader.fold.upto for reader in self._inputs.values())
+
+    def waiting_for(self) -> str:
+        """The input that holds everything back: the one that is complete least far."""
+        with self.lock:
+            return min(self._inputs, key=lambda name: self._inputs[name].fold.upto)
+
+    def _started(self) -> Replica:
+        assert self._replica is not None, "take_over comes first"  # noqa: S101
+        return self._replica
+
+    def _add(self, lineage: Lineage) -> _Query:
+        chain = RecordChain(self._name, self._started().epoch, lineage, is_stateful=self._traits.is_stateful)
+        entry = _Query(lineage, chain, JointPlan())
+        self._queries[lineage.name] = entry
+        return entry
+
+    def _next(self, entry: _Query, position: QueryPosition) -> Plan | None:
+        """The next plan of a query; forks on the way when it is time."""
+        replica, query = self._started(), entry.lineage.name
+        decision = replica.decide(query, position, self._situation(position))
+        self._carry_out_drop(decision)
+        if decision.fork:
+            self._fork(entry, position)
+            decision = replica.decide(query, position, self._situation(position))
+            self._carry_out_drop(decision)
+        if decision.plan is not None and decision.plan.kind is BoundaryKind.TENTATIVE and decision.plan.missing:
+            self.missing = decision.plan.missing
+        passed = replica.passed()
+        for reader in self._inputs.values():
+            reader.fold.forget(passed)
+        self._availability.forget(passed)
+        return decision.plan
+
+    def _situation(self, position: QueryPosition) -> Situation:
+        chosen: dict[str, str | None] = {}
+        held = False
+        for name, reader in self._inputs.items():
+            offers = reader.tentative_offers()
+            chosen[name] = self._upstream.choose(name, offers)
+            lacks = max(reader.fold.upto, offers.get(chosen[name] or "", 0)) <= position.bucket
+            held = held or (lacks and self._upstream.works_on_tentative(name))
+        replica = self._started()
+        may_correct = self._upstream.may_correct(replica.wants_to_correct)
+        return Situation(
+            now_ms=self._clock.monotonic_ms(), folds={name: reader.fold for name, reader in self._inputs.items()}, chosen=chosen, held=held,
+            may_correct=replica.branch is None or may_correct,
+        )  # fmt: skip
+
+    def _fork(self, entry: _Query, position: QueryPosition) -> None:
+        """Rule 11: snapshot, sync, lineage file; from then on the query that runs is the branch, the snapshot's query the successor."""
+        replica = self._started()
+        with self.log_lock:
+            pending = self._boundary.fold.pending(self._name)
+        self._crash_point("processing.fork_decided")
+        successor = self._perform(fork_steps(entry.lineage, replica.next_lineage()))
+        self._crash_point("processing.fork_written")
+        old = replica.forked(position, self._clock.monotonic_ms())
+        entry.chain.became_branch(replica.branches, position.closed, pending)
+        self._add(successor)
+        self._release_successor()
+        if old is not None:
+            self._drop(old)
+        self._successor = StartQuery(successor.name)
+
+    def _carry_out_drop(self, decision: Decision) -> None:
+        if decision.drop is not None:
+            self._drop(decision.drop)
+            self.missing = ()
+
+    def _release_successor(self) -> None:
+        if self._successor is not None:
+            self._orders.append(self._successor)
+            self._successor = None
+
+    def _drop(self, query: str) -> None:
+        self._queries.pop(query, None)
+        self._orders.append(StopQuery(query))
+
+    def _perform(self, steps: Steps) -> Lineage:
+        """Carry out steps of ``protocol.lineage`` one after the other."""
+        answer: Lineage | int | None = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as done:
+                lineage: Lineage = done.value
+                return lineage
+            answer = self._step(step)
+
+    def _step(self, step: Step) -> Lineage | int | None:
+        match step:
+            case FindNewest():
+                return self._disk.newest()
+            case Create(name):
+                self._disk.create(name)
+            case Copy(source, target):
+                self._disk.copy(source, target)
+            case FindCommit(name):
+                return self._disk.last_commit(name)
+            case Write(lineage):
+                self._disk.write(lineage)
+            case CheckEpoch():
+                with self.log_lock:
+                    self._boundary.poll()
+                    self._boundary.check_epoch()
+            case Clean(epoch):
+                self._disk.clean(epoch)
+        return None

@@ -1,0 +1,203 @@
+"""Heartbeats: saying what a process does, and hearing what others do, on the pipeline's control topic.
+
+Theory of operation. What a heartbeat says is news only, so nothing is ever repaired: one that could not be sent is followed by the next, one
+that could not be read is counted. A process without contact to the broker says nothing and hears nothing, and others take it for dead, which
+is what they should.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from anabranch.codec import control_records
+from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
+from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat
+from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, RemoteProtocolError, Unavailable
+from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.staggering import CorrectionGate
+from anabranch.protocol.switching import StatesSeen, choose
+
+_FETCH_RECORDS: Final = 2_000
+_WAIT_MS: Final = 100
+
+
+class ControlWriter:
+    """Writes to the control topic what may be lost. Not thread-safe."""
+
+    def __init__(self, log: EventLog, topic: str, clock: Clock) -> None:
+        """Nothing is contacted yet."""
+        self._log, self._at, self._clock = log, TopicPartition(topic, 0), clock
+        self._writer: LogWriter | None = None
+        self._not_before_ms = 0
+
+    def write(self, entries: Sequence[ControlRecord]) -> bool:
+        """Write ``entries``; whether all of them are there. Never raises because of the broker; after a failure it tries only a while later.
+
+        Blocks until the broker has them: milliseconds, or up to the adapter's time-out where the broker does not answer.
+        """
+        if self._clock.monotonic_ms() < self._not_before_ms:
+            return False
+        try:
+            if self._writer is None:
+                self._writer = self._log.writer()
+            for entry in entries:
+                self._writer.send(self._at, control_records.encode(entry), control_records.key_of(entry))
+            self._writer.flush()
+        except (OutcomeUnknown, Unavailable):
+            self.close()
+            self._not_before_ms = self._clock.monotonic_ms() + HEARTBEAT_SEND_MS
+            return False
+        return True
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+
+class HeartbeatSender:
+    """Sends the heartbeats of one process. Not thread-safe.
+
+    Call ``send`` as often as you like: it sends what is news soon, and otherwise one heartbeat every now and then.
+    """
+
+    def __init__(self, log: EventLog, topic: str, clock: Clock, *, every_ms: int = HEARTBEAT_EVERY_MS) -> None:
+        """Nothing is contacted yet. ``every_ms``: between two heartbeats without news."""
+        self._writer, self._clock, self._every_ms = ControlWriter(log, topic, clock), clock, every_ms
+        self._last: Heartbeat | None = None
+        self._sent_ms = 0
+
+    def send(self, beat: Heartbeat) -> bool:
+        """Send ``beat`` if it is time to; its ``written_ms`` is set here. Returns whether it was sent. Never raises because of the broker.
+
+        Blocks until the broker has it: milliseconds, or up to the adapter's time-out where the broker does not answer.
+        """
+        now_ms = self._clock.monotonic_ms()
+        said = _news(beat)
+        wait_ms = HEARTBEAT_NEWS_MS if self._last is not None and said != _news(self._last) else self._every_ms
+        if self._last is not None and now_ms - self._sent_ms < wait_ms:
+            return False
+        sent = self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
+        if sent:
+            self._last, self._sent_ms = beat, now_ms
+        return sent
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._writer.close()
+
+
+class ControlReader:
+    """Follows the control topic, by default from now on: what is alive is heard again within a moment. Not thread-safe."""
+
+    def __init__(self, log: EventLog, topic: str, *, from_beginning: bool = False) -> None:
+        """Open the topic.
+
+        Raises:
+            Unavailable: there is no such topic, or no answer.
+        """
+        self._at = TopicPartition(topic, 0)
+        self._reader = log.reader(committed=False, headers=False)
+        start, end = self._reader.offsets(self._at)
+        self._reader.assign({self._at: start if from_beginning else end})
+        self.counts: Counter[str] = Counter()
+        """Records by kind, and ``undecodable`` and ``lost`` (retention was faster than this reader)."""
+
+    def poll(self, wait_ms: int = 0) -> list[ControlRecord]:
+        """What is there; waits up to ``wait_ms`` for the first record."""
+        try:
+            chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        except DataMissing:
+            # Old news is no loss; what counts is said again.
+            self.counts["lost"] += 1
+            self._reader.assign({self._at: self._reader.offsets(self._at)[0]})
+            return []
+        found: list[ControlRecord] = []
+        for chunk in chunks:
+            for value in chunk.values:
+                try:
+                    entry = control_records.decode(value)
+                except RemoteProtocolError:
+                    self.counts["undecodable"] += 1
+                    continue
+                self.counts[type(entry).__name__.lower()] += 1
+                found.append(entry)
+        return found
+
+    def read_to_end(self, take: Callable[[ControlRecord], object]) -> None:
+        """Give ``take`` everything up to an end that is asked for now."""
+        end = self._reader.offsets(self._at)[1]
+        while self._reader.position(self._at) < end:
+            for entry in self.poll(_WAIT_MS):
+                take(entry)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._reader.close()
+
+
+class ReplicaControl:
+    """What one replica hears on the control topic, and what follows: whose tentative buckets to take, whether to correct. Not thread-safe.
+
+    ``choose``, ``works_on_tentative`` and ``may_correct`` are what ``processing.replica`` asks of its neighbours.
+    """
+
+    def __init__(self, reader: ControlReader, clock: Clock, gate: CorrectionGate, inputs: Mapping[str, StatesSeen]) -> None:
+        """``gate.epoch`` is this process's epoch: set it before the first ``poll``. ``inputs``: by the name of the stream."""
+        self._reader, self._clock, self._gate, self._inputs = reader, clock, gate, dict(inputs)
+        self._current: dict[str, str] = {}
+
+    def poll(self, wait_ms: int = 0) -> int:
+        """Take what is there; how many records. Call it before asking anything.
+
+        Raises:
+            Fenced: the manager says that this process must end.
+        """
+        entries = self._reader.poll(wait_ms)
+        now_ms = self._clock.now_ms()
+        for entry in entries:
+            if isinstance(entry, Heartbeat):
+                self._gate.heard(entry, now_ms)
+                for states in self._inputs.values():
+                    states.heard(entry, now_ms)
+            elif isinstance(entry, Grant):
+                self._gate.granted(entry, now_ms)
+            elif isinstance(entry, Fence) and self._gate.is_fenced_by(entry):
+                message = f"replica {entry.replica} of {entry.stage}, epoch {entry.epoch}, must end: {entry.reason}"
+                raise Fenced(message)
+        return len(entries)
+
+    def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
+        """The replica from which to take tentative buckets of an input, of those that ``offers`` names; one stays with a good one."""
+        chosen = choose(self._current.get(stream), self._inputs[stream].states(self._clock.now_ms()), offers)
+        if chosen is not None:
+            self._current[stream] = chosen
+        return chosen
+
+    def works_on_tentative(self, stream: str) -> bool:
+        """Whether a replica of the input says that it is in UP_FAILURE or STABILIZATION: its tentative buckets are worth a short wait."""
+        states = self._inputs[stream].states(self._clock.now_ms())
+        return any(state in (ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION) for state in states.values())
+
+    def may_correct(self, wanted: bool) -> bool:
+        """Tell the gate whether corrections are possible now; whether they may be made at full speed."""
+        if not wanted:
+            self._gate.done()
+            return False
+        now_ms = self._clock.now_ms()
+        self._gate.want(now_ms)
+        return self._gate.open(now_ms)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._reader.close()
+
+
+def _news(beat: Heartbeat) -> Heartbeat:
+    """What is worth saying at once: everything but how far one has got."""
+    return replace(beat, written_ms=0, bucket=0, checkpoint_bucket=0)

@@ -1,0 +1,98 @@
+"""Reads ranges of offsets, mostly forward, without seeking back for what was read too far.
+
+A consumer hands out whatever it has fetched, so reading up to an offset reads beyond it in other partitions, or in this one. To seek back for
+that costs a round trip to the broker and the wait for the empty answer before it, about 100 ms, which a small read cannot afford. So records
+beyond the range are kept, within bounds, for the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from anabranch.ports import Clock, EventLog, Headers, TopicPartition
+from anabranch.protocol.errors import DataMissing
+from anabranch.protocol.limits import MIB
+
+_FETCH_RECORDS: Final = 4_000
+_FETCH_MS: Final = 200
+_WAIT_MS: Final = 30_000
+_SKIP_MAX: Final = 256
+"""Records that are read and thrown away rather than sought over: a seek empties the client's buffers."""
+_KEPT_BYTES_MAX: Final = 64 * MIB
+"""Of records that were read too far: beyond it they are dropped, and sought again."""
+
+Take = Callable[[TopicPartition, int, bytes | None, Headers], None]
+"""Given the place, offset, value and headers of a record."""
+
+
+class RangeReader:
+    """Reads partitions of one topic. Not thread-safe."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self._reader = log.reader(committed=False, headers=True, timestamps=False)
+        self._clock = clock
+        self._passed: dict[TopicPartition, int] = {}
+        """Records below were given out or skipped; those from there to the consumer's position are kept. Empty: begin anew."""
+        self._kept: dict[TopicPartition, deque[tuple[int, bytes | None, Headers]]] = {}
+        self._kept_bytes = 0
+
+    def read(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take) -> None:
+        """Give ``take`` every record from ``start`` up to, not including, ``end`` of each partition; the same partitions in every call.
+
+        Raises:
+            DataMissing: records are gone, or nothing came for a long time.
+        """
+        try:
+            self._read(start, end, take)
+        except BaseException:
+            self._begin_anew()  # it stands anywhere: the next read must not go on from there
+            raise
+        if self._kept_bytes > _KEPT_BYTES_MAX:
+            self._begin_anew()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._reader.close()
+        self._begin_anew()
+
+    def _read(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take) -> None:
+        reader = self._reader
+        if not self._goes_on(start):
+            self._begin_anew()
+            reader.assign(start)
+            self._passed = dict(start)
+            self._kept = {at: deque() for at in start}
+        for at, kept in self._kept.items():
+            while kept and kept[0][0] < end[at]:
+                offset, value, headers = kept.popleft()
+                self._kept_bytes -= len(value or b"")
+                if offset >= start[at]:
+                    take(at, offset, value, headers)
+        waiting = {at for at in end if reader.position(at) < end[at]}
+        deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
+        while waiting:
+            for chunk in reader.fetch(_FETCH_RECORDS, _FETCH_MS):
+                deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
+                at = chunk.at
+                for offset, value, headers in zip(chunk.offsets, chunk.values, chunk.headers, strict=True):
+                    if offset >= end[at]:
+                        self._kept[at].append((offset, value, headers))
+                        self._kept_bytes += len(value or b"")
+                    elif offset >= start[at]:
+                        take(at, offset, value, headers)
+            waiting = {at for at in waiting if reader.position(at) < end[at]}
+            if waiting and self._clock.monotonic_ms() > deadline_ms:
+                at = min(waiting)
+                raise DataMissing(f"{at.topic}[{at.partition}]: nothing came up to offset {end[at]} within {_WAIT_MS} ms")
+        self._passed = dict(end)
+
+    def _goes_on(self, start: Mapping[TopicPartition, int]) -> bool:
+        """Whether all of ``start`` is at or a little ahead of where this stands."""
+        if self._passed.keys() != start.keys():
+            return False
+        return all(self._passed[at] <= first <= self._reader.position(at) + _SKIP_MAX for at, first in start.items())
+
+    def _begin_anew(self) -> None:
+        self._passed, self._kept, self._kept_bytes = {}, {}, 0

@@ -1,0 +1,591 @@
+"""One process of a replica over logs and directories in memory: forks, drops, crashes at every step, overtaken processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from anabranch.adapters.local.log import Operation
+from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, position_fields, position_of, taken_of
+from anabranch.processing.replica import StartQuery, StopQuery, Upstream
+from anabranch.protocol.errors import AnabranchError, Fenced, LocalProtocolError, Unavailable
+from anabranch.protocol.lineage import lineage_name
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryKind
+from anabranch.protocol.replica_states import ReplicaState
+from harness.replica_bench import STATEFUL, STATELESS, WAITS, part
+from harness.replica_world import Process, World
+
+FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
+TRAITS = pytest.mark.parametrize(
+    "traits", [STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False)], ids=["map", "sum", "by_bucket"]
+)
+
+
+def running(traits: PlanTraits = STATELESS, upstream: Upstream | None = None, names: str = "ab") -> tuple[World, Process]:
+    """A process that has run everything up to 5."""
+    world = World(names, traits)
+    process = world.start(upstream=upstream)
+    process.begin()
+    for name in names:
+        world.close(name, 5, 2, 5)
+    process.settle()
+    assert world.stable_rows() == world.expected(5)
+    return world, process
+
+
+def failing(traits: PlanTraits = STATELESS, upstream: Upstream | None = None) -> tuple[World, Process]:
+    """``a`` is silent after 5, ``b`` is at 9, and the branch runs."""
+    world, process = running(traits, upstream)
+    world.close("b", 9, 7, 9)
+    process.runner.tick()
+    process.wait(FIRST + NEXT)
+    process.settle()
+    assert process.runner.state is ReplicaState.UP_FAILURE
+    return world, process
+
+
+class TestStart:
+    def test_nothing_is_answered_before_the_take_over(self) -> None:
+        process = World().start()
+        assert (process.runner.state, process.runner.wants_to_correct) == (ReplicaState.FAILURE, False)
+        assert process.runner.answer("a query", "a", position_fields(INITIAL)) is None
+        process.runner.tick()
+
+    def test_a_new_replica_starts_from_nothing(self) -> None:
+        world = World()
+        process = world.start()
+        process.begin()
+        main = process.runner.main
+        assert (main, process.runner.branch, process.runner.branch_number, process.runner.tip(main)) == (
+            lineage_name(0, 0),
+            None,
+            None,
+            None,
+        )
+        assert (list(world.disk.directories), process.runner.orders()) == ([main], [])
+        assert process.runner.state is ReplicaState.STABLE
+
+    @TRAITS
+    def test_the_next_process_goes_on_where_the_last_one_committed(self, traits: PlanTraits) -> None:
+        world, first = running(traits)
+        tip = first.runner.tip(first.runner.main)
+        second = world.start()
+        second.begin()
+        assert second.runner.tip(second.runner.main) == tip
+        assert second.runner.main > first.runner.main
+        world.close("a", 9, 8)
+        world.close("b", 9, 8, 9)
+        second.settle()
+        assert world.stable_rows() == world.expected(9)
+
+    @TRAITS
+    def test_a_logged_batch_is_run_again_exactly(self, traits: PlanTraits) -> None:
+        """Rule 9; more is there by now."""
+        world, first = running(traits)
+        world.close("a", 6, 6)
+        world.close("b", 6, 6)
+        first.runner.tick()
+        directory = world.disk.of(first.runner.main)
+        offsets = first.ask(first.runner.main)
+        assert offsets is not None
+        directory.logged[directory.committed + 1] = offsets
+        world.close("a", 9, 8)
+        world.close("b", 9, 8)
+        second = world.start()
+        second.begin()
+        assert world.disk.of(second.runner.main).logged[directory.committed + 1] == offsets
+        second.settle()
+        assert world.stable_rows() == world.expected(9)
+
+
+class TestAnswers:
+    def test_the_first_plan_warms_the_engine_up(self) -> None:
+        world = World()
+        process = world.start()
+        process.begin()
+        world.close("a", 3, 2)
+        world.close("b", 3, 2)
+        process.runner.tick()
+        offsets = process.ask(process.runner.main)
+        assert offsets is not None
+        assert [(position_of(o).sequence, position_of(o).bucket, taken_of(o)) for o in offsets] == [(1, 0, [])] * 2
+
+    def test_all_inputs_get_the_same_plan_although_boundaries_move_between_two_questions(self) -> None:
+        world, process = running()
+        main = process.runner.main
+        world.close("a", 7, 6)
+        world.close("b", 7, 7)
+        process.runner.tick()
+        start = position_fields(world.disk.of(main).logged[world.disk.of(main).committed][0])
+        first = process.runner.answer(main, "a", start)
+        world.close("a", 9, 8)
+        world.close("b", 9, 8)
+        process.runner.tick()
+        other = process.runner.answer(main, "b", start)
+        assert first is not None
+        assert other is not None
+        assert position_of(first) == position_of(other)
+        assert position_of(first).bucket == 7
+        assert process.runner.answer(main, "a", start) == first, "the same question gets the same plan"
+
+    def test_an_input_that_does_not_lead_makes_no_plan(self) -> None:
+        world, process = running()
+        main = process.runner.main
+        world.close("a", 7, 6)
+        world.close("b", 7, 7)
+        process.runner.tick()
+        start = position_fields(world.disk.of(main).logged[world.disk.of(main).committed][0])
+        assert process.runner.answer(main, "b", start) is None
+        assert process.runner.answer(main, "a", start) is not None
+
+    def test_a_stage_that_stops_begins_nothing_new_but_finishes_what_its_leader_began(self) -> None:
+        world, process = running()
+        main = process.runner.main
+        world.close("a", 7)
+        world.close("b", 7)
+        process.runner.tick()
+        start = position_fields(world.disk.of(main).logged[world.disk.of(main).committed][0])
+        leader = process.runner.answer(main, "a", start)
+        process.stopping = True
+        other = process.runner.answer(main, "b", start)
+        assert leader is not None
+        assert other is not None
+        world.close("a", 9)
+        world.close("b", 9)
+        process.runner.tick()
+        assert process.runner.answer(main, "a", position_fields(leader)) is None
+
+    def test_a_silent_input_holds_all_back_and_is_named(self) -> None:
+        world, process = running()
+        world.close("b", 9)
+        process.runner.tick()
+        assert not process.step(process.runner.main)
+        assert (process.runner.complete_upto(), process.runner.waiting_for()) == (5, "a")
+
+
+class TestBatches:
+    def test_a_batch_whose_inputs_do_not_agree_is_refused(self) -> None:
+        _, process = running()
+        offsets = [INITIAL | {"bucket": 6, "sequence": 9}, INITIAL | {"bucket": 7, "sequence": 9}]
+        with pytest.raises(LocalProtocolError, match="different positions"):
+            process.runner.begin(process.runner.main, offsets, 0, position_of(INITIAL))
+
+    def test_a_stateful_batch_under_another_watermark_is_refused(self) -> None:
+        _, process = running(STATEFUL)
+        with pytest.raises(LocalProtocolError, match="watermark"):
+            process.runner.begin(process.runner.main, [INITIAL, INITIAL], 17, position_of(INITIAL))
+
+    def test_what_a_batch_is_said_to_be(self) -> None:
+        world, process = failing()
+        branch = process.runner.branch
+        assert branch is not None
+        directory = world.disk.of(branch)
+        offsets, before = directory.logged[directory.committed], position_of(directory.logged[directory.committed - 1][0])
+        start = process.runner.begin(branch, offsets, 0, before)
+        assert (start.kind, start.before, start.after, start.missing) == (
+            BoundaryKind.TENTATIVE,
+            before,
+            position_of(offsets[0]),
+            missing_of(offsets[0]),
+        )
+        assert start.rows == sum(p.rows for o in offsets for _, _, parts in taken_of(o) for p in parts)
+
+    def test_an_end_without_a_beginning_is_refused(self) -> None:
+        _, process = running()
+        with pytest.raises(LocalProtocolError, match="never began"):
+            process.runner.finish(process.runner.main, 99, ())
+
+    def test_a_record_says_what_it_was_made_from(self) -> None:
+        world, _ = running()
+        record = world.records()[-1]
+        assert (record.kind, record.closed, record.made_from) == (BoundaryKind.STABLE, 5, (("a", 5), ("b", 5)))
+        assert record.written_ms > 10**12, "the wall clock"
+
+
+class TestFork:
+    @TRAITS
+    def test_a_failure_from_its_beginning_to_its_end(self, traits: PlanTraits) -> None:
+        world, process = failing(traits)
+        branch, main = lineage_name(process.boundary.epoch, 0), lineage_name(process.boundary.epoch, 1)
+        assert (process.runner.branch, process.runner.main, process.runner.branch_number) == (branch, main, 1)
+        assert process.orders == [StartQuery(main)]
+        assert process.runner.missing[:1] == ("a",)
+        newest = world.disk.newest()
+        assert newest is not None
+        assert newest.name == main
+        fold = world.fold()
+        assert (fold.upto, fold.tentative_upto("0")) == (5, 10)
+        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 11) if (t := fold.tentative("0", n)) is not None and t.parts}
+        assert shown == {bucket: rows for bucket, rows in world.expected(10).items() if bucket > 5}, "what b gave, and nothing of a"
+        world.close("a", 12, 7, 11)
+        world.close("b", 12, 11)
+        process.wait(200)
+        process.settle()
+        assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.STABLE, None, ())
+        assert process.orders == [StartQuery(main), StopQuery(branch)]
+        assert list(world.disk.directories) == [main], "the branch's directory is gone"
+        assert world.stable_rows() == world.expected(12)
+
+    @TRAITS
+    def test_the_records_of_a_branch(self, traits: PlanTraits) -> None:
+        world, process = failing(traits)
+        records = world.records()
+        tentative = [r for r in records if r.kind is BoundaryKind.TENTATIVE]
+        stable = [r for r in records if r.kind is BoundaryKind.STABLE and r.id.lineage == process.runner.branch]
+        assert (tentative[0].prev, tentative[0].base) == (stable[-1].id, 5)
+        assert [r.prev for r in tentative[1:]] == [r.id for r in tentative[:-1]]
+        assert {r.branch for r in tentative} == {(process.boundary.epoch, 1)}
+        assert all("a" in r.missing for r in tentative)
+
+    def test_the_successor_is_started_when_the_first_tentative_bucket_is_there(self) -> None:
+        """A start costs seconds of the cores, and it has nothing to do yet."""
+        world, process = running()
+        world.close("b", 9, 7, 9)
+        process.runner.tick()
+        for _ in range(20):
+            world.clock.advance(100)
+            process.runner.tick()
+            if (offsets := process.ask(process.runner.main)) is not None:
+                break
+        else:
+            pytest.fail("no fork")
+        assert kind_of(offsets[0]) is BoundaryKind.TENTATIVE
+        assert process.runner.state is ReplicaState.UP_FAILURE
+        assert process.runner.orders() == []
+        process.settle()
+        assert process.orders == [StartQuery(process.runner.main)]
+
+    @TRAITS
+    def test_a_second_fork_while_correcting(self, traits: PlanTraits) -> None:
+        world, process = failing(traits)
+        one, two = (lineage_name(process.boundary.epoch, number) for number in (1, 2))
+        world.close("a", 7, 6)
+        process.wait(FIRST + NEXT)
+        process.settle()
+        assert (process.runner.branch, process.runner.main, process.runner.branch_number) == (one, two, 2)
+        assert process.orders[1:] == [StopQuery(lineage_name(process.boundary.epoch, 0)), StartQuery(two)]
+        fold = world.fold()
+        assert (fold.upto, fold.branch("0")) == (7, (process.boundary.epoch, 2))
+        world.close("a", 20, 9, 20)
+        world.close("b", 20)
+        process.wait(300)
+        process.settle()
+        assert (process.runner.state, list(world.disk.directories)) == (ReplicaState.STABLE, [two])
+        assert world.stable_rows() == world.expected(20)
+
+    def test_a_dropped_branch_writes_nothing_any_more(self) -> None:
+        world, process = failing()
+        branch = process.runner.branch
+        assert branch is not None
+        world.close("b", 11, 10)
+        process.runner.tick()
+        world.clock.advance(NEXT + 100)
+        process.runner.tick()
+        offsets = process.ask(branch)
+        assert offsets is not None
+        before = position_of(world.disk.of(branch).logged[world.disk.of(branch).committed][0])
+        process.runner.begin(branch, offsets, before.bucket, before)
+        world.close("a", 11, 10)
+        process.runner.tick()
+        main = process.runner.main
+        for _ in range(5):
+            process.step(main)
+        assert process.runner.branch is None
+        count = len(world.entries())
+        assert not process.runner.finish(branch, 99, (part(10),))
+        assert len(world.entries()) == count
+        assert process.runner.answer(branch, "a", position_fields(offsets[0])) is None
+        start = process.runner.begin(branch, [INITIAL, INITIAL | {"sequence": 3}], 17, before)
+        assert (start.kind, start.after) == (BoundaryKind.TENTATIVE, before), "answered in part: it is void anyway"
+
+    def test_a_branch_that_is_dropped_while_its_record_is_on_the_way(self) -> None:
+        """The next branch has begun: the record is refused, which is no reason to end."""
+        world, process = failing()
+        branch = process.runner.branch
+        assert branch is not None
+        world.close("b", 11, 10)
+        process.runner.tick()
+        world.clock.advance(NEXT + 100)
+        process.runner.tick()
+        offsets = process.ask(branch)
+        assert offsets is not None
+        before = position_of(world.disk.of(branch).logged[world.disk.of(branch).committed][0])
+        process.runner.begin(branch, offsets, 0, before)
+        append, process.queries = process.boundary.append, [process.runner.main]
+
+        def late(record: object) -> None:
+            process.boundary.append = append  # type: ignore[method-assign]
+            process.runner.log_lock.release()
+            world.close("a", 7, 6)
+            for _ in range(20):
+                world.clock.advance(100)
+                process.runner.tick()
+                while process.step(process.runner.branch if process.runner.branch_number == 2 else process.runner.main):
+                    pass
+            process.runner.log_lock.acquire()
+            append(record)  # type: ignore[arg-type]
+
+        process.boundary.append = late  # type: ignore[method-assign]
+        assert not process.runner.finish(branch, world.disk.of(branch).committed + 1, ())
+        assert process.runner.branch_number == 2
+
+    def test_a_failure_shorter_than_the_wait_leaves_no_trace(self) -> None:
+        world, process = running()
+        world.close("b", 9, 7, 9)
+        process.runner.tick()
+        process.wait(FIRST - 100)
+        world.close("a", 9, 7)
+        process.settle()
+        assert all(r.kind is BoundaryKind.STABLE for r in world.records())
+        assert (process.orders, world.stable_rows()) == ([], world.expected(9))
+
+
+class TestFollowing:
+    def test_without_contact_nothing_is_judged_and_nobody_dies(self) -> None:
+        world, process = running()
+        world.close("b", 9)
+        process.runner.tick()
+        for _ in range(30):
+            world.clock.advance(100)
+            world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="a")
+            process.round()
+        assert process.runner.state is ReplicaState.STABLE
+        for _ in range(len(world.log._faults)):
+            world.log.fault(Operation.OFFSETS, {"a"})
+        process.wait(200)
+        assert process.runner.state is ReplicaState.UP_FAILURE
+
+    def test_what_a_fresh_look_finds_counts_before_anything_is_decided(self) -> None:
+        """A process that slept over the deadline: the missing bucket is in the log, and it has not read it."""
+        world, process = running()
+        world.close("b", 9, 7)
+        process.runner.tick()
+        world.clock.advance(FIRST - 100)
+        process.runner.tick()
+        world.close("a", 12, 8)
+        world.close("b", 12)
+        world.clock.advance(100)
+        process.settle()
+        assert process.runner.state is ReplicaState.STABLE
+        assert world.stable_rows() == world.expected(12)
+
+    def test_records_that_were_read_are_counted(self) -> None:
+        world, process = running()
+        world.close("a", 6)
+        world.close("a", 7)
+        assert (process.runner.follow("a", 0), process.runner.follow("a", 0), process.runner.follow("b", 0)) == (2, 0, 0)
+
+
+class TestUpstream:
+    def test_its_choice_is_taken_and_its_word_is_heard(self) -> None:
+        asked: list[bool] = []
+        allowed = [False]
+
+        def may_correct(wanted: bool) -> bool:
+            asked.append(wanted)
+            return allowed[0]
+
+        chosen: list[dict[str, int]] = []
+
+        def choose(stream: str, offers: object) -> str | None:
+            assert isinstance(offers, dict)
+            chosen.append({stream: len(offers)})
+            return None
+
+        world, process = failing(upstream=Upstream(choose, lambda stream: stream == "b", may_correct))
+        assert not any(asked)
+        world.close("a", 12, 6)
+        world.close("b", 12, 11)
+        process.wait(500)
+        assert process.runner.wants_to_correct
+        assert asked[-1]
+        assert world.fold().upto == 5, "no grant"
+        allowed[0] = True
+        process.settle()
+        assert world.fold().upto == 12
+        process.round()
+        assert not asked[-1], "whoever gave the grant hears that it is not needed any more"
+        assert {"a": 0} in chosen
+
+    def test_an_input_that_works_on_tentative_buckets_is_given_more_time(self) -> None:
+        forks = []
+        for works in (False, True):
+            world, process = running(upstream=Upstream(works_on_tentative=lambda stream, w=works: w and stream == "a"))
+            world.close("b", 9, 7)
+            process.runner.tick()
+            world.clock.advance(FIRST)
+            process.runner.tick()
+            process.settle()
+            forks.append(world.fold().tentative_upto("0"))
+        assert forks[0] == 10
+        assert forks[1] in {0, 10}
+
+
+class TestFencing:
+    @TRAITS
+    def test_a_zombies_stable_record_is_refused(self, traits: PlanTraits) -> None:
+        world, zombie = running(traits)
+        world.close("a", 7, 6)
+        world.close("b", 7, 7)
+        zombie.runner.tick()
+        directory = world.disk.of(zombie.runner.main)
+        offsets = zombie.ask(zombie.runner.main)
+        assert offsets is not None
+        before = position_of(directory.logged[directory.committed][0])
+        zombie.runner.begin(zombie.runner.main, offsets, before.bucket * 1_000, before)
+        second = world.start()
+        second.begin()
+        with pytest.raises(Fenced):
+            zombie.runner.finish(zombie.runner.main, directory.committed + 1, (part(6, 77),))
+        with pytest.raises(Fenced):
+            zombie.runner.check_epoch()
+        second.settle()
+        assert world.stable_rows() == world.expected(7)
+
+    def test_while_a_record_is_being_appended_that_looks_after_the_epoch(self) -> None:
+        world, zombie = running()
+        world.start().begin()
+        with zombie.runner.log_lock:
+            zombie.runner.check_epoch()
+        with pytest.raises(Fenced):
+            zombie.runner.check_epoch()
+        assert not zombie.runner.log_lock.locked()
+
+    def test_a_zombies_branch_is_refused(self) -> None:
+        world, zombie = failing()
+        second = world.start()
+        second.begin()
+        world.close("b", 12, 11)
+        with pytest.raises((Fenced, Unavailable)):
+            zombie.wait(FIRST)
+        second.wait(2 * FIRST)
+        assert {r.branch for r in world.records() if r.branch and r.epoch == second.boundary.epoch} == {(second.boundary.epoch, 1)}
+        world.close("a", 12, 10)
+        second.settle()
+        assert world.stable_rows() == world.expected(12)
+
+
+# -- crashes, and processes that are overtaken, at every step ------------------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Story:
+    """Two failures of ``a``, the second while the first is being corrected, told to one process after the other."""
+
+    def __init__(self, traits: PlanTraits) -> None:
+        self.world = World("ab", traits, rows_max=2)
+        self.points = 0
+        self.seen: list[str] = []
+        self.at: dict[int, Callable[[], None]] = {}
+        self.process: Process | None = None
+        self.newer: Process | None = None
+
+    def point(self, name: str) -> None:
+        self.points += 1
+        self.seen.append(name)
+        self.at.pop(self.points, lambda: None)()
+
+    def tell(self) -> None:
+        close = self.world.close
+        chapters: list[tuple[Callable[[], None], int]] = [
+            (lambda: (close("a", 5, 2, 5), close("b", 5, 3))[0], 300),
+            (lambda: close("b", 9, 6, 9), 1_600),
+            (lambda: close("b", 12, 10, 12), 600),
+            (lambda: close("a", 7, 6, 7), 1_800),
+            (lambda: close("a", 14, 8, 9, 13), 100),
+            (lambda: close("b", 14, 13), 400),
+            (lambda: (close("a", 16, 15), close("b", 16, 16))[0], 500),
+        ]
+        for event, ms in chapters:
+            event()
+            for _ in range(0, ms, 100):
+                self.world.clock.advance(100)
+                self.do()
+        idle = 0
+        while idle < 3:
+            idle = 0 if self.do() else idle + 1
+
+    def do(self) -> bool:
+        """One round of whoever lives; who is gone, or finds that it was overtaken, is followed by the next."""
+        try:
+            if self.process is None:
+                self.process, self.newer = self.newer, None
+            if self.process is None:
+                self.process = self.world.start(self.point)
+                self.process.begin()
+            return self.process.round()
+        except Crash:
+            self.process = None
+        except (Fenced, Unavailable):
+            assert self.newer is not None, "nobody has overtaken it"
+            self.process = None
+        return True
+
+    def crash(self) -> None:
+        raise Crash
+
+    def overtake(self) -> None:
+        """Another process starts and runs a while, and the first one goes on not knowing."""
+        newer = self.world.start()
+        newer.begin()
+        for _ in range(3):
+            newer.round()
+        self.newer = newer
+
+    def check(self) -> None:
+        assert self.world.fold().upto == 16
+        assert self.world.stable_rows() == self.world.expected(16)
+        branches = [r.branch for r in self.world.records() if r.branch is not None]
+        assert branches == sorted(branches), "R3"
+
+
+@TRAITS
+def test_the_story_without_faults(traits: PlanTraits) -> None:
+    story = Story(traits)
+    story.tell()
+    story.check()
+    branches = {r.branch for r in story.world.records() if r.branch is not None}
+    assert len(branches) == 2, "a second fork while correcting"
+    assert {"copy", "write", "written", "last_commit", "remove", "processing.fork_decided", "processing.fork_written"} <= set(story.seen)
+    process = story.process
+    assert process is not None
+    assert process.runner.state is ReplicaState.STABLE
+
+
+def points(traits: PlanTraits) -> int:
+    story = Story(traits)
+    story.tell()
+    return story.points
+
+
+def check_at(story: Story, at: int) -> None:
+    """Tell it, and say at which point something happened if it goes wrong."""
+    try:
+        story.tell()
+        story.check()
+    except (AssertionError, AnabranchError) as error:
+        message = f"at point {at} ({', '.join(story.seen[at - 1 : at + 4])} ...): {type(error).__name__} {error}"
+        raise AssertionError(message) from error
+
+
+@pytest.mark.parametrize(("traits", "again"), [(STATELESS, 0), (STATEFUL, 0), (STATEFUL, 3)])
+def test_a_crash_at_any_step_leaves_something_to_go_on_from(traits: PlanTraits, again: int) -> None:
+    """Once, and once more ``again`` steps after: in the middle of the next process's start."""
+    for at in range(1, points(traits) + 1):
+        story = Story(traits)
+        story.at[at] = story.crash
+        if again:
+            story.at[at + again] = story.crash
+        check_at(story, at)
+
+
+def test_a_process_overtaken_at_any_step_spoils_nothing() -> None:
+    for at in range(1, points(STATEFUL) + 1):
+        story = Story(STATEFUL)
+        story.at[at] = story.overtake
+        check_at(story, at)
