@@ -148,6 +148,13 @@ class LogAdmin(Protocol):
     def settings(self, topic: str) -> dict[str, str]:
         """The topic's configuration as the broker applies it."""
 
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Delete the records below these offsets, for good and for everybody. Below a partition's start: nothing happens.
+
+        Raises:
+            Unavailable: the broker did not answer or refused, such as an offset beyond the end; some partitions may be done.
+        """
+
     def close(self) -> None:
         """Idempotent."""
 
@@ -218,8 +225,29 @@ class Checkpoints(Protocol):
     def last_commit(self, name: str) -> int:
         """The last batch that was committed in the directory; -1: none."""
 
+    def batches(self, name: str) -> Sequence[int]:
+        """The committed batches that the directory still has, newest first, damaged or not; (-1,): none was ever committed."""
+
+    def whole(self, name: str, batches: Sequence[int]) -> int | None:
+        """The first of ``batches`` whose logs and state are whole; None: of none. May mend what can be; so only for a copy."""
+
+    def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
+        """Forget what came after ``batch``; ``keep_plan``: but for the plan of the next one. Only for a copy."""
+
+    def bucket(self, name: str, batch: int) -> int:
+        """The last bucket that was read with ``batch``, which is whole; 0 for -1."""
+
+    def siblings(self) -> Sequence[tuple[str, Lineage]]:
+        """The replicas of the same stage whose disks are within reach, each with its newest lineage."""
+
+    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
+        """As ``copy``, from a sibling's disk. False: it could not be copied."""
+
     def write(self, lineage: Lineage) -> None:
         """Make ``lineage`` the newest, durably."""
+
+    def sync(self) -> None:
+        """What is written now survives a loss of power."""
 
     def clean(self, epoch: int) -> None:
         """Remove directories and lineage files of lower epochs."""

@@ -140,7 +140,9 @@ def action(g: random.Random) -> Action:
             stream.record(stream.closed, [part(stream.closed + 1 + by, rows)])
         elif kind == "upstream":
             upto = max(stream.closed, stream.branch_closed) + by
-            stream.tentative(upto, [part(upto, rows)] if by else [], ("s",) if rows else (), fork=rows == 3 or stream.branch_closed < stream.closed)
+            stream.tentative(
+                upto, [part(upto, rows)] if by else [], ("s",) if rows else (), fork=rows == 3 or stream.branch_closed < stream.closed
+            )
         elif kind == "wait":
             bench.wait(ms)
         elif kind == "pause":
@@ -172,7 +174,9 @@ def test_any_history(seed: int, length: int, names: str, traits: PlanTraits, pol
     bench.now_ms += 100
     bench.look()
     bench.settle()
-    assert (bench.replica.state, bench.at(bench.main), list(bench.positions)) == (ReplicaState.STABLE, last, [bench.main]), "it ends corrected"
+    assert (bench.replica.state, bench.at(bench.main), list(bench.positions)) == (ReplicaState.STABLE, last, [bench.main]), (
+        "it ends corrected"
+    )
     assert bench.positions[bench.main].closed == last
     stable = [plan for plan in bench.stable_plans() if plan.after.bucket > plan.before.bucket]
     assert [p.before.bucket for p in stable] == [0, *(p.after.bucket for p in stable[:-1])], "over all forks: no bucket twice, none skipped"

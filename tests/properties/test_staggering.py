@@ -84,7 +84,7 @@ def check(stage: StaggeredStage, settled_ms: int) -> None:
         assert len(stage.look_again()) <= 1, f"G1: {stage.why()}"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     replicas=st.integers(1, 3), manager=st.booleans(), wanting=st.booleans(), skews=st.tuples(*[st.integers(-400, 400)] * 3), steps=STEPS
 )
@@ -124,7 +124,7 @@ def test_g1_g3_never_two_and_g2_never_none(
             stage.want(name, False)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(replicas=st.integers(2, 3), wishes=st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(1, 30)), max_size=20))
 def test_g1_with_a_healthy_manager_never_two_at_any_moment(replicas: int, wishes: list[tuple[int, bool, int]]) -> None:
     stage = StaggeredStage(replicas)

@@ -68,10 +68,10 @@ def assert_tentative(
     assert plan.after.has_rows == (position.has_rows or bool(sizes) or plan.after.has_rows)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
-    logs(steps=14), logs(steps=10), traits_drawn, st.integers(0, 12),
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 5), chosen_drawn), min_size=1, max_size=5),
+    logs(steps=8, parts_max=5, faults=False), logs(steps=8), traits_drawn, st.integers(0, 5),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(0, LAST), chosen_drawn), min_size=1, max_size=4),
     st.integers(1, 6), st.integers(1, 4),
 )  # fmt: skip
 def test_every_bucket_once_in_order_from_the_best_there_is(
@@ -108,7 +108,13 @@ def test_every_bucket_once_in_order_from_the_best_there_is(
 
 
 @settings(max_examples=100, deadline=None)
-@given(logs(tentative=False, steps=12), logs(tentative=False, steps=8), traits_drawn, st.integers(1, 6), st.integers(1, 4))
+@given(
+    logs(tentative=False, steps=12, parts_max=4, faults=False),
+    logs(tentative=False, steps=12, parts_max=4, faults=False),
+    traits_drawn,
+    st.integers(1, 6),
+    st.integers(1, 4),
+)
 def test_stable_plans_take_each_bucket_once_within_the_limits(
     first: list[LogEntry], second: list[LogEntry], traits: PlanTraits, rows_max: int, buckets_max: int
 ) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.codec.block_guard import check_stream, check_table
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 
@@ -80,16 +81,19 @@ def decode_block(value: bytes | None) -> pa.Table:
     """The table of a block.
 
     Raises:
-        RemoteProtocolError: ``value`` is too large or not an Arrow stream.
+        RemoteProtocolError: ``value`` is too large, not an Arrow stream, or one that is no block (``block_guard``).
     """
     if value is None or len(value) > 4 * BLOCK_BYTES_MAX:
         message = "a block is empty or too large"
         raise RemoteProtocolError(message)
+    check_stream(value)
     try:
-        return pa.ipc.open_stream(pa.py_buffer(value)).read_all()
-    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        table = pa.ipc.open_stream(pa.py_buffer(value)).read_all()
+    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError) as error:
         message = f"a block is not an Arrow stream: {error}"
         raise RemoteProtocolError(message) from error
+    check_table(table)
+    return table
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -104,10 +108,12 @@ def schema_from_text(text: str) -> pa.Schema:
         RemoteProtocolError: ``text`` is not one.
     """
     try:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+        len(schema.names)  # decodes them: not every name is text
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         message = f"not the schema of a stream: {error}"
         raise RemoteProtocolError(message) from error
+    return schema
 
 
 def pieces(table: pa.Table) -> list[pa.Table]:

@@ -46,7 +46,7 @@ def admit(values: Sequence[bytes | None]) -> Admission:
         lengths = np.fromiter((len(value or b"") for value in values), np.int64, len(values))
     size_bytes = int(lengths.sum())
     if not len(lengths) or (lengths.min() > 0 and lengths.max() <= RECORD_BYTES_MAX):
-        return Admission(values if isinstance(values, list) else list(values), None, [], size_bytes)
+        return Admission(list(values), None, [], size_bytes)  # type: ignore[arg-type]
     admitted: list[bytes] = []
     rows: list[int] = []
     rejected: Rejected = []

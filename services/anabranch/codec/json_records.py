@@ -39,6 +39,10 @@ _TYPES: Final[dict[str, Any]] = {
 }
 _NUMBERS: Final[dict[str, Any]] = {"int": np.int32, "long": np.int64, "float": np.float32, "double": np.float64}
 _TEXT_MAX: Final = 300
+_OPENING: Final = np.frombuffer(b"[{", np.uint8)
+_CLOSING: Final = np.frombuffer(b"]}", np.uint8)
+_BRACKETS_MAX: Final = 20_000
+"""Of a refused record that is read once more for its reason; a record of flat fields has one."""
 
 _ROWS_AT_ONCE: Final = 8_192
 """Records that are decoded before their columns are made: their objects stay in the processor's cache until then."""
@@ -87,6 +91,8 @@ class JsonDecoder:
     def _refusal(self, value: bytes, error: Exception) -> RecordRejected:
         """The reason's code: whether to refuse is decided already, so this may take its time."""
         text = str(error)[:_TEXT_MAX]
+        if value.count(b"[") + value.count(b"{") > _BRACKETS_MAX:  # to say it better would take 26 times its size in memory
+            return RecordRejected(_roughly(value, error), text)
         not_finite: list[str] = []
         try:
             found = json.loads(value.decode("utf-8"), parse_constant=not_finite.append)
@@ -115,6 +121,15 @@ class JsonDecoder:
         if any(_is_out_of_range(field.kind, found.get(field.name)) for field in self._record.fields):
             return RejectionReason.OUT_OF_RANGE
         return RejectionReason.WRONG_TYPE
+
+
+def _roughly(value: bytes, error: Exception) -> RejectionReason:
+    """The reason for a value with very many brackets; those inside texts count like others."""
+    octets = np.frombuffer(value, np.uint8)
+    step = np.isin(octets, _OPENING).astype(np.int8) - np.isin(octets, _CLOSING).astype(np.int8)
+    if int(step.cumsum(dtype=np.int32).max()) > RECORD_DEPTH_MAX:
+        return RejectionReason.TOO_DEEP
+    return RejectionReason.WRONG_TYPE if isinstance(error, msgspec.ValidationError) else RejectionReason.NOT_JSON
 
 
 def _column(get: Callable[[Any], Any], kind: pa.DataType, number: Any) -> Callable[[list[Any]], pa.Array]:

@@ -148,7 +148,7 @@ def _control(kind: Kind, value: bytes | None) -> LiveRecord:
             kind, None if last is None else TupleId.parse(last), stable=int(fields["stable"]), shown=int(fields.get("shown", 0)),
             stable_ms=int(fields["stable_ms"]), shown_ms=int(fields.get("shown_ms", 0)), sequence=int(fields.get("sequence", 0)),
         )  # fmt: skip
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise RemoteProtocolError(f"{kind.value} with value {value[:60] if value else value!r}: {error}") from error
 
 

@@ -17,6 +17,8 @@ Invariants:
     A2  timers start in the order of buckets.
     A3  a wait is not over while one input's log has not been read to an end asked for after the deadline.
     A4  time in which nobody looked (longer than ``STALL_MS``) is added to every wait.
+    A5  no wait is over for a bucket of which no input has anything: sources that all stand still, or have all ended, have not failed, and
+        there would be nothing to show.
 """
 
 from __future__ import annotations
@@ -117,9 +119,17 @@ class Availability:
         self._read_to: dict[str, int] = dict.fromkeys(inputs, -1)
         self._looked_ms: int | None = None
         self._moved_ms = 0
+        self._seen = 0
 
-    def observe(self, now_ms: int, past: int) -> None:
-        """Look at the inputs: the furthest is known to be past bucket ``past`` (``StreamFold.past_upto``)."""
+    def observe(self, now_ms: int, past: int, seen: int | None = None) -> None:
+        """Look at the inputs.
+
+        Args:
+            now_ms: Now.
+            past: The furthest is known to be past this bucket (``StreamFold.past_upto``).
+            seen: The last bucket of which an input has anything, or which it has closed (``StreamFold.seen_upto``); None: ``past + 1``.
+        """
+        self._seen = max(self._seen, past + 1 if seen is None else seen)
         if self._looked_ms is not None and now_ms - self._looked_ms > STALL_MS:
             self._timers.shift(now_ms - self._looked_ms)
             self._moved_ms += now_ms - self._looked_ms
@@ -132,7 +142,7 @@ class Availability:
 
     def over(self, bucket: int, wait_ms: int) -> bool:
         """Whether ``bucket`` was waited for long enough (A3)."""
-        started = self._timers.started(bucket)
+        started = self._started(bucket)
         return started is not None and started + wait_ms <= min(self._read_to.values())
 
     def first_over(self, bucket: int) -> bool:
@@ -141,7 +151,7 @@ class Availability:
 
     def overdue(self, bucket: int, now_ms: int) -> bool:
         """Whether the time of the long wait of ``bucket`` has passed, whether anybody looked since or not."""
-        started = self._timers.started(bucket)
+        started = self._started(bucket)
         return started is not None and started + self.waits.first_ms <= now_ms
 
     def moved(self, now_ms: int) -> None:
@@ -152,7 +162,7 @@ class Availability:
         """Whether the stable query did not go on for a whole long wait (rule 14), A3 and A4 as for buckets."""
         return self._moved_ms + self.waits.first_ms <= min(self._read_to.values())
 
-    def look_wanted(self, name: str, bucket: int, now_ms: int, *, branching: bool, again: bool = False) -> bool:
+    def look_wanted(self, name: str, bucket: int, now_ms: int, *, branching: bool, again: bool = False, held: bool = False) -> bool:
         """Whether a wait for ``bucket`` or a later one may be over, if input ``name`` were read to its end now.
 
         Args:
@@ -161,13 +171,14 @@ class Availability:
             now_ms: Now.
             branching: The branch asks: the short wait counts.
             again: A branch runs, and the stable query asks: its wait begins anew whenever it goes on.
+            held: As in ``due_upto``, for the branch.
         """
-        started = self._timers.started(bucket)
+        started = self._started(bucket)
         if started is None:
             return False
-        wait_ms = self._later_wait_ms() if branching else self.waits.first_ms
+        wait_ms = self._later_wait_ms(held=held) if branching else self.waits.first_ms
         if branching:  # the newest deadline that has passed, not only that of the next bucket
-            last = self._timers.started_before(now_ms - wait_ms)
+            last = min(self._seen, self._timers.started_before(now_ms - wait_ms))
             started = self._timers.started(last) if last >= bucket else started
         elif again:
             started = max(started, self._moved_ms)
@@ -182,12 +193,16 @@ class Availability:
             held: An input that lacks the bucket says that it is working on tentative ones: it gets one hop more.
         """
         there = stable_upto if self.policy is Policy.DELAY else tentative_upto
-        wait_ms = self._later_wait_ms() + (HOP_MS if held else 0)
-        return max(there, self._timers.started_before(min(self._read_to.values()) - wait_ms))
+        wait_ms = self._later_wait_ms(held=held)
+        return max(there, min(self._seen, self._timers.started_before(min(self._read_to.values()) - wait_ms)))
 
     def forget(self, upto: int) -> None:
         """Every query has read the buckets up to ``upto``."""
         self._timers.forget(upto)
 
-    def _later_wait_ms(self) -> int:
-        return self.waits.first_ms if self.policy is Policy.DELAY else self.waits.next_ms
+    def _started(self, bucket: int) -> int | None:
+        """When the timer of ``bucket`` started; None: it has not, or there is nothing of the bucket (A5)."""
+        return self._timers.started(bucket) if bucket <= self._seen else None
+
+    def _later_wait_ms(self, *, held: bool) -> int:
+        return (self.waits.first_ms if self.policy is Policy.DELAY else self.waits.next_ms) + (HOP_MS if held else 0)

@@ -124,6 +124,11 @@ class StreamFold:
         return self._past
 
     @property
+    def seen_upto(self) -> int:
+        """The last bucket that is closed, stable or tentatively, or of which a writer has named a part."""
+        return max([self._past, *(writer.pending.highest for writer in self._writers.values())])
+
+    @property
     def forgotten(self) -> int:
         """Buckets up to this one are no longer described."""
         return self._forgotten

@@ -43,6 +43,11 @@ class BucketMap(Generic[V]):
     def __getitem__(self, bucket: int) -> V:
         return self._values[bucket]
 
+    @property
+    def highest(self) -> int:
+        """The last bucket that has a value; 0: none has."""
+        return self._order[-1] if self._order else 0
+
     def get(self, bucket: int) -> V | None:
         """The value of ``bucket``; None: it has none."""
         return self._values.get(bucket)

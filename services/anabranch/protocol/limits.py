@@ -232,3 +232,10 @@ TRIM_READER_MS: Final = 86_400_000
 
 TRIM_EVERY_MS: Final = 10_000
 """Between two trim points of a stream: more of them would free no more space worth having."""
+
+CHECKPOINT_SYNC_EVERY_MS: Final = 30_000
+"""Between two syncs of a checkpoint: blocks are trimmed only below what is synced, so this bounds what is kept for a restart after a loss of
+power; a sync costs the disk whatever was written since the last."""
+
+BRANCH_PENDING_PARTS_MAX: Final = 10_000
+"""Open parts that a branch can inherit: its first record repeats them, and must have room for its own. A stage with more waits for its input."""

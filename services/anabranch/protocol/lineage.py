@@ -9,17 +9,23 @@ Invariants:
     G1  names sort as (epoch, number): the newest lineage is the one of the newest process.
     G2  only directories and files of lower epochs are ever deleted.
     G3  ``tip`` is the record of the last committed batch, by whichever lineage made it.
+    G4  a replica goes on from its own directory if a whole batch is in it and the blocks that come after it are there; else from a sibling's;
+        else from the beginning of the log, if that is there; else it waits for a sibling.
+    G5  a sibling's checkpoint is taken at a batch all of whose parts are stable by now (``protocol.clean_points``), without the plan after it;
+        the new lineage begins with a base record, and until its first commit every restart says it again (rule 6).
+    G6  going back to an older batch (damage, loss of power) is safe: the new lineage has another name, and its records cut the chain (rule 4).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
 from typing import Self
 
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 
 _NAME = re.compile(r"([0-9]{12})-([0-9]{6})\Z")
 
@@ -44,26 +50,60 @@ class Lineage:
     """Last batch that was committed in the directory when it was copied; -1: none, a new checkpoint."""
     start_tip: BatchId | None
     """The record of that batch."""
+    base: int | None = None
+    """Rule 6: it began in a copy of a sibling's directory; buckets up to here are not its own. ``start_tip`` is its base record."""
+    earlier: tuple[BatchId, ...] = ()
+    """The lineages before, each with the last of its batches in this directory, ascending: who made which of the batches up to ``start_batch``."""
+    floor: int | None = None
+    """The record of this batch, and of those after it, is known; -1: of all. None: only from ``start_batch`` on."""
 
     @classmethod
     def fresh(cls, epoch: int) -> Self:
         """The lineage of a replica that starts from nothing."""
-        return cls(name=lineage_name(epoch, 0), start_batch=-1, start_tip=None)
+        return cls(name=lineage_name(epoch, 0), start_batch=-1, start_tip=None, floor=-1)
+
+    @classmethod
+    def from_sibling(cls, name: str, batch: int, base: int) -> Self:
+        """The lineage that goes on in a copy of a sibling's directory as it was after ``batch``: its first record is the base record (G5)."""
+        return cls(name=name, start_batch=batch, start_tip=BatchId(name, batch), base=base, floor=batch)
+
+    @property
+    def lowest(self) -> int:
+        """The lowest batch from which a copy of the directory may go on, if it is still there."""
+        return self.start_batch if self.floor is None else self.floor
 
     def tip(self, last_commit: int) -> BatchId | None:
         """The record that a query in this lineage's directory continues, when Spark committed ``last_commit`` last (G3).
 
         Raises:
-            LocalProtocolError: the directory stands before the lineage's start: it is not this lineage's.
+            LocalProtocolError: it is not known which record that is: the directory is not this lineage's.
         """
-        if last_commit < self.start_batch:
+        if last_commit > self.start_batch:
+            return BatchId(self.name, last_commit)
+        if last_commit < self.lowest:
             message = f"lineage {self.name} began after batch {self.start_batch}, but its directory stands at {last_commit}"
             raise LocalProtocolError(message)
-        return self.start_tip if last_commit == self.start_batch else BatchId(self.name, last_commit)
+        if last_commit == self.start_batch:
+            return self.start_tip
+        if last_commit < 0:
+            return None
+        return next((BatchId(before.lineage, last_commit) for before in self.earlier if before.batch >= last_commit), None)
 
     def copied(self, name: str, last_commit: int) -> Lineage:
         """The lineage ``name`` that goes on in a copy of this one's directory, in which ``last_commit`` is the last batch committed."""
-        return Lineage(name=name, start_batch=last_commit, start_tip=self.tip(last_commit))
+        if self.base is not None and last_commit == self.start_batch:
+            return Lineage.from_sibling(name, last_commit, self.base)
+        tip = self.tip(last_commit)
+        forgotten = last_commit - CHECKPOINT_BATCHES_RETAINED
+        known = dict.fromkeys((*self.earlier, *(() if self.start_tip is None else (self.start_tip,))))
+        earlier = tuple(before for before in known if forgotten <= before.batch < last_commit)
+        earlier += () if tip is None else (tip,)
+        floor = max(self.lowest, min(forgotten, last_commit))
+        return Lineage(name=name, start_batch=last_commit, start_tip=tip, earlier=earlier, floor=floor)
+
+    def forked(self, name: str, last_commit: int) -> Lineage:
+        """The same, by the process that has appended the base record already, if there is one."""
+        return replace(self, base=None).copied(name, last_commit)
 
 
 def newest(names: Iterable[str]) -> str | None:
@@ -104,6 +144,66 @@ class FindCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class FindBatches:
+    """Answer: the batches that were committed in the directory, newest first; (-1,): none."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindWhole:
+    """Answer: the first of ``batches`` whose logs and state are whole in the directory; None: of none. -1: nothing was ever committed."""
+
+    name: str
+    batches: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CutBack:
+    """Forget every batch after ``batch`` in the directory, which is a copy; ``keep_plan``: but for the plan of the one right after it (rule 9)."""
+
+    name: str
+    batch: int
+    keep_plan: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FindMissing:
+    """Answer: what is gone, in words, of the blocks that come after ``batch`` of the directory; empty: they are there. -1: from the beginning."""
+
+    name: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindSiblings:
+    """Answer: the siblings whose disks are within reach, each with its newest lineage."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopySibling:
+    """Make ``target`` a copy of a sibling's directory, whole or not at all. Answer: False if it could not be copied."""
+
+    replica: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitSibling:
+    """Wait a while: nothing can be started from. ``missing``: why not from the beginning of the log."""
+
+    missing: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBase:
+    """Append the base record of the lineage, and see it accepted (rules 2, 6)."""
+
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """Write the lineage file, durably."""
 
@@ -122,26 +222,37 @@ class Clean:
     epoch: int
 
 
-Step = FindNewest | Create | Copy | FindCommit | Write | CheckEpoch | Clean
-Steps = Generator[Step, "Lineage | int | None", Lineage]
+Step = (
+    FindNewest | Create | Copy | FindCommit | FindBatches | FindWhole | CutBack | FindMissing | FindSiblings | CopySibling | AwaitSibling
+    | Write | CheckEpoch | Clean | AppendBase
+)  # fmt: skip
+SiblingLineages = tuple[tuple[str, Lineage], ...]
+Answer = Lineage | SiblingLineages | tuple[int, ...] | int | str | None
+Steps = Generator[Step, Answer, Lineage]
 """Steps in their order; the shell performs each and sends the answer, if there is one. A crash between any two is safe."""
+BaseOf = Callable[[str, BatchId], int | None]
+"""(sibling, id of its record) -> the base of a copy of its checkpoint as it was then; None: it must not be copied."""
 
 
-def take_over_steps(epoch: int) -> Steps:
-    """Rule 8: how the process of ``epoch`` comes to its stable lineage.
+def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None) -> Steps:
+    """Rules 6 and 8: how the process of ``epoch`` comes to its stable lineage (G4).
 
     The old process may be alive: it may fork while its directory is copied, which makes the directory a branch. So the newest lineage is
-    looked up again after copying, and the copy is made again if it changed.
+    looked up again after copying, and the copy is made again if it changed. Of a sibling's directory only batches of stable records are taken,
+    so what it becomes meanwhile does not matter.
     """
     name = lineage_name(epoch, 0)
     while True:
         found = yield FindNewest()
-        if isinstance(found, Lineage):
-            yield Copy(found.name, name)
-            last = yield FindCommit(name)
-            assert isinstance(last, int)  # noqa: S101 - the answer to FindCommit
-            lineage = found.copied(name, last)
-        else:
+        lineage = (yield from _from_own(found, name)) if isinstance(found, Lineage) else None
+        if lineage is None:
+            lineage = yield from _from_sibling(name, base_of)
+        if lineage is None:
+            missing = yield FindMissing(name, -1)
+            if missing:
+                yield AwaitSibling(str(missing))
+                yield CheckEpoch()
+                continue
             yield Create(name)
             lineage = Lineage.fresh(epoch)
         if (yield FindNewest()) == found:
@@ -149,7 +260,51 @@ def take_over_steps(epoch: int) -> Steps:
     yield Write(lineage)
     yield CheckEpoch()
     yield Clean(epoch)
+    if lineage.base is not None:
+        yield AppendBase(lineage)
     return lineage
+
+
+def _from_own(found: Lineage, name: str) -> Generator[Step, Answer, Lineage | None]:
+    """The lineage ``name`` in a copy of the directory of ``found``; None: nothing in it can be gone on from."""
+    yield Copy(found.name, name)
+    batches = _batches((yield FindBatches(name)))
+    last = yield FindWhole(name, tuple(batch for batch in batches if batch >= found.lowest))
+    if not isinstance(last, int):
+        return None
+    yield CutBack(name, last, keep_plan=True)
+    missing = yield FindMissing(name, last)
+    return None if missing else found.copied(name, last)
+
+
+def _from_sibling(name: str, base_of: BaseOf) -> Generator[Step, Answer, Lineage | None]:
+    """The lineage ``name`` in a copy of a sibling's directory, of the one that is furthest and will do (G5); None: there is none."""
+    siblings = yield FindSiblings()
+    assert isinstance(siblings, tuple)  # noqa: S101 - the answer to FindSiblings
+    found = []
+    for replica, theirs in (s for s in siblings if isinstance(s, tuple)):
+        if not (yield CopySibling(replica, theirs.name, name)):
+            continue
+        bases = {}
+        for batch in _batches((yield FindBatches(name))):
+            tip = theirs.tip(batch) if batch >= max(0, theirs.lowest) else None
+            base = None if tip is None else base_of(replica, tip)
+            if base is not None:
+                bases[batch] = base
+        last = yield FindWhole(name, tuple(bases))
+        # Older batches need more blocks than this one: if its are gone, theirs are.
+        if isinstance(last, int) and not (yield FindMissing(name, last)):
+            found.append((bases[last], last, replica, theirs.name))
+    for base, batch, replica, source in sorted(found, reverse=True):
+        if (yield CopySibling(replica, source, name)) and (yield FindWhole(name, (batch,))) is not None:
+            yield CutBack(name, batch, keep_plan=False)
+            return Lineage.from_sibling(name, batch, base)
+    return None
+
+
+def _batches(answer: Answer) -> tuple[int, ...]:
+    assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindBatches
+    return tuple(batch for batch in answer if isinstance(batch, int))
 
 
 def fork_steps(main: Lineage, name: str) -> Steps:
@@ -157,6 +312,6 @@ def fork_steps(main: Lineage, name: str) -> Steps:
     yield Copy(main.name, name)
     last = yield FindCommit(name)
     assert isinstance(last, int)  # noqa: S101 - the answer to FindCommit
-    lineage = main.copied(name, last)
+    lineage = main.forked(name, last)
     yield Write(lineage)
     return lineage

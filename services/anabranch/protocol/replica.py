@@ -20,6 +20,7 @@ STABILIZATION           next bucket complete                           main runs
 STABILIZATION           main has caught up, next bucket not overdue    drop the branch; STABLE
 STABILIZATION           main past the fork, a long wait without        second fork: main becomes the next branch, the old
                         progress at an overdue bucket                  branch is dropped; UP_FAILURE
+with a branch           the branch's query fails                       drop it; STABLE, but no fork at this hole
 any                     crash                                          the next process starts in the newest lineage: STABLE
 ======================  =============================================  ==================================================
 
@@ -30,6 +31,7 @@ Invariants:
     R4  a second fork needs progress past the first and a whole wait without any (rule 14).
     R5  the branch is dropped when main has caught up and does not stand at a hole (rule 15).
     R6  at most two queries.
+    R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does.
 """
 
 from __future__ import annotations
@@ -99,9 +101,12 @@ class Replica:
         self._position: dict[str, QueryPosition] = {}
         """Where each query stood when it asked last."""
         self._forked_at = 0
+        self._abandoned_at = -1
         self._branch_end = 0
         """The branch has run buckets up to this one, or is running them."""
         self._correcting = False
+        self._held = False
+        """As the branch was told last."""
 
     @property
     def state(self) -> ReplicaState:
@@ -133,7 +138,7 @@ class Replica:
         if self._availability.policy is Policy.SUSPEND:
             return False
         branch = self._position.get(self.branch) if self.branch is not None else None
-        wanted = branch is not None and self._availability.look_wanted(name, branch.bucket + 1, now_ms, branching=True)
+        wanted = branch is not None and self._availability.look_wanted(name, branch.bucket + 1, now_ms, branching=True, held=self._held)
         main = self._position.get(self.main)
         again = self.branch is not None
         return wanted or (main is not None and self._availability.look_wanted(name, main.bucket + 1, now_ms, branching=False, again=again))
@@ -179,6 +184,18 @@ class Replica:
         self._availability.moved(now_ms)
         return old
 
+    def abandon(self) -> str | None:
+        """The branch cannot go on (the function fails on incomplete input): do without, until the stable query got further (R7).
+
+        Returns the branch, which is to be stopped.
+        """
+        branch, main = self.branch, self._position.get(self.main)
+        self._abandoned_at = self._forked_at if main is None else main.bucket
+        if branch is not None:
+            self._forget(branch)
+            self.branch, self._correcting = None, False
+        return branch
+
     def _decide_main(self, position: QueryPosition, situation: Situation) -> Decision:
         if self._warm_up and self.main not in self._asked:
             self._asked.add(self.main)
@@ -213,13 +230,15 @@ class Replica:
         """Nothing is complete and everything read is closed: is it time to go on without? Rules 10 (c), 14."""
         if self._availability.policy is Policy.SUSPEND or not self._availability.first_over(position.bucket + 1):
             return False
+        if position.bucket <= self._abandoned_at:
+            return False
         if self.branch is None:
             return True
         self._correcting = False
         return position.bucket > self._forked_at and self._availability.still()
 
     def _tentative(self, position: QueryPosition, situation: Situation) -> Plan | None:
-        folds, chosen = situation.folds, situation.chosen
+        folds, chosen, self._held = situation.folds, situation.chosen, situation.held
         stable = min(fold.upto for fold in folds.values())
         there = min(max(fold.upto, _tentative_upto(fold, chosen.get(name))) for name, fold in folds.items())
         due = self._availability.due_upto(stable, there, held=situation.held)

@@ -82,7 +82,7 @@ def in_force(grant: Grant, now_ms: int, margin_ms: int = 0) -> bool:
 
 
 class CorrectionGate:
-    """The replica's side: may it correct at full speed? Not thread-safe. ``now_ms`` is the wall clock; call it at least every second.
+    """The replica's side: may it correct at full speed? Not thread-safe. ``now_ms`` is the wall clock; call ``look`` or ``open`` at least every second.
 
     After a restart nothing is wanted: the new process asks again, with its own epoch.
     """
@@ -127,6 +127,10 @@ class CorrectionGate:
         self._wanted_at = None
         self.why = Why.NOTHING_WANTED
         self._spend()
+
+    def look(self, now_ms: int) -> None:
+        """The control topic was read to its end: time that passed until here was observed."""
+        self._time.at(now_ms)
 
     def heard(self, beat: Heartbeat, now_ms: int) -> None:
         """Take note of any heartbeat of the control topic."""

@@ -91,6 +91,10 @@ class StatesSeen:
         """Take note of any heartbeat of the control topic; whether it was news of this stream."""
         return self._presence.heard(beat, now_ms, self._time.at(now_ms))
 
+    def look(self, now_ms: int) -> None:
+        """The control topic was read to its end: time that passed until here was observed."""
+        self._time.at(now_ms)
+
     def states(self, now_ms: int) -> dict[str, ReplicaState]:
         """The state of every replica; FAILURE of those not heard for ``FAILURE_AFTER_MS``, or that are only starting."""
         alive = self._presence.alive(self._time.at(now_ms))

@@ -205,7 +205,7 @@ def test_a_version_after_a_broken_one_is_not_compared_with_it(folder: Path) -> N
         ("partitions: 1", "partitions: 0", "partitions must be"),
         ("partitions: 1", "partitions: true", "partitions must be"),
         ("partitions: 1", "partitions: some", "partitions must be"),
-        ("producers: [ingestion", "producers: [nobody", "producers must be a list"),
+        ("producers: [consistency_manager", "producers: [nobody", "producers must be a list"),
         ("consumers: [consistency_manager]", "consumers: []", "consumers must be a list"),
         ("alarm: [1]", "alarm: []", "records must be"),
         ("alarm: [1]", "alarm: 1", "records must be"),

@@ -113,6 +113,20 @@ class TestAvailability:
         assert availability.first_over(5), "an older look takes nothing back"
         assert not availability.first_over(6), "no sign of bucket 5 being over"
 
+    def test_a5_a_bucket_of_which_there_is_nothing_is_not_waited_for(self) -> None:
+        availability = made()
+        for now in range(0, 5_001, 100):
+            availability.observe(now, 4, 4)
+        for name in "ab":
+            availability.read_to_end(name, 5_000)
+        assert not availability.first_over(5), "all inputs stand at 4"
+        assert not availability.overdue(5, 5_000)
+        assert not availability.look_wanted("a", 5, 6_000, branching=False)
+        assert availability.due_upto(4, 4) == 4
+        availability.observe(5_000, 4, 5)
+        assert availability.first_over(5), "something of it is there, and its timer has run since 4 was over"
+        assert availability.due_upto(4, 4) == 5
+
     def test_a4_a_process_that_slept_waits_on(self) -> None:
         availability = made()
         observe(availability, 500, 4)
@@ -139,6 +153,12 @@ class TestAvailability:
         availability.observe(100, 6)
         assert wanted("a", wait + 100) is branching, "a branch may go on with bucket 7; the long wait is for bucket 5 alone"
         assert not wanted("a", wait + 10_000, 8), "its timer did not start"
+
+    def test_a_branch_looks_one_hop_later_where_an_input_is_held(self) -> None:
+        availability = made()
+        availability.observe(0, 4)
+        wanted = [availability.look_wanted("a", 5, at, branching=True, held=True) for at in (NEXT, NEXT + HOP_MS - 1, NEXT + HOP_MS)]
+        assert wanted == [False, False, True]
 
     def test_a_branch_looks_for_the_next_bucket_too_when_none_is_overdue(self) -> None:
         availability = made()

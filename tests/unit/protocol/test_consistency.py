@@ -11,7 +11,7 @@ from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.consistency import AlarmBook, IndexImage, IndexWrite, Mismatch, StreamAudit
 from anabranch.protocol.control import Alarm, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
 
 
 @dataclass
@@ -221,6 +221,25 @@ def test_the_ranking_is_bounded(log: Log) -> None:
     (write,) = [w for w in write_all(log.image) if w.fields is None]
     assert len(write.members) == limits.INDEXED_BOUNDARIES_MAX
     assert write.keep_from == 10
+
+
+def test_a_tentative_record_is_in_the_index_apart_from_the_stable_ones() -> None:
+    log = Log()
+    log.begin("0")
+    log.close("0", 3, {2: 1})
+    before = {write.key: write.fields for write in write_all(log.image)}
+    log.close("0", 5, {4: 1}, kind=BoundaryKind.TENTATIVE, branch=(0, 1), base=3, missing=("a", "b"))
+    (write,) = write_all(log.image)
+    assert (write.key, write.fields) == ("anabranch:p:tentative:s:0", {"bucket": "5", "branch": "0.1", "missing": "a,b"})
+    assert before["anabranch:p:boundary:s:0"] is not None
+
+
+def test_tentative_buckets_are_not_compared(log: Log) -> None:
+    log.close("0", 1, {})
+    log.close("1", 1, {})
+    log.close("0", 2, {2: 1}, kind=BoundaryKind.TENTATIVE, branch=(log.epochs["0"], 1), base=1)
+    assert log.close("1", 2, {2: 2}, kind=BoundaryKind.TENTATIVE, branch=(log.epochs["1"], 1), base=1) == []
+    assert log.audit.compared == 0
 
 
 def test_grants_and_trim_points_are_in_the_index(log: Log) -> None:

@@ -9,13 +9,23 @@ import pytest
 
 from anabranch.protocol.errors import LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 from anabranch.protocol.lineage import (
+    Answer,
+    AppendBase,
+    AwaitSibling,
     CheckEpoch,
     Clean,
     Copy,
+    CopySibling,
     Create,
+    CutBack,
+    FindBatches,
     FindCommit,
+    FindMissing,
     FindNewest,
+    FindSiblings,
+    FindWhole,
     Lineage,
     Step,
     Steps,
@@ -54,9 +64,44 @@ def test_g3_the_tip_is_the_record_of_the_last_committed_batch() -> None:
     assert first.copied(lineage_name(9, 0), -1).tip(-1) is None
 
 
+def test_g6_the_record_of_an_older_batch_is_known_too() -> None:
+    """By whichever lineage made it: a damaged directory goes back."""
+    first = Lineage.fresh(3)
+    second = first.copied(lineage_name(8, 0), 4)
+    third = second.copied(lineage_name(20, 0), 8)
+    found = [third.tip(batch) for batch in range(-1, 10)]
+    made_by = [first.name] * 5 + [second.name] * 4 + [third.name]
+    assert found == [None, *(BatchId(lineage, batch) for batch, lineage in enumerate(made_by))]
+    back = third.copied(lineage_name(30, 0), 6)
+    assert [back.tip(batch) for batch in (3, 6, 7)] == [BatchId(first.name, 3), BatchId(second.name, 6), BatchId(back.name, 7)]
+
+
 def test_a_directory_that_stands_before_its_lineages_start_is_refused() -> None:
+    sibling = Lineage.from_sibling(lineage_name(8, 0), 4, base=9)
     with pytest.raises(LocalProtocolError, match="began after batch 4"):
-        Lineage.fresh(3).copied(lineage_name(8, 0), 4).tip(3)
+        sibling.tip(3)
+    with pytest.raises(LocalProtocolError, match="began after batch 4"):
+        Lineage(lineage_name(8, 0), 4, None).tip(3)
+
+
+def test_what_no_engine_keeps_is_forgotten() -> None:
+    lineage = Lineage.fresh(3)
+    for epoch in range(4, 40):
+        lineage = lineage.copied(lineage_name(epoch, 0), (epoch - 3) * 50)
+    assert len(lineage.earlier) <= CHECKPOINT_BATCHES_RETAINED // 50 + 1
+    low = lineage.lowest
+    assert low == lineage.start_batch - CHECKPOINT_BATCHES_RETAINED
+    assert lineage.tip(low) is not None
+    with pytest.raises(LocalProtocolError):
+        lineage.tip(low - 1)
+
+
+def test_rule_6_a_base_record_is_said_again_until_something_was_committed() -> None:
+    sibling = Lineage.from_sibling(lineage_name(8, 0), 4, base=9)
+    again = sibling.copied(lineage_name(9, 0), 4)
+    assert (again.base, again.start_tip) == (9, BatchId(lineage_name(9, 0), 4))
+    assert sibling.copied(lineage_name(9, 0), 5).base is None
+    assert sibling.forked(lineage_name(8, 1), 4).base is None, "the process has said it"
 
 
 class Disk:
@@ -66,6 +111,13 @@ class Disk:
         self.directories: dict[str, int] = {}
         self.lineages: dict[str, Lineage] = {}
         self.steps: list[Step] = []
+        self.damaged: set[int] = set()
+        self.trimmed = -1
+        """Going on from batches before this one needs blocks that are gone."""
+        self.siblings: dict[str, tuple[Lineage, int]] = {}
+        """Their lineages, and the last batch committed in their directories."""
+        self.unreadable: set[str] = set()
+        self.waits = 0
         self.before: dict[int, Callable[[], object]] = {}
         """What somebody else does just before the n-th step."""
 
@@ -75,7 +127,7 @@ class Disk:
 
     def run(self, steps: Steps, count: int = 1_000) -> Lineage | None:
         """The first ``count`` steps; the lineage if these were all."""
-        answer: Lineage | int | None = None
+        answer: Answer = None
         for _ in range(count):
             try:
                 step = steps.send(answer)
@@ -87,7 +139,7 @@ class Disk:
             answer = self.perform(step)
         return None
 
-    def perform(self, step: Step) -> Lineage | int | None:
+    def perform(self, step: Step) -> Answer:  # noqa: C901, PLR0912 - a case per step
         match step:
             case FindNewest():
                 return self.newest()
@@ -99,6 +151,26 @@ class Disk:
                 self.directories[target] = self.directories[source]
             case FindCommit(name):
                 return self.directories.get(name, -1)
+            case FindBatches(name):
+                committed = self.directories.get(name, -1)
+                return tuple(range(committed, -1, -1)) or (-1,)
+            case FindWhole(_, batches):
+                return next((batch for batch in batches if batch not in self.damaged), None)
+            case CutBack(name, batch, _):
+                self.directories[name] = batch
+            case FindMissing(_, batch):
+                return "the beginning" if batch < self.trimmed else ""
+            case FindSiblings():
+                return tuple((replica, lineage) for replica, (lineage, _) in self.siblings.items())
+            case CopySibling(replica, _, target):
+                self.directories[target] = self.siblings[replica][1]
+                return replica not in self.unreadable
+            case AwaitSibling():
+                self.waits += 1
+                if self.waits > 3:
+                    self.trimmed = -1
+            case AppendBase():
+                pass
             case Write(lineage):
                 self.lineages[lineage.name] = lineage
             case CheckEpoch():
@@ -133,7 +205,9 @@ def test_rule_8_a_process_goes_on_in_a_copy_of_the_newest_directory() -> None:
     second = disk.run(take_over_steps(8))
     assert second == first.copied(lineage_name(8, 0), 4) == disk.newest()
     assert disk.directories == {lineage_name(8, 0): 4}, "what was of lower epochs is gone"
-    assert [type(step) for step in disk.steps] == [FindNewest, Copy, FindCommit, FindNewest, Write, CheckEpoch, Clean]
+    assert [type(step) for step in disk.steps] == [
+        FindNewest, Copy, FindBatches, FindWhole, CutBack, FindMissing, FindNewest, Write, CheckEpoch, Clean,
+    ]  # fmt: skip
 
 
 def test_rule_8_a_fork_of_the_old_process_during_the_copy_makes_the_copy_be_taken_again() -> None:
@@ -144,7 +218,7 @@ def test_rule_8_a_fork_of_the_old_process_during_the_copy_makes_the_copy_be_take
         assert disk.run(fork_steps(first, lineage_name(3, 1))) is not None
         disk.directories[first.name] = 9  # tentative batches of the branch
 
-    for at in (1, 2, 3):
+    for at in range(1, 7):
         disk, first = began()
         disk.before[at] = fork
         second = disk.run(take_over_steps(8))
@@ -156,7 +230,7 @@ def test_rule_8_a_fork_of_the_old_process_during_the_copy_makes_the_copy_be_take
 def test_rule_8_a_first_process_that_is_just_beginning_is_found_too() -> None:
     """Nothing was there at the first look, a lineage at the second."""
     disk = Disk()
-    disk.before[2] = lambda: disk.run(take_over_steps(3))
+    disk.before[4] = lambda: disk.run(take_over_steps(3))
     second = disk.run(take_over_steps(8))
     assert second == Lineage.fresh(3).copied(lineage_name(8, 0), -1)
 
@@ -164,12 +238,12 @@ def test_rule_8_a_first_process_that_is_just_beginning_is_found_too() -> None:
 def test_rule_11_a_fork_copies_first_and_says_so_last() -> None:
     disk, first = began()
     second = disk.run(fork_steps(first, lineage_name(3, 1)))
-    assert second == Lineage(lineage_name(3, 1), 4, BatchId(first.name, 4)) == disk.newest()
+    assert second == first.forked(lineage_name(3, 1), 4) == disk.newest()
     assert disk.steps == [Copy(first.name, lineage_name(3, 1)), FindCommit(lineage_name(3, 1)), Write(second)]
     assert disk.directories == {first.name: 4, lineage_name(3, 1): 4}, "the branch goes on in the old one"
 
 
-@pytest.mark.parametrize("at", range(8))
+@pytest.mark.parametrize("at", range(11))
 def test_a_crash_between_any_two_steps_leaves_a_lineage_to_go_on_from(at: int) -> None:
     disk, first = began()
     disk.run(take_over_steps(8), at)
@@ -193,7 +267,7 @@ def test_a_crash_between_any_two_steps_of_a_fork_leaves_the_stable_directory(at:
     assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4)
 
 
-@pytest.mark.parametrize("at", range(8))
+@pytest.mark.parametrize("at", range(11))
 def test_g2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
     """The process of epoch 8 stops after any step; that of epoch 9 starts whole and runs; then the first goes on."""
     disk, first = began()
@@ -207,3 +281,79 @@ def test_g2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
     assert found is not None
     assert [found] == newer
     assert found.tip(disk.directories[found.name]) == BatchId(first.name, 4)
+
+
+def test_g4_g6_a_damaged_directory_goes_back_to_a_whole_batch() -> None:
+    disk, first = began()
+    disk.damaged = {4, 3}
+    second = disk.run(take_over_steps(8))
+    assert second == first.copied(lineage_name(8, 0), 2)
+    assert disk.directories[lineage_name(8, 0)] == 2
+
+
+def sibling(disk: Disk, replica: str, committed: int) -> Lineage:
+    lineage = Lineage.fresh(50 + int(replica))
+    disk.siblings[replica] = (lineage, committed)
+    return lineage
+
+
+def bases(*clean: int) -> Callable[[str, BatchId], int | None]:
+    """After each batch the output is closed up to ten times its number; only the ``clean`` ones left nothing pending."""
+    return lambda _replica, ident: 10 * ident.batch if ident.batch in clean else None
+
+
+@pytest.mark.parametrize("why", ["new", "damaged", "trimmed"])
+def test_g4_g5_a_replica_without_anything_to_go_on_from_takes_the_sibling_that_is_furthest(why: str) -> None:
+    disk = Disk() if why == "new" else began()[0]
+    sibling(disk, "1", 6)
+    sibling(disk, "2", 9)
+    sibling(disk, "3", 20)
+    disk.unreadable = {"3"}
+    disk.damaged = set(range(5)) | {9} if why == "damaged" else {9}
+    disk.trimmed = 5 if why == "trimmed" else -1
+    second = disk.run(take_over_steps(60, bases(5, 6, 7, 9)))
+    assert second == Lineage.from_sibling(lineage_name(60, 0), 7, 70) == disk.newest()
+    assert disk.directories[second.name] == 7
+    assert CutBack(second.name, 7, keep_plan=False) in disk.steps, "its next plan is not ours"
+    assert disk.steps[-1] == AppendBase(second)
+
+
+def test_g5_a_sibling_that_always_leaves_something_pending_will_not_do() -> None:
+    disk = Disk()
+    sibling(disk, "1", 6)
+    assert disk.run(take_over_steps(60, bases())) == Lineage.fresh(60)
+
+
+def test_g5_a_sibling_that_goes_away_is_left_for_the_next() -> None:
+    disk = Disk()
+    sibling(disk, "1", 6)
+    sibling(disk, "2", 9)
+    copies = 0
+
+    def vanish(step: Step) -> Answer:
+        nonlocal copies
+        copies += isinstance(step, CopySibling)
+        if copies == 3:
+            disk.unreadable = {"2"}
+        return Disk.perform(disk, step)
+
+    disk.perform = vanish  # type: ignore[method-assign]
+    assert disk.run(take_over_steps(60, bases(6, 9))) == Lineage.from_sibling(lineage_name(60, 0), 6, 60)
+    assert copies == 4
+
+
+def test_g5_what_the_sibling_needs_that_is_gone_is_not_there_for_us() -> None:
+    disk = Disk()
+    sibling(disk, "1", 6)
+    disk.trimmed = 8
+    second = disk.run(take_over_steps(60, bases(6)))
+    assert disk.waits == 4, "it waits until somebody has more"
+    assert second == Lineage.from_sibling(lineage_name(60, 0), 6, 60)
+
+
+def test_g4_from_nothing_only_if_the_beginning_is_there() -> None:
+    disk = Disk()
+    disk.trimmed = 5
+    assert disk.run(take_over_steps(60)) == Lineage.fresh(60), "somebody brought the beginning back, say"
+    assert disk.waits == 4
+    assert AwaitSibling("the beginning") in disk.steps

@@ -72,6 +72,7 @@ def test_states_seen_follow_the_heartbeats() -> None:
     assert not seen.heard(Heartbeat("ingestion", "tolls", "1", 2, "running", 0, 100, "stable"), 100)
     assert seen.states(100) == {"0": UP_FAILURE, "1": FAILURE}
     for now_ms in range(100, 100 + FAILURE_AFTER_MS, 500):
+        seen.look(now_ms)
         assert seen.states(now_ms)["0"] is UP_FAILURE
     assert seen.states(100 + FAILURE_AFTER_MS)["0"] is FAILURE
 

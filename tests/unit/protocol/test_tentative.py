@@ -1,4 +1,4 @@
-"""Branches of one writer: each rule by example. Against a slow reference, through the fold: tests/properties/test_tentative_records.py."""
+"""Branches of one writer: each rule by example. Against a slow reference, through the fold: tests/properties/test_boundary_log.py."""
 
 from __future__ import annotations
 

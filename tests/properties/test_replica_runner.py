@@ -1,0 +1,95 @@
+"""Properties of ``processing.replica``: any failures, crashes, overtaken processes and unknown outcomes; the output is what it must be."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from anabranch.adapters.local.log import Operation
+from anabranch.protocol.availability import Policy
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.lineage import epoch_of
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord
+from anabranch.protocol.replica_states import ReplicaState
+from harness.replica_bench import STATEFUL, STATELESS
+from harness.replica_world import OUT, Relay, World
+
+TRAITS = (STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False), PlanTraits(is_stateful=False, is_batch_safe=False))
+
+
+class Random(Relay):
+    """Inputs that go on, stop and come back; processes to which everything happens."""
+
+    def __init__(self, g: random.Random, names: str, traits: PlanTraits, policy: Policy, faults: float) -> None:
+        super().__init__(World(names, traits, policy, rows_max=g.choice([1, 2, 1_000])))
+        self.g, self._faults = g, faults
+        self.upto = dict.fromkeys(names, 0)
+
+    def point(self, name: str) -> None:
+        super().point(name)
+        if self.g.random() < self._faults:
+            if self.g.random() < 0.6 or self._newer is not None:
+                self.crash()
+            self.overtake()
+
+    def close(self, name: str, by: int) -> None:
+        buckets = range(self.upto[name] + 1, self.upto[name] + by + 1)
+        self.upto[name] += by
+        self.world.close(name, self.upto[name], *[bucket for bucket in buckets if self.g.random() < 0.4])
+
+    def act(self) -> None:
+        what = self.g.choice(["one", "one", "one", "all", "wait", "long", "long", "unknown"])
+        if what == "one":
+            self.close(self.g.choice(self.world.names), self.g.randrange(1, 5))
+        elif what == "all":
+            for name in self.world.names:
+                self.close(name, max(self.upto.values()) - self.upto[name] + self.g.randrange(3))
+        elif what == "unknown":
+            self.world.log.fail_next(Operation.FLUSH, applied=self.g.choice([0, None]), topic=OUT)
+        self.wait({"long": 1_200, "wait": 400}.get(what, 100))
+
+    def finish(self) -> None:
+        """Everything comes back, and nothing happens any more."""
+        self._faults = 0
+        last = max(self.upto.values()) + 3
+        for name in self.world.names:
+            self.close(name, last - self.upto[name])
+        self.wait(500)
+        self.rest()
+        assert self.world.fold().upto == last
+        assert self.world.stable_rows() == self.world.expected(last)
+        assert self.process is not None
+        assert self.process.runner.state is ReplicaState.STABLE, "it ends corrected"
+        main = self.process.runner.main
+        own = [name for name in self.world.disk.directories if epoch_of(name) == epoch_of(main)]
+        assert own == [main], "and cleans up after itself; what a process left that was overtaken, the next start removes"
+
+    def check_records(self) -> None:
+        """What any reader may rely on."""
+        fold = StreamFold(["0"])
+        branches = [(-1, -1)]
+        for offset, entry in enumerate(self.world.entries()):
+            outcome = fold.apply(offset, entry)
+            if not isinstance(entry, BoundaryRecord) or not outcome.accepted:
+                continue
+            if entry.kind is BoundaryKind.TENTATIVE:
+                assert entry.branch is not None
+                assert (entry.branch > branches[-1]) == (entry.base is not None), "R3"
+                branches.append(entry.branch)
+        event("branches" if len(branches) > 1 else "no branch")
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.integers(0, 2**32), st.integers(5, 40), st.sampled_from(["a", "ab"]), st.sampled_from(TRAITS),
+    st.sampled_from([Policy.PROCESS, Policy.PROCESS, Policy.DELAY, Policy.SUSPEND]), st.sampled_from([0.0, 0.005, 0.03]),
+)  # fmt: skip
+def test_any_history(seed: int, length: int, names: str, traits: PlanTraits, policy: Policy, faults: float) -> None:
+    story = Random(random.Random(seed), names, traits, policy, faults)
+    for _ in range(length):
+        story.act()
+    story.finish()
+    story.check_records()

@@ -1,0 +1,209 @@
+"""Rule 18: whatever writers and readers do, nothing is deleted that a reader still has to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.trim_offsets import Place, TrimOffsets
+from anabranch.protocol.trimming import StreamReader, Trimming
+
+WRITERS, PARTITIONS = "01", 2
+NAMES = "xyz"
+
+Batch = tuple[int, list[tuple[int, int]]]
+"""(how many buckets it closes, (buckets ahead, partition) of its parts)."""
+
+
+@dataclass
+class Reader:
+    """Reads the stream in order; a restart goes back to what it has synced, which it says now and then."""
+
+    name: str
+    position: int = 0
+    synced: int = 0
+    said: int = 0
+
+
+@dataclass
+class Writer:
+    """A replica: main, and a branch that writes to the same topic. A batch's blocks are there before its record."""
+
+    name: str
+    epoch: int
+    number: int = 0
+    closed: int = 0
+    tip: BatchId | None = None
+    branch_tip: BatchId | None = None
+    branch_closed: int = 0
+    under_way: dict[bool, tuple[int, tuple[Part, ...]]] = field(default_factory=dict)
+
+
+class World:
+    """A stream of two replicas, its readers, and who trims it."""
+
+    def __init__(self) -> None:
+        self.fold, self.offsets = StreamFold(WRITERS), TrimOffsets()
+        self.readers = [Reader(name) for name in NAMES]
+        self.trimming = Trimming({"s": [StreamReader("delivery", name, "0") for name in NAMES]})
+        self.ends: dict[Place, int] = {}
+        self.deleted: dict[Place, int] = {}
+        self.writers = [Writer(name, epoch) for epoch, name in enumerate(WRITERS)]
+        self.now_ms = 1_000_000
+        self.offset = 0
+        for writer in self.writers:
+            self._append(EpochStarted(writer.name, "f", "t"))
+        for reader in self.readers:
+            self._say(reader)
+
+    def _append(self, entry: EpochStarted | BoundaryRecord) -> None:
+        self.offsets.seen(entry, self.fold.apply(self.offset, entry))
+        self.offset += 1
+
+    def write(self, number: int, batch: Batch, *, tentative: bool) -> None:
+        """Blocks; the record comes later."""
+        writer = self.writers[number]
+        if tentative in writer.under_way:
+            return
+        closes, wanted = batch
+        closed = (max(writer.branch_closed, writer.closed) if tentative else writer.closed) + closes
+        first = (max(writer.branch_closed, writer.closed) if tentative else writer.closed) + 1
+        parts = []
+        for ahead, partition in wanted:
+            place = writer.name, partition
+            at = self.ends.get(place, 0)
+            self.ends[place] = at + 1
+            parts.append(Part(first + ahead, partition, f"{self.offset}", 1, at, at + 1, 1, 0))
+        writer.under_way[tentative] = (closed, tuple(parts))
+
+    def append(self, number: int, *, tentative: bool) -> None:
+        """The record of what was written."""
+        writer = self.writers[number]
+        found = writer.under_way.pop(tentative, None)
+        if found is None:
+            return
+        closed, parts = found
+        writer.number += 1
+        ident = BatchId("b" if tentative else "a", writer.number)
+        if tentative:
+            base = writer.closed if writer.branch_tip is None else None
+            prev = writer.branch_tip if writer.branch_tip is not None else writer.tip
+            record = BoundaryRecord(
+                writer.name, writer.epoch, ident, prev, closed, parts, base=base, kind=BoundaryKind.TENTATIVE, branch=(writer.epoch, 1)
+            )
+            writer.branch_tip, writer.branch_closed = ident, closed
+        else:
+            record = BoundaryRecord(writer.name, writer.epoch, ident, writer.tip, closed, parts)
+            writer.tip, writer.closed = ident, closed
+        self._append(record)
+        assert self.fold.accepted(writer.name, ident)
+
+    def batch(self, number: int, batch: Batch) -> None:
+        """A stable batch, and the one before it if that is still under way."""
+        self.append(number, tentative=False)
+        self.write(number, batch, tentative=False)
+        self.append(number, tentative=False)
+
+    def read(self, number: int, count: int) -> None:
+        reader = self.readers[number]
+        upto = min(self.fold.upto, reader.position + count)
+        if upto > reader.position:
+            for bucket, writer, parts in self.fold.stable(reader.position + 1, upto):
+                for part in parts:
+                    assert part.offset_first >= self.deleted.get((writer, part.partition), 0), f"{reader} misses bucket {bucket}"
+            reader.position = upto
+
+    def sync(self, number: int, *, says: bool) -> None:
+        reader = self.readers[number]
+        reader.synced = reader.position
+        if says:
+            self._say(reader)
+
+    def everybody_passes(self, count: int) -> None:
+        """What happens most: all read on and say so, and what can be deleted is."""
+        for number in range(len(self.readers)):
+            self.read(number, count)
+            self.sync(number, says=True)
+        self.trim()
+
+    def _say(self, reader: Reader) -> None:
+        self.trimming.heard(
+            Heartbeat("delivery", reader.name, "0", -1, "running", reader.position, self.now_ms, checkpoint_bucket=reader.synced)
+        )
+
+    def restart(self, number: int) -> None:
+        self.readers[number].position = self.readers[number].synced
+
+    def trim(self) -> None:
+        self.now_ms += TRIM_EVERY_MS
+        for point in self.trimming.due(self.now_ms, {"s": self.fold.upto}):
+            for place, offset in self.offsets.below(point.bucket).items():
+                assert offset >= self.deleted.get(place, 0), "D3"
+                assert offset <= self.ends[place]
+                self.deleted[place] = offset
+        for writer in self.writers:
+            for part in writer.under_way.get(False, (0, ()))[1]:
+                assert part.offset_first >= self.deleted.get((writer.name, part.partition), 0), "D2"
+
+
+BATCH = st.tuples(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 5), st.integers(0, PARTITIONS - 1)), max_size=4))
+ACTION = st.one_of(
+    st.tuples(st.just("write"), st.integers(0, 1), BATCH, st.booleans()),
+    st.tuples(st.just("batch"), st.integers(0, 1), BATCH),
+    st.tuples(st.just("batch"), st.integers(0, 1), BATCH),
+    st.tuples(st.just("append"), st.integers(0, 1), st.booleans()),
+    st.tuples(st.just("read"), st.integers(0, 2), st.integers(1, 4)),
+    st.tuples(st.just("sync"), st.integers(0, 2), st.booleans()),
+    st.tuples(st.just("pass"), st.integers(1, 4)),
+    st.tuples(st.just("restart"), st.integers(0, 2)),
+    st.tuples(st.just("trim")),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(ACTION, min_size=10, max_size=120))
+def test_nothing_is_deleted_that_a_reader_has_still_to_read(actions: list[tuple]) -> None:  # type: ignore[type-arg]
+    world = World()
+    for name, *arguments in actions:
+        if name == "write":
+            world.write(arguments[0], arguments[1], tentative=arguments[2])
+        elif name == "batch":
+            world.batch(*arguments)
+        elif name == "append":
+            world.append(arguments[0], tentative=arguments[1])
+        elif name == "read":
+            world.read(*arguments)
+        elif name == "sync":
+            world.sync(arguments[0], says=arguments[1])
+        elif name == "pass":
+            world.everybody_passes(*arguments)
+        elif name == "restart":
+            world.restart(*arguments)
+        else:
+            world.trim()
+    for writer in (0, 1):
+        world.batch(writer, (0, []))
+        world.batch(writer, (9, []))
+    for number in range(len(NAMES)):
+        world.restart(number)
+        world.read(number, 10_000)
+
+
+def test_in_the_end_everything_is_deleted() -> None:
+    world = World()
+    for _ in range(5):
+        for writer in (0, 1):
+            world.write(writer, (2, [(0, 0), (1, 1)]), tentative=False)
+            world.append(writer, tentative=False)
+    for reader in range(3):
+        world.read(reader, 100)
+        world.sync(reader, says=True)
+    world.trim()
+    assert world.deleted == world.ends

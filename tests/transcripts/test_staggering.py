@@ -1,0 +1,78 @@
+"""Who corrects when, as histories that a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anabranch.protocol.staggering import Why
+from harness.staggered import TICK_MS, StaggeredStage
+
+FILES = sorted((Path(__file__).parent / "staggering").glob("*.txt"))
+
+
+class Theatre:
+    """Plays commands and tells what changes: the gate of each replica, and grants (renewals left out)."""
+
+    def __init__(self) -> None:
+        self._stage = StaggeredStage(1)
+        self._began_ms = 0
+        self._shown: dict[str, Why] = {}
+        self._granted = 0
+
+    def play(self, commands: list[str]) -> list[str]:
+        return [line for command in commands for line in self._play(command)]
+
+    def _play(self, command: str) -> list[str]:
+        stage = self._stage
+        match command.split():
+            case ["stage", replicas, *without]:
+                self._stage = StaggeredStage(int(replicas), manager=without != ["without", "manager"])
+                self._began_ms, self._shown, self._granted = self._stage.now_ms, {}, 0
+            case ["pass", duration_ms]:
+                return [line for _ in range(int(duration_ms) // TICK_MS) for line in self._tick()]
+            case ["deafen", "manager"]:
+                stage.manager.deaf = True
+            case ["kill", "manager"]:
+                stage.kill_manager()
+            case ["start", "manager"]:
+                stage.start_manager()
+            case [("want" | "done") as word, name]:
+                stage.want(name, word == "want")
+            case ["kill", name]:
+                stage.kill(name)
+            case ["start", name]:
+                stage.start(name)
+            case [("stop" | "go") as word, name]:
+                stage.stop(name, runs=word == "go")
+            case ["stick", name]:
+                stage.replicas[name].stuck = True
+            case _:
+                return [f"unknown command: {command}"]
+        return []
+
+    def _tick(self) -> list[str]:
+        self._stage.tick()
+        at = f"{(self._stage.now_ms - self._began_ms) / 1000:6.1f} s"
+        grants = list(self._stage.granted())
+        lines = [f"{at}  the manager grants to {grant.replica}" for grant in grants[self._granted :]]
+        self._granted = len(grants)
+        for name, why in self._stage.why().items():
+            said = Why.OWN_TURN if why is Why.OWN_TURN_GOES_ON and self._shown.get(name) is not Why.ALONE else why
+            said = Why.ALONE if why is Why.OWN_TURN_GOES_ON and self._shown.get(name) is Why.ALONE else said
+            if self._shown.get(name, Why.NOTHING_WANTED) is not said:
+                lines.append(f"{at}  {name}: {'open' if name in self._stage.open() else 'closed'}, {said.name.lower().replace('_', ' ')}")
+            self._shown[name] = said
+        return lines
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_transcript(path: Path, transcript: Callable[[Path, Callable[[list[str]], list[str]]], None]) -> None:
+    transcript(path, Theatre().play)
+
+
+def test_every_row_of_the_gates_table_is_reached() -> None:
+    reached = {word for path in FILES for word in Why if f", {word.name.lower().replace('_', ' ')}" in path.read_text()}
+    assert reached == set(Why) - {Why.OWN_TURN_GOES_ON}, "which goes on in silence"

@@ -1,0 +1,85 @@
+"""At which batches a sibling's checkpoint may be copied."""
+
+from __future__ import annotations
+
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.clean_points import CleanPoints
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+
+
+class Log:
+    """A stage of the replicas 0, 1, 2, and who listens to 0 and 1."""
+
+    def __init__(self) -> None:
+        self.fold, self.points, self.offset = StreamFold("012"), CleanPoints("01"), 0
+        for replica in "012":
+            self.add(EpochStarted(replica, "f", "token"))
+
+    def add(self, entry: LogEntry) -> None:
+        self.points.seen(self.fold, entry, self.fold.apply(self.offset, entry))
+        self.offset += 1
+
+    def batch(self, batch: int, closed: int, *buckets: int, prev: int | None, lineage: str = "a", replica: str = "0") -> None:
+        parts = tuple(Part(bucket, 0, "t", 1, 0, 1, 1, 0) for bucket in buckets)
+        before = None if prev is None else BatchId("a", prev)
+        self.add(BoundaryRecord(replica, "012".index(replica), BatchId(lineage, batch), before, closed, parts))
+
+    def base(self, batch: int, *, lineage: str = "a", replica: str = "0", fingerprint: str = "f", upto: int = 10_000) -> int | None:
+        return self.points.base(replica, BatchId(lineage, batch), fingerprint, upto)
+
+
+def test_k1_nothing_that_was_begun_is_the_copys() -> None:
+    log = Log()
+    log.batch(0, 4, 3, prev=None)
+    log.batch(1, 6, 5, 9, 8, prev=0)
+    log.batch(2, 8, prev=1)
+    log.batch(3, 9, prev=2)
+    assert [log.base(batch) for batch in range(5)] == [4, 9, 9, 9, None]
+    assert [log.base(batch, upto=log.fold.upto) for batch in range(5)] == [4, 9, 9, 9, None]
+    assert [log.base(batch, upto=8) for batch in range(5)] == [4, None, None, None, None], "it is not stable yet"
+
+
+def test_k4_what_was_cut_off_is_no_point() -> None:
+    log = Log()
+    log.batch(0, 4, prev=None)
+    log.batch(1, 6, prev=0)
+    log.batch(2, 8, prev=1)
+    log.batch(1, 7, prev=0, lineage="b")
+    assert [log.base(batch) for batch in range(3)] == [4, None, None]
+    assert log.base(1, lineage="b") == 8, "what was closed stays closed: nothing up to it is the copy's"
+    log.batch(0, 9, prev=None, lineage="c")
+    assert log.base(0) is None
+    assert log.base(0, lineage="c") == 9
+
+
+def test_k2_a_point_is_of_the_same_plan() -> None:
+    log = Log()
+    log.batch(0, 4, prev=None)
+    log.add(EpochStarted("0", "g", "token"))
+    assert log.base(0) == 4
+    assert log.base(0, fingerprint="g") is None
+    record = BoundaryRecord("0", log.offset - 1, BatchId("b", 1), BatchId("a", 0), 5)
+    log.add(record)
+    assert log.base(1, lineage="b") is None
+    assert log.base(1, lineage="b", fingerprint="g") == 5
+
+
+def test_what_does_not_count_is_no_point() -> None:
+    log = Log()
+    log.batch(0, 4, prev=None, replica="2")
+    assert log.base(0, replica="2") is None, "nobody listens to it"
+    log.batch(0, 4, prev=7)
+    assert log.base(0) is None, "refused"
+    tentative = BoundaryRecord("1", 1, BatchId("a", 0), None, 4, base=0, kind=BoundaryKind.TENTATIVE, branch=(1, 1))
+    log.add(tentative)
+    assert log.base(0, replica="1") is None
+
+
+def test_k3_old_points_are_forgotten() -> None:
+    log = Log()
+    for batch in range(3 * CHECKPOINT_BATCHES_RETAINED):
+        log.batch(batch, batch + 1, prev=batch - 1 if batch else None)
+    assert log.base(0) is None
+    assert log.base(2 * CHECKPOINT_BATCHES_RETAINED) is not None

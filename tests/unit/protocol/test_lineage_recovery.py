@@ -1,0 +1,247 @@
+"""Where a replica starts from when its own disk is lost or damaged (G4-G6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
+from anabranch.protocol.lineage import (
+    Answer,
+    AppendBase,
+    AwaitSibling,
+    CheckEpoch,
+    Clean,
+    Copy,
+    CopySibling,
+    Create,
+    CutBack,
+    FindBatches,
+    FindMissing,
+    FindNewest,
+    FindSiblings,
+    FindWhole,
+    Lineage,
+    Step,
+    Write,
+    fork_steps,
+    lineage_name,
+    take_over_steps,
+)
+
+NAME = lineage_name(9, 0)
+OLD = lineage_name(3, 0)
+
+
+@dataclass
+class Disk:
+    """What a take-over finds."""
+
+    newest: Lineage | None = None
+    batches: dict[str, list[int]] = field(default_factory=dict)
+    """By lineage: what was committed, newest first."""
+    damaged: dict[str, set[int]] = field(default_factory=dict)
+    siblings: dict[str, Lineage] = field(default_factory=dict)
+    bases: dict[tuple[str, BatchId], int] = field(default_factory=dict)
+    gone_upto: int = -2
+    """Blocks that come after batches up to this one are deleted."""
+    vanishing: set[str] = field(default_factory=set)
+    copies_left: int = 100
+    steps: list[Step] = field(default_factory=list)
+    copied_from: str = ""
+
+    def run(self, steps_max: int = 100) -> Lineage | None:
+        steps = take_over_steps(9, lambda replica, ident: self.bases.get((replica, ident)))
+        answer: Answer = None
+        for _ in range(steps_max):
+            try:
+                step = steps.send(answer)
+            except StopIteration as done:
+                lineage: Lineage = done.value
+                return lineage
+            self.steps.append(step)
+            answer = self.perform(step)
+        return None
+
+    def perform(self, step: Step) -> Answer:
+        match step:
+            case FindNewest():
+                return self.newest
+            case Copy(source, _):
+                self.copied_from = source
+            case CopySibling(replica, source, _):
+                self.copies_left -= 1
+                if replica in self.vanishing or self.copies_left < 0:
+                    return False
+                self.copied_from = source
+                return True
+            case FindBatches():
+                return tuple(self.batches[self.copied_from])
+            case FindWhole(_, batches):
+                return next((b for b in batches if b not in self.damaged.get(self.copied_from, ())), None)
+            case FindMissing(_, batch):
+                return "a is deleted" if batch <= self.gone_upto else ""
+            case FindSiblings():
+                return tuple(self.siblings.items())
+            case AwaitSibling():
+                self.gone_upto = -2
+        return None
+
+    def named(self) -> list[str]:
+        return [type(step).__name__ for step in self.steps]
+
+
+def own(*batches: int, start: int = -1) -> Disk:
+    lineage = Lineage.fresh(3) if start < 0 else Lineage(OLD, start, BatchId("x", start))
+    return Disk(newest=lineage, batches={OLD: list(batches)})
+
+
+def sibling(*batches: int, clean: dict[int, int], name: str = OLD, replica: str = "1") -> Disk:
+    bases = {(replica, BatchId(name, batch)): base for batch, base in clean.items()}
+    return Disk(batches={name: list(batches)}, siblings={replica: Lineage(name, -1, None, floor=-1)}, bases=bases)
+
+
+def test_the_own_directory_comes_first() -> None:
+    disk = own(5, 4, 3)
+    disk.siblings = {"1": Lineage.fresh(4)}
+    lineage = disk.run()
+    assert lineage == Lineage(NAME, 5, BatchId(OLD, 5), earlier=(BatchId(OLD, 5),), floor=-1)
+    assert CutBack(NAME, 5, keep_plan=True) in disk.steps
+    assert "FindSiblings" not in disk.named()
+
+
+def test_g6_a_damaged_batch_is_gone_back_over() -> None:
+    disk = own(5, 4, 3)
+    disk.damaged = {OLD: {5, 4}}
+    lineage = disk.run()
+    assert lineage is not None
+    assert (lineage.start_batch, lineage.start_tip) == (3, BatchId(OLD, 3))
+    assert CutBack(NAME, 3, keep_plan=True) in disk.steps
+
+
+def test_a_batch_whose_record_is_not_known_is_not_gone_back_to() -> None:
+    disk = own(5, 4, 3, start=4)
+    disk.damaged = {OLD: {5, 4}}
+    assert disk.run() == Lineage.fresh(9), "from the beginning of the log"
+    assert disk.named()[-3:] == ["Write", "CheckEpoch", "Clean"]
+
+
+@pytest.mark.parametrize("lost", ["disk", "all batches", "blocks"])
+def test_g4_without_a_directory_of_its_own_a_siblings_is_copied(lost: str) -> None:
+    theirs = lineage_name(4, 0)
+    disk = sibling(7, 6, 5, clean={7: 70, 5: 50}, name=theirs)
+    if lost != "disk":
+        disk.newest, disk.batches[OLD] = Lineage.fresh(3), [5]
+        disk.damaged = {OLD: {5}} if lost == "all batches" else {}
+        disk.gone_upto = 5 if lost == "blocks" else -2
+    lineage = disk.run()
+    assert lineage == Lineage.from_sibling(NAME, 7, 70)
+    assert lineage.start_tip == BatchId(NAME, 7)
+    assert CutBack(NAME, 7, keep_plan=False) in disk.steps, "without the plan after it"
+    assert disk.steps[-4:] == [Write(lineage), CheckEpoch(), Clean(9), AppendBase(lineage)]
+
+
+def test_g5_only_a_batch_that_leaves_nothing_pending() -> None:
+    disk = sibling(7, 6, 5, clean={5: 50})
+    assert disk.run() == Lineage.from_sibling(NAME, 5, 50)
+    disk = sibling(7, 6, 5, clean={})
+    assert disk.run() == Lineage.fresh(9)
+    disk = sibling(-1, clean={})
+    assert disk.run() == Lineage.fresh(9)
+
+
+def test_g5_only_a_whole_batch() -> None:
+    disk = sibling(7, 6, 5, clean={7: 70, 6: 60, 5: 50})
+    disk.damaged = {OLD: {7, 6}}
+    assert disk.run() == Lineage.from_sibling(NAME, 5, 50)
+    disk.damaged = {OLD: {7, 6, 5}}
+    assert disk.run() == Lineage.fresh(9)
+
+
+def test_of_several_siblings_the_one_that_is_furthest() -> None:
+    disk = sibling(7, clean={7: 70}, name=lineage_name(4, 0), replica="1")
+    other = sibling(3, clean={3: 90}, name=lineage_name(5, 0), replica="2")
+    disk.batches |= other.batches
+    disk.siblings |= other.siblings
+    disk.bases |= other.bases
+    assert disk.run() == Lineage.from_sibling(NAME, 3, 90)
+    disk.vanishing = {"2"}
+    assert disk.run() == Lineage.from_sibling(NAME, 7, 70)
+
+
+def test_a_sibling_that_vanishes_between_two_copies_is_left() -> None:
+    disk = sibling(7, clean={7: 70})
+    disk.copies_left = 1
+    assert disk.run() == Lineage.fresh(9)
+    assert disk.named().count("CopySibling") == 2
+
+
+def test_g4_where_nothing_is_left_to_start_from_it_waits() -> None:
+    disk = sibling(7, clean={7: 70})
+    disk.gone_upto = 7
+    lineage = disk.run()
+    assert lineage == Lineage.from_sibling(NAME, 7, 70), "the sibling got further meanwhile"
+    named = disk.named()
+    at = named.index("AwaitSibling")
+    assert disk.steps[at] == AwaitSibling("a is deleted")
+    assert named[at + 1] == "CheckEpoch"
+    assert "Create" not in named
+    assert Create(NAME) in sibling_free().steps
+
+
+def sibling_free() -> Disk:
+    disk = Disk()
+    assert disk.run() == Lineage.fresh(9)
+    return disk
+
+
+def test_g5_until_the_first_commit_every_restart_says_the_base_again() -> None:
+    base = Lineage.from_sibling(OLD, 7, 70)
+    assert base.copied(NAME, 7) == Lineage.from_sibling(NAME, 7, 70)
+    later = base.copied(NAME, 9)
+    assert (later.base, later.start_tip, later.lowest) == (None, BatchId(OLD, 9), 7)
+    assert later.tip(7) == BatchId(OLD, 7), "the base record"
+    assert later.tip(8) == BatchId(OLD, 8)
+    with pytest.raises(LocalProtocolError):
+        later.tip(6)
+
+
+def test_a_fork_right_after_the_base_record_continues_it() -> None:
+    base = Lineage.from_sibling(OLD, 7, 70)
+    steps = fork_steps(base, NAME)
+    next(steps)
+    steps.send(None)
+    written = steps.send(7)
+    assert isinstance(written, Write)
+    assert (written.lineage.base, written.lineage.start_tip) == (None, BatchId(OLD, 7))
+    assert written.lineage.copied(lineage_name(12, 0), 7).start_tip == BatchId(OLD, 7)
+
+
+def test_g3_who_made_which_batch_is_known_over_many_lineages() -> None:
+    lineage, last = Lineage.fresh(1), -1
+    made: dict[int, str] = {}
+    for epoch, commits in ((2, 3), (5, 0), (7, 4), (8, 2), (9, 0)):
+        made |= dict.fromkeys(range(last + 1, last + 1 + commits), lineage.name)
+        last += commits
+        lineage = lineage.copied(lineage_name(epoch, 0), last)
+    assert {batch: lineage.tip(batch) for batch in range(last + 1)} == {batch: BatchId(name, batch) for batch, name in made.items()}
+    assert lineage.tip(-1) is None
+    back = lineage.copied(lineage_name(20, 0), 4)
+    assert [back.tip(batch) for batch in range(5)] == [lineage.tip(batch) for batch in range(5)]
+    assert back.tip(5) == BatchId(back.name, 5)
+
+
+def test_what_spark_does_not_retain_is_forgotten() -> None:
+    lineage, last = Lineage.fresh(1), -1
+    for epoch in range(2, 3 * CHECKPOINT_BATCHES_RETAINED):
+        last += 1
+        lineage = lineage.copied(lineage_name(epoch, 0), last)
+    assert len(lineage.earlier) <= CHECKPOINT_BATCHES_RETAINED + 1
+    lowest = lineage.lowest
+    assert lowest == last - CHECKPOINT_BATCHES_RETAINED
+    assert lineage.tip(lowest) == BatchId(lineage_name(lowest + 1 if lowest else 1, 0), lowest)
+    with pytest.raises(LocalProtocolError):
+        lineage.tip(lowest - 1)

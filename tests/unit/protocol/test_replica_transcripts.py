@@ -1,0 +1,348 @@
+"""Failures from their beginning to their end, as one replica sees them."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.protocol.limits import CORRECTION_ROWS_MAX
+from anabranch.protocol.lineage import lineage_name
+from anabranch.protocol.records import BoundaryKind
+from anabranch.protocol.replica import Decision
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.serialization import QueryPosition
+from harness.replica_bench import STATEFUL, WAITS, Bench, part, stabilization, stable, up_failure
+
+FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
+ZERO, ONE, TWO = (lineage_name(7, number) for number in range(3))
+STABLE, UP_FAILURE, STABILIZATION = ReplicaState.STABLE, ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION
+
+
+def test_a_failure_from_its_beginning_to_its_end() -> None:
+    bench = up_failure()
+    first = bench.tentative_plans()[0]
+    assert (first.before.bucket, first.after.bucket) == (5, 21)
+    assert first.missing == ("a", "b"), "of bucket 21, whose wait is over too, there is nothing at all"
+    assert dict(first.inputs)["b"] == ((8, "0", (part(8),)), (20, "0", (part(20),)))
+    assert not bench.replica.wants_to_correct
+    bench.close(12, 7, names="a")  # half of it comes back
+    bench.look()
+    bench.ask(ONE)
+    assert (bench.at(ONE), bench.replica.state, bench.replica.wants_to_correct) == (12, STABILIZATION, True)
+    bench.settle()
+    assert (bench.replica.state, bench.replica.wants_to_correct) == (UP_FAILURE, False), "it stands at the next hole"
+    bench.close(30, 15, names="ab")  # all of it does
+    bench.now_ms += 100
+    bench.look()
+    bench.settle()
+    assert (bench.replica.state, bench.dropped, list(bench.positions)) == (STABLE, [ZERO], [ONE])
+    assert not bench.replica.wants_to_correct
+    assert [(p.before.bucket, p.after.bucket) for p in bench.stable_plans()] == [(0, 5), (5, 12), (12, 30)]
+    assert bench.replica.decide(ZERO, QueryPosition(), bench.situation()) == Decision(), "a dropped query gets nothing"
+
+
+def test_a_failure_shorter_than_the_wait_leaves_no_trace() -> None:
+    bench = stable(names="ab")
+    for bucket in range(6, 60):
+        bench.close(bucket, bucket, names="b")
+        bench.look()
+        bench.wait(300)
+        bench.settle()
+        bench.close(bucket, bucket, names="a")
+        bench.look()
+        bench.wait(300)
+        bench.settle()
+    assert bench.tentative_plans() == []
+    assert (bench.at(ZERO), bench.replica.number, bench.replica.state) == (59, (7, 0), STABLE)
+
+
+def test_inputs_that_never_said_anything_are_no_failure() -> None:
+    bench = Bench("ab", warm_up=True)
+    bench.wait(10 * FIRST)
+    bench.settle()
+    assert (bench.replica.state, bench.tentative_plans()) == (STABLE, [])
+
+
+@pytest.mark.parametrize("unreachable", ["a", "b", "ab"])
+def test_without_contact_to_a_log_nothing_is_branched(unreachable: str) -> None:
+    """A3: boundaries may be there which this process does not see."""
+    bench = stable(names="ab")
+    bench.unreachable = set(unreachable)
+    bench.close(9, names="b")
+    bench.wait(10 * FIRST)
+    bench.settle()
+    assert bench.replica.state is STABLE
+    bench.unreachable = set()
+    bench.wait(100)
+    bench.settle()
+    assert bench.replica.state is UP_FAILURE
+
+
+def test_a_process_that_was_paused_first_looks_then_judges() -> None:
+    """A4: its own sleep is not a failure of its inputs."""
+    bench = stable(names="ab")
+    bench.close(9, names="b")
+    bench.look()
+    bench.wait(500)
+    bench.pause(60_000)
+    bench.settle()
+    assert bench.replica.state is STABLE
+    bench.wait(300)
+    bench.settle()
+    assert bench.replica.state is STABLE
+    bench.wait(400)
+    bench.settle()
+    assert bench.replica.state is UP_FAILURE
+
+
+def test_a_process_that_was_paused_while_correcting_does_not_take_its_sleep_for_a_second_failure() -> None:
+    bench = stabilization()
+    bench.wait(FIRST - 300)
+    bench.pause(60_000)
+    bench.settle()
+    bench.look()
+    bench.settle()
+    assert bench.replica.main == ONE
+    bench.wait(200)
+    bench.settle()
+    assert bench.replica.main == ONE
+    bench.wait(200)
+    bench.settle()
+    assert (bench.replica.main, bench.replica.state) == (TWO, UP_FAILURE)
+
+
+def test_rule_14_while_upstream_corrects_bucket_by_bucket_there_is_no_second_failure() -> None:
+    bench = up_failure()
+    for bucket in range(6, 20):
+        bench.wait(FIRST - 100)
+        bench.settle()
+        bench.close(bucket, bucket, names="a")
+        bench.look()
+        bench.settle()
+        assert (bench.replica.main, bench.at(ONE), bench.dropped) == (ONE, bucket, [])
+
+
+def test_rule_14_without_progress_past_the_fork_there_is_no_second_failure() -> None:
+    """It is the same hole."""
+    bench = up_failure()
+    bench.wait(20 * FIRST)
+    bench.settle()
+    assert (bench.replica.main, bench.replica.state, bench.replica.number) == (ONE, UP_FAILURE, (7, 1))
+
+
+def test_rule_14_without_contact_there_is_no_second_failure() -> None:
+    bench = stabilization()
+    bench.unreachable = {"a"}
+    bench.wait(10 * FIRST)
+    bench.settle()
+    assert bench.replica.main == ONE
+    bench.unreachable = set()
+    bench.wait(100)
+    bench.settle()
+    assert bench.replica.main == TWO
+
+
+def test_a_second_failure_while_correcting_and_its_end() -> None:
+    bench = stabilization()
+    bench.wait(FIRST)
+    bench.settle()
+    assert (bench.dropped, bench.branch, bench.numbers) == ([ZERO], ONE, [(7, 1), (7, 2)])
+    assert bench.tentative_plans()[-1].before.bucket == 9, "what the first half of the correction gave is in the second branch"
+    assert bench.at(ONE) == 21
+    bench.close(25, 10, names="ab")
+    bench.now_ms += 100
+    bench.look()
+    bench.settle()
+    assert (bench.replica.state, bench.dropped, list(bench.positions)) == (STABLE, [ZERO, ONE], [TWO])
+    ends = [(p.before.bucket, p.after.bucket) for p in bench.stable_plans()]
+    assert [before for before, _ in ends] == [0, *(after for _, after in ends[:-1])]
+    assert ends[-1][1] == 25
+
+
+def test_rule_15_the_branch_is_not_dropped_at_a_hole() -> None:
+    """Right after the fork, main is as far as the branch."""
+    bench = stable(names="ab")
+    bench.close(6, names="b")
+    bench.wait(FIRST)
+    bench.settle()
+    assert (bench.at(ZERO), bench.at(ONE)) == (7, 5)
+    for _ in range(10):
+        bench.wait(100)
+        bench.settle()
+        assert (bench.replica.state, bench.dropped, bench.replica.number) == (UP_FAILURE, [], (7, 1))
+
+
+@pytest.mark.parametrize("upto", [6, 7, 19])
+def test_rule_15_the_branch_is_not_dropped_just_before_a_hole(upto: int) -> None:
+    """Main is nearly as far as what is complete, but the next one is missing since long: it would fork again at once."""
+    bench = up_failure()
+    bench.close(upto, 6, names="a")
+    bench.look()
+    bench.settle()
+    assert (bench.at(ONE), bench.replica.state, bench.dropped) == (upto, UP_FAILURE, []), "it waits at the next hole"
+
+
+def test_the_branch_is_dropped_when_main_is_as_far_although_newer_buckets_are_waited_for() -> None:
+    bench = up_failure()
+    bench.close(21, 6, names="ab")
+    bench.wait(200)  # bucket 22 has just begun
+    bench.settle()
+    assert (bench.replica.state, bench.dropped, bench.at(ONE)) == (STABLE, [ZERO], 21)
+
+
+@pytest.mark.parametrize("width_ms", [10, 100, 1_000, 60_000])
+def test_main_has_caught_up_about_a_second_behind_what_is_complete(width_ms: int) -> None:
+    bench = up_failure(width_ms=width_ms, rows_max=1)
+    bench.close(300, names="b")
+    bench.look()
+    bench.wait(NEXT)
+    bench.settle()
+    assert bench.at(ZERO) == 301
+    bench.close(300, *range(6, 301), names="a")
+    bench.look()
+    left = 0
+    while not bench.dropped:
+        left = 300 - bench.at(ONE)
+        bench.ask(ONE)
+    assert left == min(294, max(1, 1_000 // width_ms))
+
+
+def test_a_branch_without_a_lead_is_dropped_at_once() -> None:
+    """All of a long backlog comes at once, and main is where the branch is: what the branch would make, main makes stable."""
+    bench = stable()
+    bench.wait(FIRST)
+    bench.settle()
+    assert (bench.at(ZERO), bench.at(ONE)) == (6, 5)
+    bench.close(500, *range(6, 500))
+    bench.look()
+    bench.ask(ONE)
+    assert (bench.dropped, bench.replica.state, bench.at(ONE)) == ([ZERO], STABLE, 500)
+
+
+def test_a_correction_that_must_wait_for_a_grant() -> None:
+    """It says that it wants to; new results go on meanwhile."""
+    bench = up_failure()
+    bench.may_correct = False
+    bench.close(9, 7, names="a")
+    bench.close(30, 25, names="b")
+    bench.wait(FIRST)
+    bench.settle()
+    assert (bench.at(ONE), bench.at(ZERO)) == (5, 31)
+    assert (bench.replica.state, bench.replica.wants_to_correct) == (STABILIZATION, True)
+    bench.may_correct = True
+    bench.settle()
+    assert bench.at(ONE) == 9
+
+
+def test_without_a_branch_no_grant_is_needed() -> None:
+    bench = stable()
+    bench.may_correct = False
+    bench.close(9, 7)
+    bench.look()
+    bench.settle()
+    assert bench.at(ZERO) == 9
+
+
+def test_what_is_closed_late_needs_no_grant() -> None:
+    """The results of what was read already: a follow-up batch."""
+    bench = stable(traits=STATEFUL)
+    assert (bench.at(ZERO), bench.positions[ZERO].closed) == (5, 5)
+    bench.wait(FIRST)
+    bench.settle()
+    bench.close(15, 6, 7)
+    bench.look()
+    plan = bench.ask(ONE).plan
+    assert plan is not None
+    bench.may_correct = False
+    assert bench.positions[ONE].closed < bench.at(ONE)
+    bench.ask(ONE)
+    assert bench.positions[ONE].closed == bench.at(ONE) == 15
+
+
+def test_batches_of_a_correction_are_smaller() -> None:
+    """They share the cores with the branch."""
+    for branching in (False, True):
+        bench = Bench("a", rows_max=10 * CORRECTION_ROWS_MAX)
+        bench.look()
+        bench.close(1, 1)
+        bench.look()
+        bench.settle()
+        if branching:
+            bench.wait(FIRST)
+            bench.settle()
+        bench.streams["a"].record(30, [part(bucket, CORRECTION_ROWS_MAX // 2) for bucket in range(10, 30)])
+        bench.look()
+        plan = bench.ask(bench.main).plan
+        assert plan is not None
+        assert plan.rows == CORRECTION_ROWS_MAX * (1 if branching else 10)
+
+
+def test_the_successor_warms_up_at_the_hole() -> None:
+    bench = Bench("a", warm_up=True)
+    bench.look()
+    bench.settle()
+    assert [(p.rows, p.before.bucket, p.after.bucket) for p in bench.stable_plans()] == [(0, 0, 0)]
+    bench.close(5, 5)
+    bench.look()
+    bench.settle()
+    bench.wait(FIRST)
+    bench.settle()
+    assert bench.ran[-1][0] == ONE
+    assert bench.ran[-1][1].kind is BoundaryKind.STABLE
+    assert (bench.ran[-1][1].before.bucket, bench.ran[-1][1].after.bucket, bench.ran[-1][1].rows) == (5, 5, 0)
+    assert bench.replica.state is UP_FAILURE, "a warm-up is no correction"
+    count = len(bench.ran)
+    bench.settle()
+    assert len(bench.ran) == count, "once"
+
+
+def test_batches_of_one_query_are_paced() -> None:
+    """Fewer and larger ones: what came meanwhile is in the next."""
+    bench = stable(names="ab", pace_ms=500)
+    bench.close(7, 6)
+    bench.look()
+    bench.ask(ZERO)
+    assert bench.at(ZERO) == 5
+    bench.wait(400)
+    bench.close(9, 8)
+    bench.wait(100)
+    bench.ask(ZERO)
+    assert [(p.before.bucket, p.after.bucket) for p in bench.stable_plans()] == [(0, 5), (5, 9)]
+    bench.close(20, names="b")
+    bench.ask(ZERO)
+    bench.wait(FIRST + 100)
+    bench.ask(ZERO)
+    assert bench.replica.state is UP_FAILURE, "the branch goes on at once"
+    bench.close(12, 11, names="a")
+    bench.look()
+    bench.ask(ONE)
+    assert bench.at(ONE) == 12, "its pace is its own"
+
+
+def test_r7_a_branch_that_failed_is_not_tried_again_at_the_same_hole() -> None:
+    bench = up_failure()
+    branch = bench.branch
+    assert bench.replica.abandon() == branch
+    del bench.positions[branch]
+    assert (bench.replica.state, bench.replica.branch) == (ReplicaState.STABLE, None)
+    bench.wait(10_000)
+    bench.settle()
+    assert bench.numbers == [(7, 1)], "the hole is the same"
+    bench.close(8, 8, names="a")
+    bench.look()
+    bench.settle()
+    bench.wait(10_000)
+    bench.settle()
+    assert bench.numbers == [(7, 1), (7, 2)], "the stable query got further, and there is a new hole"
+
+
+def test_r7_abandoned_before_the_successor_ever_asked() -> None:
+    bench = stable(names="ab")
+    bench.close(20, 8, 20, names="b")
+    bench.look()
+    bench.wait(2_000)
+    main = bench.main
+    while not bench.numbers:
+        bench.ask(main)
+    bench.replica._position.pop(bench.main)
+    assert bench.replica.abandon() == main
+    assert bench.replica.abandon() is None

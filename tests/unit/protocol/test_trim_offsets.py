@@ -1,0 +1,66 @@
+"""From a bucket that nobody needs to offsets that may be deleted."""
+
+from __future__ import annotations
+
+from anabranch.protocol.boundary_log import Outcome
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.trim_offsets import TrimOffsets
+
+YES = Outcome(accepted=True, reason="accepted", replica="0")
+NO = Outcome(accepted=False, reason="fenced", replica="0")
+
+
+def part(bucket: int, first: int, after: int, partition: int = 0) -> Part:
+    return Part(bucket, partition, "t", 1, first, after, 1, 0)
+
+
+def record(*parts: Part, kind: BoundaryKind = BoundaryKind.STABLE) -> BoundaryRecord:
+    return BoundaryRecord("0", 0, BatchId("a", 0), None, 0, parts, kind=kind)
+
+
+def test_below_the_blocks_of_trimmed_buckets() -> None:
+    offsets = TrimOffsets()
+    offsets.seen(record(part(1, 0, 5), part(1, 0, 3, 1), part(2, 5, 9)), YES)
+    assert offsets.below(0) == {}
+    assert offsets.below(1) == {("0", 0): 5, ("0", 1): 3}
+    assert offsets.below(2) == {("0", 0): 9, ("0", 1): 3}
+
+
+def test_d1_a_later_bucket_keeps_what_stands_behind_it() -> None:
+    offsets = TrimOffsets()
+    offsets.seen(record(part(9, 2, 3), part(1, 3, 5)), YES)
+    offsets.seen(record(part(1, 5, 7), part(9, 7, 8)), YES)
+    assert offsets.below(1) == {("0", 0): 2}
+    assert offsets.below(9) == {("0", 0): 8}
+
+
+def test_d1_tentative_blocks_are_kept_too() -> None:
+    offsets = TrimOffsets()
+    offsets.seen(record(part(4, 2, 3), kind=BoundaryKind.TENTATIVE), YES)
+    offsets.seen(record(part(1, 3, 5)), YES)
+    assert offsets.below(1) == {("0", 0): 2}
+
+
+def test_d2_tentative_blocks_say_nothing_of_stable_ones_to_come() -> None:
+    offsets = TrimOffsets()
+    offsets.seen(record(part(1, 0, 2)), YES)
+    offsets.seen(record(part(2, 10, 20), kind=BoundaryKind.TENTATIVE), YES)
+    assert offsets.below(2) == {("0", 0): 2}
+    offsets.seen(record(part(2, 5, 9)), YES)
+    assert offsets.below(2) == {("0", 0): 9}, "a bucket that is trimmed, by a slower replica"
+
+
+def test_what_was_refused_does_not_count() -> None:
+    offsets = TrimOffsets()
+    offsets.seen(record(part(1, 0, 2)), NO)
+    offsets.seen(EpochStarted("0", "f", "t"), YES)
+    assert offsets.below(1) == {}
+
+
+def test_d3_offsets_never_fall() -> None:
+    offsets = TrimOffsets()
+    offsets.seen(record(part(3, 0, 9)), YES)
+    assert offsets.below(3) == {("0", 0): 9}
+    offsets.seen(record(part(5, 4, 6)), YES)  # of a writer that breaks the rules
+    assert offsets.below(2) == {("0", 0): 9}
