@@ -57,6 +57,27 @@ def test_a_reader_without_headers_gives_empty_ones(rig: Rig) -> None:
     assert list(chunk.headers) == [()]
 
 
+def test_a_reader_without_timestamps_says_that_there_are_none(rig: Rig) -> None:
+    (at,) = rig.topic()
+    rig.write(at, b"one", b"two")
+    reader = rig.log.reader(timestamps=False)
+    rig.opened.append(reader)
+    reader.assign({at: 0})
+    chunks = read(reader, 2)
+    assert values(chunks) == [b"one", b"two"]
+    assert [stamp for chunk in chunks for stamp in chunk.timestamps_ms] == [-1, -1]
+
+
+def test_one_reader_of_several_topics_keeps_them_apart(rig: Rig) -> None:
+    first, second = rig.topic("first", 2), rig.topic("second", 2)
+    for at in [*first, *second]:
+        rig.write(at, *(f"{at.topic[-6:]}.{at.partition}.{i}".encode() for i in range(3)))
+    found = read(rig.reader(dict.fromkeys([*first, *second], 0)), 12)
+    for at in [*first, *second]:
+        mine = [value for chunk in found if chunk.at == at for value in chunk.values]
+        assert mine == [f"{at.topic[-6:]}.{at.partition}.{i}".encode() for i in range(3)]
+
+
 def test_delivered_is_in_the_order_of_sending_across_partitions(rig: Rig) -> None:
     places = rig.topic(partitions=3)
     writer = rig.log.writer()
@@ -171,6 +192,20 @@ def test_a_reader_at_the_end_waits_there(rig: Rig) -> None:
     assert values(read(reader, 1)) == [b"1"]
 
 
+def test_assigned_back_the_position_is_there_at_once(rig: Rig) -> None:
+    """A reader that believed the position from before would take what it has not read for read."""
+    a, b = rig.topic(partitions=2)
+    for at in (a, b):
+        rig.write(at, b"0", b"1", b"2")
+    reader = rig.reader({a: 0, b: 0})
+    assert len(values(read(reader, 6))) == 6
+    for number in range(20):  # without care it happens in one of three
+        reader.assign({a: 2, b: 1 + number % 2})
+        assert (reader.position(a), reader.position(b)) == (2, 1 + number % 2)
+        assert len(values(read(reader, 3 - number % 2))) == 3 - number % 2
+        assert (reader.position(a), reader.position(b)) == (3, 3)
+
+
 def test_without_assignment_there_is_nothing(rig: Rig) -> None:
     assert rig.reader({}).fetch(10, 100) == []
 
@@ -189,6 +224,39 @@ def test_offsets_of_a_missing_topic_are_unavailable(rig: Rig) -> None:
     reader = rig.reader({})
     with pytest.raises(Unavailable):
         reader.offsets(TopicPartition(f"{rig.prefix}.nothing", 0))
+
+
+# ---------------------------------------------------------------- deleting
+
+
+def test_what_is_deleted_is_gone_for_everybody(rig: Rig) -> None:
+    a, b = rig.topic(partitions=2)
+    rig.write(a, *(b"%d" % n for n in range(10)))
+    rig.write(b, b"0", b"1")
+    admin = rig.log.admin()
+    admin.delete_before({a: 4, b: 2})
+    reader = rig.reader({a: 4})
+    assert (reader.offsets(a), reader.offsets(b)) == ((4, 10), (2, 2))
+    assert values(read(reader, 6))[0] == b"4"
+    fetch_until_error(rig.reader({a: 3}), DataMissing)
+    admin.delete_before({a: 3, b: 0})
+    admin.delete_before({})
+    assert (reader.offsets(a), reader.offsets(b)) == ((4, 10), (2, 2)), "what is below the start is deleted already"
+    rig.write(b, b"2")
+    assert values(read(rig.reader({b: 2}), 1)) == [b"2"], "offsets go on"
+    admin.close()
+
+
+def test_deleting_what_is_not_there_is_refused(rig: Rig) -> None:
+    (at,) = rig.topic()
+    rig.write(at, b"0", b"1")
+    admin = rig.log.admin()
+    with pytest.raises(Unavailable):
+        admin.delete_before({at: 3})
+    with pytest.raises(Unavailable):
+        admin.delete_before({TopicPartition(f"{rig.prefix}.nothing", 0): 1})
+    assert rig.reader({}).offsets(at) == (0, 2)
+    admin.close()
 
 
 # ---------------------------------------------------------------- missing data

@@ -160,16 +160,21 @@ _TENTATIVE = (
 
 
 @st.composite
-def logs(draw: st.DrawFn, *, tentative: bool = True, steps: int = 25) -> list[LogEntry]:
-    """Logs of two writers with restarts, rewinds, bases, zombies, repeats and branches; mostly sensible, so that much is accepted."""
+def logs(draw: st.DrawFn, *, tentative: bool = True, steps: int = 25, parts_max: int = 2, faults: bool = True) -> list[LogEntry]:
+    """Logs of two writers with restarts, rewinds, bases, zombies, repeats and branches; mostly sensible, so that much is accepted.
+
+    Without ``faults`` there are exactly ``steps`` records that continue each other, fork or belong to branches, each with parts, and little
+    is closed: much is open or tentative.
+    """
     entries: list[LogEntry] = [started("0"), started("1")]
     writers = {w: _Writer(w, int(w)) for w in WRITERS}
-    kinds = _STABLE + _TENTATIVE if tentative else _STABLE
-    for step in range(draw(st.integers(0, steps))):
+    kinds = (*(_STABLE if faults else ("slow",)), *((_TENTATIVE if faults else ("fork", "branch", "branch")) if tentative else ()))
+    for step in range(draw(st.integers(0 if faults else steps, steps))):
         w = writers[draw(st.sampled_from(WRITERS))]
         what = draw(st.sampled_from(kinds))
         parts = tuple(
-            part(draw(st.integers(1, LAST)), f"attempt {step}.{i}", draw(st.integers(0, 3))) for i in range(draw(st.integers(0, 2)))
+            part(draw(st.integers(1, LAST)), f"attempt {step}.{i}", draw(st.integers(0, 3)))
+            for i in range(draw(st.integers(0 if faults else 1, parts_max)))
         )
         if what == "epoch":
             w.epochs.append(len(entries))
@@ -197,7 +202,7 @@ def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
     if what == "lost":
         prev = BatchId("never", 1)
     base = min(LAST, sibling + draw(st.sampled_from((0, 0, 1, 3)))) if what == "base" else None  # beyond the sibling: a hole, for a while
-    w.closed = min(LAST, max(w.closed + draw(st.integers(-1, 3)), base or 0, 0))
+    w.closed = min(LAST, max(w.closed + draw(st.integers(-1, 3) if what != "slow" else st.integers(0, 1)), base or 0, 0))
     made = record(epoch, step, w.closed, parts, replica=w.replica, lineage=w.lineage, prev=prev, base=base)
     w.ids.append(made.id)
     return made

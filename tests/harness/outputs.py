@@ -15,7 +15,7 @@ from anabranch.codec import boundary_records, control_records, live_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.delivery.service import DeliveryService, build
 from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Stage
-from anabranch.ports import Clock, Entropy, EventLog, Index, TopicPartition, TopicSettings
+from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition, TopicSettings
 from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.identifiers import BatchId, TupleId
 from anabranch.protocol.live_delivery import Kind
@@ -100,6 +100,7 @@ class Replica:
         self._boundaries = BoundaryWriter(log, names.boundaries(STAGE), writers, replica, fingerprint, clock, entropy)
         self.epoch = self._boundaries.start()
         self._blocks = BlockWriter(log, names.blocks(STAGE, replica), replica, self.epoch, entropy)
+        self._writer: LogWriter | None = None
 
     def close_buckets(self, upto: int, tables: Mapping[int, pa.Table]) -> None:
         """Append one batch: these buckets, and everything up to ``upto`` is closed."""
@@ -128,10 +129,10 @@ class Replica:
             branch=(self.epoch, self._counter), missing=tuple(missing),
         )  # fmt: skip
         value, headers = boundary_records.encode(record)
-        writer = self._log.writer()
-        writer.send(self._at, value, self._replica.encode(), headers)
-        writer.flush()
-        writer.close()
+        if self._writer is None:
+            self._writer = self._log.writer()
+        self._writer.send(self._at, value, self._replica.encode(), headers)
+        self._writer.flush()
         return self.epoch, self._counter
 
     def _parts(self, tables: Mapping[int, pa.Table]) -> tuple[Part, ...]:
@@ -146,6 +147,8 @@ class Replica:
 
     def close(self) -> None:
         """Give the writers back."""
+        if self._writer is not None:
+            self._writer.close()
         self._blocks.close()
         self._boundaries.close()
 

@@ -12,6 +12,7 @@ from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.replica import Decision, Replica, Situation
+from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition
 
 WIDTH_MS = 1_000
@@ -177,3 +178,38 @@ class Bench:
 
     def stable_plans(self) -> list[Plan]:
         return [plan for _, plan in self.ran if plan.kind is BoundaryKind.STABLE]
+
+
+# -- ways into each state --
+
+
+def stable(**options: object) -> Bench:
+    """Main stands at 5, everything is complete up to 5; ``b`` is past 9 where there is one."""
+    bench = Bench(**options)  # type: ignore[arg-type]
+    bench.look()
+    bench.close(5, 5)
+    bench.look()
+    bench.settle()
+    assert (bench.at(lineage_name(7, 0)), bench.replica.state) == (5, ReplicaState.STABLE)
+    return bench
+
+
+def up_failure(**options: object) -> Bench:
+    """``a`` is silent after 5, ``b`` goes on; the branch has run up to 20."""
+    bench = stable(names="ab", **options)
+    bench.close(20, 8, 20, names="b")
+    bench.look()
+    bench.wait(WAITS.first_ms)
+    bench.settle()
+    assert (bench.at(lineage_name(7, 1)), bench.at(lineage_name(7, 0)), bench.replica.state) == (5, 21, ReplicaState.UP_FAILURE)
+    return bench
+
+
+def stabilization() -> Bench:
+    """``a`` is back, but only up to 9: the successor has run 6..9 and stands at the next hole."""
+    bench = up_failure()
+    bench.close(9, 7, names="a")
+    bench.look()
+    assert bench.ask(lineage_name(7, 1)).plan is not None
+    assert (bench.at(lineage_name(7, 1)), bench.replica.state) == (9, ReplicaState.STABILIZATION)
+    return bench

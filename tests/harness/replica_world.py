@@ -1,13 +1,13 @@
 """A stage in memory: boundary logs, checkpoint directories, and processes with a ``ReplicaRunner`` and a small engine.
 
 The engine does what Spark does around a batch: it logs the offsets, runs, writes, commits, and after a crash runs a logged batch again. Its
-operator gives every row at once, and for each bucket with rows a result when the bucket's time has passed (if ``traits`` are stateful): so
-parts are pending, and a bucket that is run twice or left out shows in the rows of the output.
+operator gives every row at once, and another one for each with a later stime; and for each bucket with rows a result when the bucket's time
+has passed (if ``traits`` are stateful). So parts are pending, and a bucket that is run twice or left out shows in the rows of the output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -19,11 +19,12 @@ from anabranch.ports import TopicPartition, TopicSettings
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery, Upstream
 from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import StreamFold
-from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.lineage import Lineage, newest, obsolete
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryRecord, LogEntry, Part
+from anabranch.protocol.replica_states import ReplicaState
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
@@ -31,6 +32,8 @@ from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
 OUT = "out"
 LATE = 1_000
 """Rows of the result that a stateful stage gives when a bucket's time has passed, beside the rows of the bucket."""
+AHEAD, AHEAD_ROWS = 3, 100
+"""For each row so many rows, so many buckets later."""
 _TICK_MS = 100
 
 
@@ -45,11 +48,13 @@ class Directory:
 
 
 class MemoryDisk:
-    """``ports.Checkpoints`` in memory. ``point`` is called before and after every step."""
+    """``ports.Checkpoints`` in memory."""
 
     def __init__(self) -> None:
         self.directories: dict[str, Directory] = {}
         self.lineages: dict[str, Lineage] = {}
+        self.others: dict[str, MemoryDisk] = {}
+        """Of the siblings."""
 
     def newest(self) -> Lineage | None:
         name = newest(self.lineages)
@@ -64,8 +69,35 @@ class MemoryDisk:
     def last_commit(self, name: str) -> int:
         return self.of(name).committed
 
+    def batches(self, name: str) -> Sequence[int]:
+        directory = self.of(name)
+        return [batch for batch in sorted(directory.logged, reverse=True) if batch <= directory.committed] or [-1]
+
+    def whole(self, name: str, batches: Sequence[int]) -> int | None:
+        return next((batch for batch in batches if batch == self.of(name).committed), None)
+
+    def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
+        directory = self.of(name)
+        directory.logged = {b: offsets for b, offsets in directory.logged.items() if b <= batch + keep_plan}
+
+    def bucket(self, name: str, batch: int) -> int:
+        return position_of(self.of(name).logged[batch][0]).bucket if batch >= 0 else 0
+
+    def siblings(self) -> Sequence[tuple[str, Lineage]]:
+        found = ((replica, disk.newest()) for replica, disk in self.others.items())
+        return [(replica, lineage) for replica, lineage in found if lineage is not None]
+
+    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
+        if source not in self.others[replica].directories:
+            return False
+        self.directories[target] = deepcopy(self.others[replica].of(source))
+        return True
+
     def write(self, lineage: Lineage) -> None:
         self.lineages[lineage.name] = lineage
+
+    def sync(self) -> None:
+        pass
 
     def clean(self, epoch: int) -> None:
         for name in obsolete(self.directories, epoch):
@@ -106,10 +138,38 @@ class PointedDisk:
         self._point("last_commit")
         return self._disk.last_commit(name)
 
+    def batches(self, name: str) -> Sequence[int]:
+        self._point("batches")
+        return self._disk.batches(name)
+
+    def whole(self, name: str, batches: Sequence[int]) -> int | None:
+        self._point("whole")
+        return self._disk.whole(name, batches)
+
+    def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
+        self._point("cut_back")
+        self._disk.cut_back(name, batch, keep_plan=keep_plan)
+
+    def bucket(self, name: str, batch: int) -> int:
+        self._point("bucket")
+        return self._disk.bucket(name, batch)
+
+    def siblings(self) -> Sequence[tuple[str, Lineage]]:
+        self._point("siblings")
+        return self._disk.siblings()
+
+    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
+        self._point("copy_sibling")
+        return self._disk.copy_sibling(replica, source, target)
+
     def write(self, lineage: Lineage) -> None:
         self._point("write")
         self._disk.write(lineage)
         self._point("written")
+
+    def sync(self) -> None:
+        self._point("sync")
+        self._disk.sync()
 
     def clean(self, epoch: int) -> None:
         self._point("clean")
@@ -179,7 +239,10 @@ class World:
     def expected(self, upto: int) -> dict[int, int]:
         """What they must be."""
         late = LATE if self.traits.is_stateful else 0
-        return {bucket: rows + late for bucket, rows in sorted(self.rows.items()) if bucket <= upto}
+        found = {bucket: rows + late for bucket, rows in self.rows.items()}
+        for bucket, rows in self.rows.items():
+            found[bucket + AHEAD] = found.get(bucket + AHEAD, 0) + rows * AHEAD_ROWS
+        return {bucket: rows for bucket, rows in sorted(found.items()) if bucket <= upto}
 
 
 class Process:
@@ -256,7 +319,7 @@ class Process:
             for bucket, _, taken in taken_of(offset):
                 read[bucket] = read.get(bucket, 0) + sum(p.rows for p in taken)
         self._attempts += 1
-        given = [(bucket, rows) for bucket, rows in read.items() if rows]
+        given = [(bucket + after, rows * times) for bucket, rows in read.items() if rows for after, times in ((0, 1), (AHEAD, AHEAD_ROWS))]
         if self.world.traits.is_stateful:
             given += [(bucket, LATE) for bucket in state if bucket <= watermark]
             state = {bucket: rows for bucket, rows in state.items() if bucket > watermark} | read
@@ -285,3 +348,94 @@ class Process:
         for _ in range(0, ms, _TICK_MS):
             self.world.clock.advance(_TICK_MS)
             self.round()
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Relay:
+    """Processes of one replica that follow one another: who crashes, or finds that it was overtaken, is followed by the next.
+
+    ``at`` says what happens at the n-th point that a process passes: ``crash`` or ``overtake``.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.points = 0
+        self.seen: list[str] = []
+        self.at: dict[int, Callable[[], None]] = {}
+        self.process: Process | None = None
+        self._newer: Process | None = None
+        self._overtaken = False
+        """Ever: the one that overtakes may be overtaken itself, by a process that had not begun its epoch."""
+
+    def point(self, name: str) -> None:
+        self.points += 1
+        self.seen.append(name)
+        self.at.pop(self.points, lambda: None)()
+
+    def crash(self) -> None:
+        raise Crash
+
+    def overtake(self) -> None:
+        """Another process starts and runs a while, and the first one goes on not knowing."""
+        newer = self.world.start()
+        newer.begin()
+        for _ in range(3):
+            newer.round()
+        self._newer, self._overtaken = newer, True
+
+    def round(self) -> bool:
+        """One round of whoever lives. Whether anything was done."""
+        try:
+            if self.process is None:
+                self.process, self._newer = self._newer, None
+            if self.process is None:
+                self.process = self.world.start(self.point)
+                self.process.begin()
+            return self.process.round()
+        except Crash:
+            self.process = None
+        except (Fenced, Unavailable):
+            assert self._overtaken, "nobody has overtaken it"
+            self.process = None
+        return True
+
+    def wait(self, ms: int) -> None:
+        """Time passes."""
+        for _ in range(0, ms, _TICK_MS):
+            self.world.clock.advance(_TICK_MS)
+            self.round()
+
+    def rest(self) -> None:
+        """Rounds until there is nothing to do now."""
+        idle = 0
+        while idle < 3:
+            idle = 0 if self.round() else idle + 1
+
+
+# -- ways into each state --
+
+
+def running(traits: PlanTraits = STATELESS, upstream: Upstream | None = None, names: str = "ab") -> tuple[World, Process]:
+    """A process that has run everything up to 5."""
+    world = World(names, traits)
+    process = world.start(upstream=upstream)
+    process.begin()
+    for name in names:
+        world.close(name, 5, 2, 5)
+    process.settle()
+    assert world.stable_rows() == world.expected(5)
+    return world, process
+
+
+def failing(traits: PlanTraits = STATELESS, upstream: Upstream | None = None) -> tuple[World, Process]:
+    """``a`` is silent after 5, ``b`` is at 9, and the branch runs."""
+    world, process = running(traits, upstream)
+    world.close("b", 9, 7, 9)
+    process.runner.tick()
+    process.wait(WAITS.first_ms + WAITS.next_ms)
+    process.settle()
+    assert process.runner.state is ReplicaState.UP_FAILURE
+    return world, process

@@ -184,9 +184,9 @@ class Bench:
     def fold(self) -> StreamFold:
         return self.output.reader.fold
 
-    def watch(self, alive: Callable[[], None]) -> None:
-        """``alive`` raises what ended the stage."""
-        self._alive = [alive]
+    def watch(self, *alive: Callable[[], None]) -> None:
+        """Each of ``alive`` raises what ended a stage."""
+        self._alive = list(alive)
 
     def until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
         """Follow the stage's log until ``condition``."""
@@ -310,7 +310,7 @@ def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_lineage(kafk
             bench.b.cut()
             cut_at = bench.b.sent
             assert first.wait(90) == -9
-        bench.watch(lambda: None)
+        bench.watch()
         with StageProcess(bench.pipeline, "merged.0", kafka, bench.state) as second:
             bench.watch(second.check)
             bench.until(lambda: bench.fold.tentative_upto("0") >= cut_at + 20, 120, "tentative buckets of the second process")
@@ -353,7 +353,7 @@ def test_a_chain_waits_once_and_corrects_itself(kafka: str, tmp_path: Path) -> N
             StageProcess(bench.pipeline, "first.0", kafka, bench.state) as one,
             StageProcess(bench.pipeline, "merged.0", kafka, bench.state) as two,
         ):
-            bench.watch(lambda: (one.check(), two.check(), None)[2])
+            bench.watch(one.check, two.check)
             bench.begin()
             bench.b.cut()
             cut_at = bench.b.sent

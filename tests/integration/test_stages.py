@@ -104,6 +104,19 @@ def not_streaming(a):
 def ok(a):
     return a.select("key", "stime")
 
+def everything(a):
+    return a.select("*")
+
+def without_value(a):
+    return a.drop("value")
+
+def looks_at_columns(a):
+    return a.select(F.lit(len(a.columns)).alias("columns"), "key", "stime")
+
+def wants_a_column(a):
+    assert "note" in a.columns
+    return a.select("key", "stime")
+
 def udf_raises(a):
     def broken(v):
         if v == 13:
@@ -338,6 +351,33 @@ def test_functions_that_cannot_run_are_refused_before_they_do(topic_prefix: str,
         query = build_query(session, pipeline, "s", {"a": source_schema(pipeline, "a")}, kafka="", socket="")
         assert query.schema == pa.schema([("key", pa.int64()), ("stime", pa.int64())])
         assert (query.traits.is_batch_safe, query.traits.is_stateful) == (True, False)
+    finally:
+        session.stop()
+
+
+def test_inputs_have_only_the_columns_that_the_query_reads(topic_prefix: str, tmp_path: Path) -> None:
+    """... unless the function would then make another query, or none, as ``three``, which names a column of which nothing comes."""
+    session = start_session(
+        "narrow", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=tmp_path / "scratch"
+    )
+    every = ["key", "value", "note", "level", "time"]
+    cases = {
+        "ok": ["key"], "counts": ["key"], "first_value": ["key", "value"], "bounds": every, "everything": every,
+        "without_value": ["key", "note", "level", "time"], "looks_at_columns": every, "wants_a_column": every, "three": every,
+    }  # fmt: skip
+    try:
+        for function, columns in cases.items():
+            sources = "abc" if function == "three" else "a"
+            pipeline = one_stage(tmp_path / function, f"{topic_prefix}{function}".replace("_", ""), function, sources)
+            query = build_query(session, pipeline, "s", {n: source_schema(pipeline, n) for n in sources}, kafka="", socket="")
+            leaves = query.frame("lineage")._jdf.queryExecution().analyzed().collectLeaves()
+            outputs = [leaves.apply(i).output() for i in range(leaves.size())]
+            found = [[output.apply(j).name() for j in range(output.size())] for output in outputs]
+            # transformWithState has one more leaf, without any column, for the initial state that it has not got
+            assert [names for names in found if names] == [[*columns, "stime", "marker"]] * found.count([*columns, "stime", "marker"]), (
+                function
+            )
+            assert [*columns, "stime", "marker"] in found, function
     finally:
         session.stop()
 

@@ -123,6 +123,8 @@ class Judged:
     restamped: int = 0
     late: int = 0
     """Records that came too late, restamped ones included."""
+    size_bytes: int = 0
+    """Of the values of all records but heartbeats."""
     buckets: int = field(default=0)
     """Different buckets in ``table``."""
 
@@ -157,7 +159,7 @@ def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: StimeLim
         table, times = table.filter(pa.array(~drop)), times[~drop]
     rejected.sort(key=lambda item: item[0])
     buckets = len(np.unique(-(-times // bucket_ms)))
-    return Judged(table, rejected, facts, restamped=restamped, late=late_count, buckets=buckets)
+    return Judged(table, rejected, facts, restamped=restamped, late=late_count, size_bytes=decoded.size_bytes, buckets=buckets)
 
 
 def _number(numbers: stime.Times | None, row: int) -> int:

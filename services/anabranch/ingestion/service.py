@@ -30,13 +30,13 @@ from anabranch.protocol.limits import APPEND_EVERY_MS, PARTS_PER_RECORD_MAX, SOU
 from anabranch.protocol.records import BoundaryRecord, Part
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.collection import without_collection
+from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from anabranch.pipeline.model import Pipeline, Source
-    from anabranch.ports import Chunk, LogReader
+    from anabranch.ports import LogReader
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
 
@@ -103,9 +103,9 @@ class IngestionService:
             self._topics = topics.check(admin, self._pipeline, source)
         finally:
             admin.close()
-        self._reader = context.log.reader(committed=True, headers=True)
+        self._reader = context.log.reader(committed=True, headers=True, timestamps=source.stime.field is None)
         # Looks see records of open transactions too: what may still become visible is not silence.
-        self._looker = context.log.reader(committed=False, headers=False)
+        self._looker = context.log.reader(committed=False, headers=False, timestamps=False)
         self._dead_letters = DeadLetters(context.log, source.dead_letter, self._topics.dead_letter)
         self._boundaries = BoundaryWriter(
             context.log, names.boundaries(source.name), [REPLICA], REPLICA, fingerprint(source, self._pipeline.bucket_ms),
@@ -135,15 +135,20 @@ class IngestionService:
         wait_ms = self._append_next_ms - clock.monotonic_ms()
         if wait_ms > 0 and not self._backlog:
             clock.sleep_ms(wait_ms)
-        chunks = [chunk for chunk in self._reader.fetch(self._records_max, _FETCH_WAIT_MS) if chunk.offsets]
-        self._backlog = sum(len(chunk.offsets) for chunk in chunks) >= min(_BACKLOG_RECORDS, self._records_max)
-        if chunks:
-            self._take(Batch.of(chunks))
+        with without_collection():
+            self._read()
         self._look()
         if self._machine.advance(clock.monotonic_ms()) > self._closed:
             self._append(())
         self._check_partitions()
         self._report()
+
+    def _read(self) -> None:
+        chunks = [chunk for chunk in self._reader.fetch(self._records_max, _FETCH_WAIT_MS) if chunk.offsets]
+        self._backlog = sum(len(chunk.offsets) for chunk in chunks) >= min(_BACKLOG_RECORDS, self._records_max)
+        if chunks:
+            crash_point("ingestion.fetched")
+            self._take(Batch.of(chunks))
 
     def stop(self) -> None:
         """Close what was opened. Idempotent."""
@@ -160,11 +165,13 @@ class IngestionService:
             for half in batch.halves():
                 self._take(half)
             return
+        crash_point("ingestion.decoded")
         for number, why in judged.rejected:
             chunk, index = batch.locate(number)
             self._dead_letters.send(batch.chunks[chunk], index, why)
         parts = self._blocks.write(slices(judged.table, bucket_ms, self._topics.blocks)) if judged.table.num_rows else ()
         self._dead_letters.flush()
+        crash_point("ingestion.blocks_written")
         now_ms = context.clock.monotonic_ms()
         self._machine.read(judged.facts, now_ms)
         self._machine.advance(now_ms)
@@ -182,6 +189,7 @@ class IngestionService:
             closed=self._machine.closed, parts=parts, positions=self._machine.positions(), written_ms=context.clock.now_ms(),
         )  # fmt: skip
         self._boundaries.append(record)
+        crash_point("ingestion.boundary_appended")
         self._closed = record.closed
         self._boundaries.fold.forget(self._closed)
         self._append_next_ms = context.clock.monotonic_ms() + APPEND_EVERY_MS
@@ -228,7 +236,7 @@ class IngestionService:
 
     def _count(self, batch: Batch, judged: Judged) -> None:
         metrics, labels = self._context.metrics, (self._pipeline.name, self._source.name)
-        size = _size(batch.chunks)
+        size = judged.size_bytes
         self._records_max = min(self._sparse_max, max(1, SOURCE_BATCH_BYTES * batch.records // max(1, size)))
         metrics.count_in(batch.records, size)
         metrics.count_out(judged.table.num_rows, judged.table.nbytes)
@@ -267,7 +275,3 @@ def _rules(pipeline: Pipeline, source: Source) -> SourceRules:
         ends=source.end == "last_record",
         ahead_ms=source.ahead_ms,
     )
-
-
-def _size(chunks: Sequence[Chunk]) -> int:
-    return sum(sum(map(len, filter(None, chunk.values))) for chunk in chunks)

@@ -58,7 +58,8 @@ def load(path: Path | str) -> Pipeline:
         raise ConfigurationError(f"{path}:{_mark(error)}: {problem}; keep one of them") from error
     except MarkedYAMLError as error:
         raise ConfigurationError(f"{path}:{_mark(error)}: not YAML: {error.problem or error.context}") from error
-    except (YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (YAMLError, RecursionError, ValueError, AttributeError, TypeError, LookupError, AssertionError) as error:
+        # The reader trips over some files that are not YAML, such as a mapping merged with itself.
         raise ConfigurationError(f"{path}:1: not YAML: {str(error).splitlines()[0] if str(error) else error!r}") from error
     walk = _Walk(path, root)
     pipeline = walk.pipeline()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyspark
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Stage
 
 _SPLITS_MAX: Final = 2
+_COMPLAINTS: Final = "DataFrameQueryContextLogger"
+"""Where PySpark logs, as an error, that a column is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def build_query(
 
 
 def narrowed(schemas: Mapping[str, pa.Schema], columns: Mapping[str, list[str]]) -> dict[str, pa.Schema]:
-    """The inputs without the columns that the query does not read: even an empty column costs a copy in every row."""
+    """The inputs with stime and ``columns`` only: even an empty column costs a copy in every row."""
     return {
         name: pa.schema([field for field in schema if field.name == STIME or field.name in columns[name]])
         for name, schema in schemas.items()
@@ -113,11 +116,15 @@ def narrowed(schemas: Mapping[str, pa.Schema], columns: Mapping[str, list[str]])
 
 def _makes_the_same(frame: DataFrame, build: Callable[[], DataFrame]) -> bool:
     """Whether ``build`` gives a query that does the same as ``frame``. Where a function looks at what columns there are, it need not."""
+    complaints = PySparkLogger.getLogger(_COMPLAINTS)
+    disabled, complaints.disabled = complaints.disabled, True
     try:
         other = build()
         return bool(other.schema == frame.schema) and shape_of(other) == shape_of(frame)
     except Exception:  # noqa: BLE001 - whatever the user's code raises when a column is not there
         return False
+    finally:
+        complaints.disabled = disabled
 
 
 def input_frame(session: SparkSession, name: str, options: SourceOptions) -> DataFrame:

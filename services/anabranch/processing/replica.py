@@ -17,16 +17,26 @@ from typing import Final
 from anabranch.codec.plan_offsets import Offset, kind_of, missing_of, offset_of, position_of, rows_of
 from anabranch.ports import Checkpoints, Clock
 from anabranch.protocol.availability import Availability
+from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BATCH_ROWS_MAX
+from anabranch.protocol.limits import BATCH_ROWS_MAX, BRANCH_PENDING_PARTS_MAX
 from anabranch.protocol.lineage import (
+    Answer,
+    AppendBase,
+    AwaitSibling,
     CheckEpoch,
     Clean,
     Copy,
+    CopySibling,
     Create,
+    CutBack,
+    FindBatches,
     FindCommit,
+    FindMissing,
     FindNewest,
+    FindSiblings,
+    FindWhole,
     Lineage,
     Step,
     Steps,
@@ -35,7 +45,7 @@ from anabranch.protocol.lineage import (
     take_over_steps,
 )  # fmt: skip
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark
@@ -94,6 +104,17 @@ class Upstream:
     """(wanted) -> whether this replica may correct now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a start needs besides the own disk. The defaults are for a replica without siblings whose inputs are never trimmed."""
+
+    siblings: tuple[str, ...] = ()
+    missing: Callable[[int], str] = lambda _after: ""
+    """(bucket) -> what is gone, in words, of the inputs' blocks of later buckets; empty: they are there."""
+    wait: Callable[[str], None] = lambda _missing: None
+    """Tell people what is missing, and wait a while; raises to give up."""
+
+
 class ReplicaRunner:
     """One process of one replica. ``lock`` guards the folds of the inputs and all decisions; appending has a lock of its own."""
 
@@ -101,12 +122,13 @@ class ReplicaRunner:
         self, *, replica: str, inputs: Mapping[str, BoundaryReader], traits: PlanTraits, boundary: BoundaryWriter, disk: Checkpoints,
         availability: Availability, width_ms: int, clock: Clock, upstream: Upstream | None = None, lock: threading.Condition | None = None,
         rows_max: int = BATCH_ROWS_MAX, stopping: Callable[[], bool] = lambda: False, crash_point: Callable[[str], None] = lambda _: None,
-        may_wait: bool = True, pace_ms: int = 0,
+        may_wait: bool = True, pace_ms: int = 0, recovery: Recovery | None = None,
     ) -> None:  # fmt: skip
         """``lock``: the one that the readers of ``inputs`` hold while their folds change. ``may_wait``: ``answer`` may block a little.
 
         ``pace_ms``: as ``protocol.replica.Replica`` has it.
         """
+        self._recovery = recovery if recovery is not None else Recovery()
         self.lock = lock if lock is not None else threading.Condition()
         self.log_lock = threading.Lock()
         """Held while the own boundary log is used."""
@@ -119,6 +141,8 @@ class ReplicaRunner:
         self._orders: list[Order] = []
         self._successor: StartQuery | None = None
         """Started when the branch has its first result out: starting a query takes the cores for a second or two."""
+        self.synced_bucket = 0
+        """The stable lineage holds everything up to this bucket of its inputs for good; 0: not known."""
         self.missing: tuple[str, ...] = ()
         """Of the newest tentative plan, for people."""
 
@@ -154,13 +178,17 @@ class ReplicaRunner:
         return None if replica.branch is None else replica.branches
 
     def take_over(self) -> str:
-        """Rules 1 and 8: epoch, copy of the newest lineage's directory, own lineage file. Returns the name of the first query.
+        """Rules 1, 6, 8: epoch, copy of the newest lineage's directory, or of a sibling's, own lineage file. Returns the first query's name.
 
         Raises:
             Fenced: another process of this replica began after this one.
         """
+        points, fold = CleanPoints(self._recovery.siblings), self._boundary.fold
+        self._boundary.listen(lambda _offset, entry, outcome: points.seen(fold, entry, outcome))
         epoch = self._boundary.start()
-        lineage = self._perform(take_over_steps(epoch))
+        own = fold.fingerprint(self._name)
+        lineage = self._perform(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, own, fold.upto)))
+        self._boundary.listen(None)
         self._replica = Replica(
             epoch, lineage.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms
         )
@@ -186,8 +214,9 @@ class ReplicaRunner:
             reader.poll(wait_ms)
         read = reader.offset_next - before
         with self.lock:
-            past = max(r.fold.past_upto for r in self._inputs.values())
-            self._availability.observe(self._clock.monotonic_ms(), past)
+            folds = [r.fold for r in self._inputs.values()]
+            past, seen = max(fold.past_upto for fold in folds), max(fold.seen_upto for fold in folds)
+            self._availability.observe(self._clock.monotonic_ms(), past, seen)
             if looks:
                 self._availability.read_to_end(name, now_ms)
             if looks or read:
@@ -268,6 +297,19 @@ class ReplicaRunner:
                 self._release_successor()
         return True
 
+    def failed(self, query: str) -> bool:
+        """``query`` died. Whether the process may go on without it: it was a branch, or had been dropped before."""
+        with self.lock:
+            replica = self._started()
+            if query == replica.main:
+                return False
+            if query == replica.branch:
+                replica.abandon()
+                self._release_successor()
+                self._drop(query)
+                self.missing = ()
+            return True
+
     def tip(self, query: str) -> BatchId | None:
         """The record that ``query`` continues."""
         return self._queries[query].chain.tip
@@ -281,6 +323,16 @@ class ReplicaRunner:
     def stopped(self, query: str) -> None:
         """The engine stopped a dropped query: its directory goes."""
         self._disk.remove(query)
+
+    def sync(self) -> None:
+        """Make what main has committed durable: from then on nothing before it is read again (rule 18). Takes as long as the disk does."""
+        with self.lock:
+            replica = self._started()
+            main, position = replica.main, replica.position(replica.main)
+        self._disk.sync()
+        with self.lock:
+            if position is not None and replica.main == main:
+                self.synced_bucket = max(self.synced_bucket, position.bucket)
 
     def check_epoch(self) -> None:
         """Look whether a newer process took over, when there is nothing to write. While a record is being appended, that does it.
@@ -352,6 +404,9 @@ class ReplicaRunner:
         replica = self._started()
         with self.log_lock:
             pending = self._boundary.fold.pending(self._name)
+        if len(pending) > BRANCH_PENDING_PARTS_MAX:
+            replica.abandon()  # its first record could not name them all
+            return
         self._crash_point("processing.fork_decided")
         successor = self._perform(fork_steps(entry.lineage, replica.next_lineage()))
         self._crash_point("processing.fork_written")
@@ -379,7 +434,7 @@ class ReplicaRunner:
 
     def _perform(self, steps: Steps) -> Lineage:
         """Carry out steps of ``protocol.lineage`` one after the other."""
-        answer: Lineage | int | None = None
+        answer: Answer = None
         while True:
             try:
                 step = steps.send(answer)
@@ -388,7 +443,7 @@ class ReplicaRunner:
                 return lineage
             answer = self._step(step)
 
-    def _step(self, step: Step) -> Lineage | int | None:
+    def _step(self, step: Step) -> Answer:
         match step:
             case FindNewest():
                 return self._disk.newest()
@@ -396,14 +451,53 @@ class ReplicaRunner:
                 self._disk.create(name)
             case Copy(source, target):
                 self._disk.copy(source, target)
+                self._crash_point("processing.checkpoint_copied")
             case FindCommit(name):
                 return self._disk.last_commit(name)
+            case CutBack(name, batch, keep_plan):
+                self._disk.cut_back(name, batch, keep_plan=keep_plan)
             case Write(lineage):
                 self._disk.write(lineage)
+                self._crash_point("processing.lineage_written")
             case CheckEpoch():
                 with self.log_lock:
                     self._boundary.poll()
                     self._boundary.check_epoch()
             case Clean(epoch):
                 self._disk.clean(epoch)
+            case AppendBase(lineage):
+                self._append_base(lineage)
+            case _:
+                return self._find(step)
         return None
+
+    def _find(self, step: Step) -> Answer:
+        """Steps that look what there is to start from."""
+        match step:
+            case FindBatches(name):
+                return tuple(self._disk.batches(name))
+            case FindWhole(name, batches):
+                return self._disk.whole(name, batches)
+            case FindMissing(name, batch):
+                return self._recovery.missing(self._disk.bucket(name, batch) if batch >= 0 else 0)
+            case FindSiblings():
+                return tuple(self._disk.siblings()) if self._recovery.siblings else ()
+            case CopySibling(replica, source, target):
+                copied = self._disk.copy_sibling(replica, source, target)
+                self._crash_point("processing.sibling_copied")
+                return copied
+            case AwaitSibling(missing):
+                self._recovery.wait(missing)
+        return None
+
+    def _append_base(self, lineage: Lineage) -> None:
+        """Rule 6: say which buckets are not this replica's, before the first batch."""
+        assert lineage.start_tip is not None, "the id of the base record"  # noqa: S101
+        base = lineage.base or 0
+        record = BoundaryRecord(
+            replica=self._name, epoch=self._boundary.epoch, id=lineage.start_tip, prev=None, closed=base, base=base,
+            written_ms=self._clock.now_ms(),
+        )  # fmt: skip
+        with self.log_lock:
+            self._boundary.append(record)
+        self._crash_point("processing.base_appended")

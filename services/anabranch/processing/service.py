@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,20 +13,24 @@ from anabranch.adapters.local.checkpoints import ReplicaDisk
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.spark.settings import SparkSettings
-from anabranch.adapters.spark.sink import BatchDone, OutputStream, StageSink, crash_point_from_environment
+from anabranch.adapters.spark.sink import BatchDone, OutputStream, StageSink
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import policy, waits
 from anabranch.pipeline.transforms import import_root
+from anabranch.ports import TopicPartition
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.query import StageQuery, build_query, source_schema
-from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery, Upstream
+from anabranch.processing.replica import Recovery, ReplicaRunner, StartQuery, StopQuery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, DataMissing, StageFunctionError, Unavailable
+from anabranch.protocol.errors import AnabranchError, ConfigurationError, DataMissing, Fenced, StageFunctionError, Unavailable
+from anabranch.protocol.limits import CHECKPOINT_SYNC_EVERY_MS
 from anabranch.protocol.staggering import CorrectionGate
 from anabranch.protocol.switching import StatesSeen
+from anabranch.runtime.block_reach import missing_blocks
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from anabranch.runtime.service import ServiceStatus
 
@@ -40,6 +45,8 @@ if TYPE_CHECKING:
 _STEP_S: Final = 0.1
 _EPOCH_CHECK_MS: Final = 1_000
 _STOP_MS: Final = 4_000
+_START_PAUSE_MS: Final = 50
+_SIBLING_STEPS: Final = 20
 _STATUS_TEXT_MAX: Final = 2_000
 _TOLD: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
 """An error of this project in the traceback of a task."""
@@ -56,6 +63,10 @@ class _Running:
     blocks: BlockWriter
 
 
+class _StoppingError(Exception):
+    """A signal came while the start waited."""
+
+
 class ProcessingService:
     """Runs one replica's query. A crash at any point loses nothing: the next process goes on from the newest lineage (rule 8)."""
 
@@ -70,7 +81,9 @@ class ProcessingService:
         self._stage_name, self._replica, self._stage = stage, replica, pipeline.stages[stage]
         self._names = pipeline.topic_names
         self._spark = SparkSettings()
-        self._disk = ReplicaDisk(Path(settings.state_dir) / "processing" / settings.name)
+        siblings = [other for other in pipeline.stream_writers(stage) if other != replica]
+        folder, self._siblings = Path(settings.state_dir) / "processing", siblings
+        self._disk = ReplicaDisk(folder / settings.name, {r: folder / f"{stage}.{r}" for r in siblings}, crash_point=crash_point)
         self._changed = threading.Condition()
         self._followers: dict[str, InputFollower] = {}
         self._plans: PlanServer | None = None
@@ -80,9 +93,9 @@ class ProcessingService:
         self._running: dict[str, _Running] = {}
         self._stopping: dict[str, threading.Thread] = {}
         self._boundary: BoundaryWriter | None = None
-        self._crash_point = crash_point_from_environment()
         self._epoch_checked_ms = 0
-        siblings = [other for other in pipeline.stream_writers(stage) if other != replica]
+        self._synced_ms = context.clock.now_ms()
+        self._syncing: threading.Thread | None = None
         self._gate = CorrectionGate(stage, replica, siblings)
         self._heartbeats = HeartbeatSender(context.log, self._names.control(), context.clock)
         self._neighbours: ReplicaControl | None = None
@@ -101,7 +114,7 @@ class ProcessingService:
         self._session = start_session(
             f"{self._pipeline.name}.{self._settings.name}", master=self._spark.master, memory=self._spark.memory,
             state_partitions=self._spark.state_partitions, import_roots=sorted({str(r) for r in roots if r}),
-            scratch=Path(self._settings.state_dir) / "scratch" / self._settings.name,
+            scratch=Path(self._settings.state_dir) / "scratch" / self._settings.name, compilers=self._spark.compilers,
         )  # fmt: skip
         schemas: dict[str, pa.Schema] = {}
         for name in self._stage.reads:
@@ -140,15 +153,51 @@ class ProcessingService:
             replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=query.traits,
             boundary=self._boundary, disk=self._disk, availability=Availability(stage.reads, waits(self._pipeline, name),
             policy(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
-            rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, stopping=context.stopping.is_set, crash_point=self._crash_point,
+            rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, stopping=context.stopping.is_set, crash_point=crash_point,
+            recovery=Recovery(tuple(self._siblings), self._missing_input, self._wait_for_sibling),
         )  # fmt: skip
-        main = runner.take_over()
+        try:
+            main = runner.take_over()
+        except _StoppingError:
+            return
+        self.status.state, self.status.waiting_for = "starting", None
         self._gate.epoch = self._boundary.epoch
         self._stage_query, self._runner = query, runner
         self.status.detail |= {"epoch": self._boundary.epoch, "lineage": main}
         for follower in self._followers.values():
             follower.runner = runner
         self._start_query(main)
+
+    def _missing_input(self, after: int) -> str:
+        """What is gone of the inputs' blocks of buckets after ``after``, in words; empty: they are there."""
+        reader = self._context.log.reader(committed=False, headers=False)
+        try:
+            for stream, follower in self._followers.items():
+                end = reader.offsets(TopicPartition(self._names.boundaries(stream), 0))[1]
+                while follower.reader.offset_next < end:
+                    follower.raise_error()
+                    self._pause_start()
+                with self._changed:
+                    bucket = missing_blocks(reader, partial(self._names.blocks, stream), follower.reader.fold, after)
+                if bucket is not None:
+                    return f"the blocks of {stream} from bucket {bucket} on are deleted"
+        finally:
+            reader.close()
+        return ""
+
+    def _wait_for_sibling(self, missing: str) -> None:
+        """There is nothing to start from: say so, and look again in a while."""
+        if self.status.state != "waiting":
+            self._context.logger.warning("waiting_for_sibling", stage=self._settings.name, missing=missing)
+        self.status.state = "waiting"
+        self.status.waiting_for = f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica has none"
+        for _ in range(_SIBLING_STEPS):
+            self._pause_start()
+
+    def _pause_start(self) -> None:
+        if self._context.stopping.is_set():
+            raise _StoppingError
+        self._context.clock.sleep_ms(_START_PAUSE_MS)
 
     def _start_query(self, lineage: str) -> None:
         """Start a query in the directory of ``lineage``."""
@@ -164,7 +213,7 @@ class ProcessingService:
         checkpoint = self._disk.directory(lineage)
         sink = StageSink(
             output, self._runner, lineage, blocks, checkpoint, context.clock, done=lambda done: self._batch_done(lineage, done),
-            crash_point=self._crash_point,
+            crash_point=crash_point,
         )  # fmt: skip
         stream = (
             query.frame(lineage).writeStream.foreachBatch(sink).outputMode("append").queryName(f"{self._settings.name} {lineage}")
@@ -213,12 +262,14 @@ class ProcessingService:
         with self._changed:
             self._neighbours.poll()
         self._carry_out_orders(self._runner)
-        running = list(self._running.values())
-        for query in running:
+        running = list(self._running.items())
+        for lineage, query in running:
             try:
                 ended = query.stream.awaitTermination(_STEP_S / len(running))
             except Exception as error:  # noqa: BLE001 - Spark raises what the query died of
-                self._raise_failure(error, query.sink)
+                if isinstance(query.sink.failure, Fenced) or not self._runner.failed(lineage):
+                    self._raise_failure(error, query.sink)
+                self._context.logger.warning("branch_failed", stage=self._settings.name, branch=lineage, error=_short(str(error)))
             else:
                 if ended and not self._context.stopping.is_set():
                     message = "the query ended by itself"
@@ -262,6 +313,10 @@ class ProcessingService:
         for name, follower in self._followers.items():
             self._context.metrics.refused(name, follower.reader.counts)
         self._heartbeats.send(self._heartbeat(runner))
+        if now - self._synced_ms >= CHECKPOINT_SYNC_EVERY_MS and (self._syncing is None or not self._syncing.is_alive()):
+            self._synced_ms = now
+            self._syncing = threading.Thread(target=runner.sync, name="sync", daemon=True)
+            self._syncing.start()
         if now - self._epoch_checked_ms >= _EPOCH_CHECK_MS:
             self._epoch_checked_ms = now
             runner.check_epoch()
@@ -271,8 +326,8 @@ class ProcessingService:
         return Heartbeat(
             service="processing", name=self._stage_name, replica=self._replica, epoch=boundary.epoch if boundary else -1,
             state=self.status.state, bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, written_ms=0,
-            replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main, wants_grant=gate.wants_grant,
-            corrects=gate.corrects,
+            replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main, checkpoint_bucket=runner.synced_bucket,
+            wants_grant=gate.wants_grant, corrects=gate.corrects,
         )  # fmt: skip
 
     def _raise_failure(self, error: Exception, sink: StageSink) -> None:

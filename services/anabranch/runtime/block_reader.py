@@ -95,7 +95,7 @@ class BlockReader:
     @staticmethod
     def _checked(replica: str, parts: Sequence[Part], blocks: list[dict[int, pa.Table]]) -> list[pa.Table]:
         try:
-            tables = [pa.concat_tables([found[n] for n in sorted(found)]) if found else None for found in blocks]
+            tables = [_in_order(found) for found in blocks]
         except pa.ArrowInvalid as error:
             message = f"blocks of one part of writer {replica} have different columns: {error}"
             raise DataMissing(message) from error
@@ -112,3 +112,10 @@ class BlockReader:
                 message = f"part {part} of writer {replica}: the rows have digest {total}"
                 raise DataMissing(message)
         return whole
+
+
+def _in_order(blocks: dict[int, pa.Table]) -> pa.Table | None:
+    """The rows of one part, from its blocks by number. Mostly it is one block, and putting one together costs more than reading it."""
+    if len(blocks) == 1:
+        return next(iter(blocks.values()))
+    return pa.concat_tables([blocks[number] for number in sorted(blocks)]) if blocks else None

@@ -10,10 +10,12 @@ from typing import Final
 from anabranch.codec import boundary_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.boundary_log import Outcome, StreamFold
-from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.errors import RemoteProtocolError, Unavailable
 from anabranch.protocol.records import LogEntry
 
 _FETCH_RECORDS: Final = 2_000
+_POLL_MS: Final = 100
+_SILENT_POLLS_MAX: Final = 300
 
 Listener = Callable[[int, LogEntry, Outcome], None]
 
@@ -65,10 +67,20 @@ class BoundaryReader:
         return read
 
     def read_to_end(self) -> None:
-        """Apply everything up to an end offset that is fetched now."""
+        """Apply everything up to an end offset that is fetched now.
+
+        Raises:
+            Unavailable: nothing came for a while although there is more.
+        """
         _, end = self._reader.offsets(self._at)
+        silent = 0
         while self.offset_next < end:
-            self.poll(100)
+            before = self.offset_next
+            self.poll(_POLL_MS)
+            silent = silent + 1 if self.offset_next == before else 0
+            if silent > _SILENT_POLLS_MAX:
+                message = f"{self._at.topic}: nothing came after offset {self.offset_next}, but it goes on to {end}"
+                raise Unavailable(message)
 
     def tentative_offers(self) -> dict[str, int]:
         """The writers that have tentative buckets beyond the stable ones, and up to where."""

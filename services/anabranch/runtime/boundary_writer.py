@@ -15,7 +15,7 @@ from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.errors import Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 
 _SEND_TRIES: Final = 10
 _SEEN_WAIT_MS: Final = 10_000
@@ -36,12 +36,17 @@ class BoundaryWriter:
         self._token = ""
         self._token_offset = -1
         self._refused: dict[BatchId, str] = {}
+        self._listener: Listener | None = None
         self.epoch = -1
 
     @property
     def fold(self) -> StreamFold:
         """The stream as this writer sees it."""
         return self._reader.fold
+
+    def listen(self, listener: Listener | None) -> None:
+        """From now on ``listener`` is told every record that is read, right after it was folded; before ``start``: the whole log."""
+        self._listener = listener
 
     def tip(self) -> BatchId | None:
         """Id of the last accepted record of this replica."""
@@ -107,6 +112,8 @@ class BoundaryWriter:
             if len(self._refused) > _SEND_TRIES:
                 self._refused.clear()  # zombies' records, not waited for
             self._refused[entry.id] = outcome.reason
+        if self._listener is not None:
+            self._listener(offset, entry, outcome)
 
     def _send(self, entry: EpochStarted | BoundaryRecord) -> None:
         """Send until an acknowledgement or an unknown outcome comes; the log says afterwards what happened."""

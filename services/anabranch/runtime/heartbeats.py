@@ -170,6 +170,9 @@ class ReplicaControl:
             elif isinstance(entry, Fence) and self._gate.is_fenced_by(entry):
                 message = f"replica {entry.replica} of {entry.stage}, epoch {entry.epoch}, must end: {entry.reason}"
                 raise Fenced(message)
+        self._gate.look(now_ms)
+        for states in self._inputs.values():
+            states.look(now_ms)
         return len(entries)
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:

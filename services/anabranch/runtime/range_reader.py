@@ -37,15 +37,25 @@ class RangeReader:
         """Records below were given out or skipped; those from there to the consumer's position are kept. Empty: begin anew."""
         self._kept: dict[TopicPartition, deque[tuple[int, bytes | None, Headers]]] = {}
         self._kept_bytes = 0
+        self._went_on = False
+        """The read that runs, or ran last, began where the one before had ended."""
 
     def read(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take) -> None:
         """Give ``take`` every record from ``start`` up to, not including, ``end`` of each partition; the same partitions in every call.
+
+        Where reading has to begin anew on the way, ``take`` gets some records a second time.
 
         Raises:
             DataMissing: records are gone, or nothing came for a long time.
         """
         try:
-            self._read(start, end, take)
+            try:
+                self._read(start, end, take)
+            except DataMissing:
+                if not self._went_on:
+                    raise
+                self._begin_anew()  # where it stood was trimmed, since nobody needs that any more; what is wanted may be there
+                self._read(start, end, take)
         except BaseException:
             self._begin_anew()  # it stands anywhere: the next read must not go on from there
             raise
@@ -59,7 +69,8 @@ class RangeReader:
 
     def _read(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take) -> None:
         reader = self._reader
-        if not self._goes_on(start):
+        self._went_on = self._goes_on(start)
+        if not self._went_on:
             self._begin_anew()
             reader.assign(start)
             self._passed = dict(start)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from anabranch.protocol.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 class ServiceSettings(BaseSettings):
     """Everything that is not in the pipeline file. ``redis`` may hold a password: never log it."""
 
-    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
 
     pipeline: Path
     name: str = Field(min_length=1, max_length=160)
     kafka: str = Field(min_length=1)
-    redis: str | None = None
+    redis: str | None = Field(default=None, repr=False)
     state_dir: Path
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=0, ge=0, le=65_535)
@@ -37,6 +38,7 @@ class ServiceSettings(BaseSettings):
 
 _EPILOG = """\
 Every option may be given as an environment variable instead: ANABRANCH_PIPELINE, ANABRANCH_NAME, ANABRANCH_KAFKA ...
+TLS, users and passwords of Kafka and Redis come by the environment or by files that it names, never by an option: docs/security.md.
 The process serves /healthz, /readyz, /statusz and /metrics, logs JSON to stderr and stops cleanly on SIGTERM.
 
 Exit codes: 0 stopped, 1 unexpected error, 2 wrong settings or pipeline file, 3 a newer process took over,
@@ -56,7 +58,9 @@ def argument_parser(service: str) -> argparse.ArgumentParser:
     parser.add_argument("--pipeline", type=Path, metavar="FILE", help="the pipeline file")
     parser.add_argument("--name", help="which one: a source, STAGE.REPLICA (segment_tolls.0), an output, or the pipeline's name")
     parser.add_argument("--kafka", metavar="ADDR", help="bootstrap address of the brokers, HOST:PORT[,HOST:PORT...]")
-    parser.add_argument("--redis", metavar="URL", help="redis://HOST:PORT/DB or unix:///PATH of the index; without it: no index")
+    parser.add_argument(
+        "--redis", metavar="URL", help="redis://HOST:PORT/DB or unix:///PATH of the index; without it: no index; no password here"
+    )
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where this process may keep files")
     parser.add_argument("--metrics-host", metavar="HOST", help="where to serve health and metrics (default 127.0.0.1)")
     parser.add_argument("--metrics-port", type=int, metavar="N", help="its port; 0 takes any free one (default)")
@@ -74,6 +78,10 @@ def read_settings(service: str, arguments: Sequence[str]) -> ServiceSettings:
         SystemExit: argparse, on ``--help`` (0) and unknown options (2).
     """
     given = vars(argument_parser(service).parse_args(arguments))
+    if holds_password(str(given.get("redis", ""))):
+        raise ConfigurationError(
+            "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or ANABRANCH_REDIS_PASSWORD_FILE"
+        )
     try:
         return ServiceSettings(**given)
     except ValidationError as error:

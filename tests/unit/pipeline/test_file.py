@@ -103,6 +103,7 @@ def test_everything_that_the_file_says_is_in_the_pipeline(folder: Path) -> None:
     output = found.outputs["tolls"]
     assert (output.stage, output.corrected.topic, output.corrected.key) == ("tolls", "tolls", ["xway", "dir"])
     assert output.live is not None
+    assert (output.live.topic, output.live.key, output.live.upsert) == ("tolls.live", ["xway", "dir"], False)
     assert found.stream_writers("reports") == ["0"]
     assert found.streams() == ["reports", "tolls"]
 
@@ -116,6 +117,13 @@ def test_what_is_left_out_has_defaults(folder: Path) -> None:
     assert found.stages["a"].transform == ["stages:chain", "stages:chain"]
     assert found.stages["a"].participant == "local"
     assert (found.outputs["out"].live, found.outputs["out"].corrected.key) == (None, [])
+
+
+def test_a_live_topic_has_options_of_its_own(folder: Path) -> None:
+    live = loaded(folder, GOOD.replace("tolls.live, format: json}", "tolls.live, format: avro, key: [dir], upsert: true, partitions: 3}"))
+    sink = live.outputs["tolls"].live
+    assert sink is not None
+    assert (sink.format, sink.key, sink.upsert, sink.partitions) == ("avro", ["dir"], True, 3)
 
 
 def test_a_version_of_the_record_can_be_named(folder: Path) -> None:
@@ -190,6 +198,9 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
         ("topic: tolls.live", "topic: tolls", "28: outputs.tolls.live.topic: topic tolls is used by outputs.tolls.corrected.topic already"),
         ("topic: tolls.live", "topic: reports", "topic reports is used by sources.reports.topics[0] already"),
         ("live: {topic: tolls.live, format: json}", "live: 7", "28: outputs.tolls.live: a mapping is wanted"),
+        ("tolls.live, format: json}", "tolls.live, upsert: maybe}", "28: outputs.tolls.live.upsert: true or false is wanted, not 'maybe'"),
+        ("tolls.live, format: json}", "tolls.live, upsert: true, key: []}", "28: outputs.tolls.live.upsert: an upsert view holds one value per"),
+        ("topic: tolls.live", "topic: toll-road.tolls.live.progress", "is an internal topic of this pipeline"),
         ("  tolls:\n    participant", "  reports:\n    participant", "17: stages.reports: reports is the name of a source already"),
         ("  tolls:\n    stage", "  Tolls:\n    stage", "25: outputs.Tolls: output name 'Tolls'"),
     ],

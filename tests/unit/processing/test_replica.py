@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from anabranch.adapters.local.log import Operation
 from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, position_fields, position_of, taken_of
-from anabranch.processing.replica import StartQuery, StopQuery, Upstream
-from anabranch.protocol.errors import AnabranchError, Fenced, LocalProtocolError, Unavailable
+from anabranch.processing.replica import StartQuery, StopQuery
+from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica_states import ReplicaState
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, part
-from harness.replica_world import Process, World
+from harness.replica_world import World, failing, running
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 TRAITS = pytest.mark.parametrize(
     "traits", [STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False)], ids=["map", "sum", "by_bucket"]
 )
-
-
-def running(traits: PlanTraits = STATELESS, upstream: Upstream | None = None, names: str = "ab") -> tuple[World, Process]:
-    """A process that has run everything up to 5."""
-    world = World(names, traits)
-    process = world.start(upstream=upstream)
-    process.begin()
-    for name in names:
-        world.close(name, 5, 2, 5)
-    process.settle()
-    assert world.stable_rows() == world.expected(5)
-    return world, process
-
-
-def failing(traits: PlanTraits = STATELESS, upstream: Upstream | None = None) -> tuple[World, Process]:
-    """``a`` is silent after 5, ``b`` is at 9, and the branch runs."""
-    world, process = running(traits, upstream)
-    world.close("b", 9, 7, 9)
-    process.runner.tick()
-    process.wait(FIRST + NEXT)
-    process.settle()
-    assert process.runner.state is ReplicaState.UP_FAILURE
-    return world, process
 
 
 class TestStart:
@@ -65,6 +39,7 @@ class TestStart:
             None,
         )
         assert (list(world.disk.directories), process.runner.orders()) == ([main], [])
+        assert process.runner.epoch == process.boundary.epoch == 0
         assert process.runner.state is ReplicaState.STABLE
 
     @TRAITS
@@ -216,9 +191,9 @@ class TestFork:
         assert newest is not None
         assert newest.name == main
         fold = world.fold()
-        assert (fold.upto, fold.tentative_upto("0")) == (5, 10)
-        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 11) if (t := fold.tentative("0", n)) is not None and t.parts}
-        assert shown == {bucket: rows for bucket, rows in world.expected(10).items() if bucket > 5}, "what b gave, and nothing of a"
+        assert (fold.upto, fold.tentative_upto("0")) == (5, 9), "of bucket 10 there is nothing"
+        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 10) if (t := fold.tentative("0", n)) is not None and t.parts}
+        assert shown == {bucket: rows for bucket, rows in world.expected(9).items() if bucket > 5}, "what b gave, and nothing of a"
         world.close("a", 12, 7, 11)
         world.close("b", 12, 11)
         process.wait(200)
@@ -322,7 +297,8 @@ class TestFork:
             for _ in range(20):
                 world.clock.advance(100)
                 process.runner.tick()
-                while process.step(process.runner.branch if process.runner.branch_number == 2 else process.runner.main):
+                branch = process.runner.branch
+                while process.step(branch if branch is not None and process.runner.branch_number == 2 else process.runner.main):
                     pass
             process.runner.log_lock.acquire()
             append(record)  # type: ignore[arg-type]
@@ -340,87 +316,6 @@ class TestFork:
         process.settle()
         assert all(r.kind is BoundaryKind.STABLE for r in world.records())
         assert (process.orders, world.stable_rows()) == ([], world.expected(9))
-
-
-class TestFollowing:
-    def test_without_contact_nothing_is_judged_and_nobody_dies(self) -> None:
-        world, process = running()
-        world.close("b", 9)
-        process.runner.tick()
-        for _ in range(30):
-            world.clock.advance(100)
-            world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="a")
-            process.round()
-        assert process.runner.state is ReplicaState.STABLE
-        for _ in range(len(world.log._faults)):
-            world.log.fault(Operation.OFFSETS, {"a"})
-        process.wait(200)
-        assert process.runner.state is ReplicaState.UP_FAILURE
-
-    def test_what_a_fresh_look_finds_counts_before_anything_is_decided(self) -> None:
-        """A process that slept over the deadline: the missing bucket is in the log, and it has not read it."""
-        world, process = running()
-        world.close("b", 9, 7)
-        process.runner.tick()
-        world.clock.advance(FIRST - 100)
-        process.runner.tick()
-        world.close("a", 12, 8)
-        world.close("b", 12)
-        world.clock.advance(100)
-        process.settle()
-        assert process.runner.state is ReplicaState.STABLE
-        assert world.stable_rows() == world.expected(12)
-
-    def test_records_that_were_read_are_counted(self) -> None:
-        world, process = running()
-        world.close("a", 6)
-        world.close("a", 7)
-        assert (process.runner.follow("a", 0), process.runner.follow("a", 0), process.runner.follow("b", 0)) == (2, 0, 0)
-
-
-class TestUpstream:
-    def test_its_choice_is_taken_and_its_word_is_heard(self) -> None:
-        asked: list[bool] = []
-        allowed = [False]
-
-        def may_correct(wanted: bool) -> bool:
-            asked.append(wanted)
-            return allowed[0]
-
-        chosen: list[dict[str, int]] = []
-
-        def choose(stream: str, offers: object) -> str | None:
-            assert isinstance(offers, dict)
-            chosen.append({stream: len(offers)})
-            return None
-
-        world, process = failing(upstream=Upstream(choose, lambda stream: stream == "b", may_correct))
-        assert not any(asked)
-        world.close("a", 12, 6)
-        world.close("b", 12, 11)
-        process.wait(500)
-        assert process.runner.wants_to_correct
-        assert asked[-1]
-        assert world.fold().upto == 5, "no grant"
-        allowed[0] = True
-        process.settle()
-        assert world.fold().upto == 12
-        process.round()
-        assert not asked[-1], "whoever gave the grant hears that it is not needed any more"
-        assert {"a": 0} in chosen
-
-    def test_an_input_that_works_on_tentative_buckets_is_given_more_time(self) -> None:
-        forks = []
-        for works in (False, True):
-            world, process = running(upstream=Upstream(works_on_tentative=lambda stream, w=works: w and stream == "a"))
-            world.close("b", 9, 7)
-            process.runner.tick()
-            world.clock.advance(FIRST)
-            process.runner.tick()
-            process.settle()
-            forks.append(world.fold().tentative_upto("0"))
-        assert forks[0] == 10
-        assert forks[1] in {0, 10}
 
 
 class TestFencing:
@@ -465,127 +360,3 @@ class TestFencing:
         world.close("a", 12, 10)
         second.settle()
         assert world.stable_rows() == world.expected(12)
-
-
-# -- crashes, and processes that are overtaken, at every step ------------------------------------------------------------------------------
-
-
-class Crash(BaseException):
-    """The process is gone."""
-
-
-class Story:
-    """Two failures of ``a``, the second while the first is being corrected, told to one process after the other."""
-
-    def __init__(self, traits: PlanTraits) -> None:
-        self.world = World("ab", traits, rows_max=2)
-        self.points = 0
-        self.seen: list[str] = []
-        self.at: dict[int, Callable[[], None]] = {}
-        self.process: Process | None = None
-        self.newer: Process | None = None
-
-    def point(self, name: str) -> None:
-        self.points += 1
-        self.seen.append(name)
-        self.at.pop(self.points, lambda: None)()
-
-    def tell(self) -> None:
-        close = self.world.close
-        chapters: list[tuple[Callable[[], None], int]] = [
-            (lambda: (close("a", 5, 2, 5), close("b", 5, 3))[0], 300),
-            (lambda: close("b", 9, 6, 9), 1_600),
-            (lambda: close("b", 12, 10, 12), 600),
-            (lambda: close("a", 7, 6, 7), 1_800),
-            (lambda: close("a", 14, 8, 9, 13), 100),
-            (lambda: close("b", 14, 13), 400),
-            (lambda: (close("a", 16, 15), close("b", 16, 16))[0], 500),
-        ]
-        for event, ms in chapters:
-            event()
-            for _ in range(0, ms, 100):
-                self.world.clock.advance(100)
-                self.do()
-        idle = 0
-        while idle < 3:
-            idle = 0 if self.do() else idle + 1
-
-    def do(self) -> bool:
-        """One round of whoever lives; who is gone, or finds that it was overtaken, is followed by the next."""
-        try:
-            if self.process is None:
-                self.process, self.newer = self.newer, None
-            if self.process is None:
-                self.process = self.world.start(self.point)
-                self.process.begin()
-            return self.process.round()
-        except Crash:
-            self.process = None
-        except (Fenced, Unavailable):
-            assert self.newer is not None, "nobody has overtaken it"
-            self.process = None
-        return True
-
-    def crash(self) -> None:
-        raise Crash
-
-    def overtake(self) -> None:
-        """Another process starts and runs a while, and the first one goes on not knowing."""
-        newer = self.world.start()
-        newer.begin()
-        for _ in range(3):
-            newer.round()
-        self.newer = newer
-
-    def check(self) -> None:
-        assert self.world.fold().upto == 16
-        assert self.world.stable_rows() == self.world.expected(16)
-        branches = [r.branch for r in self.world.records() if r.branch is not None]
-        assert branches == sorted(branches), "R3"
-
-
-@TRAITS
-def test_the_story_without_faults(traits: PlanTraits) -> None:
-    story = Story(traits)
-    story.tell()
-    story.check()
-    branches = {r.branch for r in story.world.records() if r.branch is not None}
-    assert len(branches) == 2, "a second fork while correcting"
-    assert {"copy", "write", "written", "last_commit", "remove", "processing.fork_decided", "processing.fork_written"} <= set(story.seen)
-    process = story.process
-    assert process is not None
-    assert process.runner.state is ReplicaState.STABLE
-
-
-def points(traits: PlanTraits) -> int:
-    story = Story(traits)
-    story.tell()
-    return story.points
-
-
-def check_at(story: Story, at: int) -> None:
-    """Tell it, and say at which point something happened if it goes wrong."""
-    try:
-        story.tell()
-        story.check()
-    except (AssertionError, AnabranchError) as error:
-        message = f"at point {at} ({', '.join(story.seen[at - 1 : at + 4])} ...): {type(error).__name__} {error}"
-        raise AssertionError(message) from error
-
-
-@pytest.mark.parametrize(("traits", "again"), [(STATELESS, 0), (STATEFUL, 0), (STATEFUL, 3)])
-def test_a_crash_at_any_step_leaves_something_to_go_on_from(traits: PlanTraits, again: int) -> None:
-    """Once, and once more ``again`` steps after: in the middle of the next process's start."""
-    for at in range(1, points(traits) + 1):
-        story = Story(traits)
-        story.at[at] = story.crash
-        if again:
-            story.at[at + again] = story.crash
-        check_at(story, at)
-
-
-def test_a_process_overtaken_at_any_step_spoils_nothing() -> None:
-    for at in range(1, points(STATEFUL) + 1):
-        story = Story(STATEFUL)
-        story.at[at] = story.overtake
-        check_at(story, at)

@@ -10,10 +10,14 @@ from anabranch.runtime.collection import without_collection
 
 
 def test_nothing_is_collected_inside_and_it_goes_on_after_an_error() -> None:
+    def step() -> None:
+        with without_collection():
+            assert not gc.isenabled()
+            raise RuntimeError("inside")
+
     assert gc.isenabled()
-    with pytest.raises(RuntimeError, match="inside"), without_collection():
-        assert not gc.isenabled()
-        raise RuntimeError("inside")
+    with pytest.raises(RuntimeError, match="inside"):
+        step()
     assert gc.isenabled()
 
 

@@ -11,7 +11,7 @@ from anabranch.adapters.local.log import LocalEventLog, Operation
 from anabranch.codec import control_records
 from anabranch.ports import TopicPartition, TopicSettings
 from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat, TrimPoint
-from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import FAILURE_AFTER_MS, GRANT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.staggering import CorrectionGate, Why
 from anabranch.protocol.switching import StatesSeen
@@ -64,7 +64,7 @@ def test_news_at_once_and_the_rest_now_and_then(log: LocalEventLog, clock: Virtu
 
 @pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
 def test_what_could_not_be_said_is_said_later_with_what_is_true_then(
-    log: LocalEventLog, clock: VirtualClock, error: type[Exception]
+    log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]
 ) -> None:
     sender = HeartbeatSender(log, TOPIC, clock)
     log.fail_next(Operation.FLUSH, error=error, applied=0, topic=TOPIC)
@@ -151,6 +151,17 @@ def test_without_anybody_it_corrects_all_the_same(neighbours: Neighbours, clock:
         clock.advance(500)
     assert neighbours.control.may_correct(True)
     neighbours.control.close()
+
+
+def test_polling_lets_time_pass_also_while_nobody_says_anything(neighbours: Neighbours, clock: VirtualClock) -> None:
+    neighbours.hears(Heartbeat("processing", "means", "0", 5, "", 0, 0, "up_failure"))
+    neighbours.control.may_correct(True)
+    for _ in range(0, FAILURE_AFTER_MS, 500):
+        assert neighbours.control.works_on_tentative("means")
+        clock.advance(500)
+        assert neighbours.control.poll() == 0
+    assert not neighbours.control.works_on_tentative("means")
+    assert neighbours.control.may_correct(True)
 
 
 def test_a_fenced_process_ends(neighbours: Neighbours) -> None:

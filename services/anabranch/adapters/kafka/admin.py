@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from anabranch.adapters.kafka.errors import Doing, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
-from anabranch.ports import TopicSettings
-from anabranch.protocol.errors import LocalProtocolError, Unavailable
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.protocol.errors import DataMissing, LocalProtocolError, Unavailable
 
 _APPEAR_PAUSE_S: Final = 0.05
 _GRACE_S: Final = 5.0
@@ -40,7 +41,9 @@ class KafkaLogAdmin:
     def __init__(self, settings: KafkaSettings) -> None:
         """Nothing is contacted yet."""
         self._settings = settings
-        self._client: AdminClient | None = AdminClient(settings.administrator(), logger=_logger)
+        self._refused: KafkaError | None = None
+        options: dict[str, object] = {**settings.administrator(), "error_cb": self._on_error}
+        self._client: AdminClient | None = AdminClient(options, logger=_logger)
         self._timeout_s = settings.request_timeout_ms / 1000
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
@@ -79,6 +82,22 @@ class KafkaLogAdmin:
         """
         return self._configurations([topic])[topic]
 
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Delete the records below these offsets, for good and for everybody.
+
+        Raises:
+            Unavailable: the broker did not answer or refused; some partitions may be done.
+        """
+        if not offsets:
+            return
+        wanted = [KafkaPartition(at.topic, at.partition, offset) for at, offset in offsets.items()]
+        futures = self._open().delete_records(wanted, request_timeout=self._timeout_s, operation_timeout=self._timeout_s)
+        for place, future in futures.items():
+            try:
+                self._result(future, f"delete records of {place.topic}[{place.partition}] below {place.offset}")
+            except DataMissing as error:  # of an offset beyond the end
+                raise Unavailable(str(error)) from error
+
     def close(self) -> None:
         """Idempotent."""
         self._client = None
@@ -88,6 +107,10 @@ class KafkaLogAdmin:
             message = "the administrator of the log was closed"
             raise LocalProtocolError(message)
         return self._client
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):  # noqa: SLF001 - librdkafka's own codes
+            self._refused = error
 
     def _result(self, future: Future[Any], what: str) -> Any:
         """What a request gave."""
@@ -107,7 +130,10 @@ class KafkaLogAdmin:
         try:
             answer = self._open().list_topics(timeout=self._timeout_s)
         except KafkaException as error:
-            raise translated(error.args[0], Doing.ASKING, "list topics") from error
+            # That nobody answered is what a broker that let nobody in looks like: what it said then is in the callback.
+            self._open().poll(0)
+            raise translated(self._refused or error.args[0], Doing.ASKING, "list topics") from error
+        self._refused = None
         return {
             name: len(topic.partitions)
             for name, topic in answer.topics.items()

@@ -62,6 +62,11 @@ _NOT_SENT: Final = frozenset(
 )
 """A record with one of these is certainly not in the log. Time-outs are not here: librdkafka does not tell whether it was under way."""
 
+_UNSEEN: Final = frozenset(
+    {KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+)
+"""Which of the two it is, a broker does not tell who may not know."""
+
 _MISSING: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION, KafkaError._NO_OFFSET}
 )
@@ -92,6 +97,8 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     """The anabranch error for ``error``; ``what`` says in words what was asked, for its text."""
     text = f"{what}: {error.name()}: {error.str()}"
     code = error.code()
+    if code in _UNSEEN:
+        text += ": there is no such topic, or this principal may not see it"
     if code in _FENCED:
         return Fenced(text)
     if doing is Doing.FETCHING:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from anabranch.adapters.kafka.admin import KafkaLogAdmin
 from anabranch.adapters.kafka.reader import KafkaLogReader
+from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.adapters.kafka.transactional import KafkaTransactionalWriter
 from anabranch.adapters.kafka.writer import KafkaLogWriter
@@ -26,10 +28,13 @@ class KafkaEventLog:
     ) -> None:
         """``address`` is ``host:port``, or several with commas; the rest as in ``KafkaSettings``. Nothing is contacted yet.
 
+        ``security`` None: as the environment says (``adapters.kafka.security``).
+
         Raises:
-            ConfigurationError: an empty address, or a security option that is none.
+            ConfigurationError: an empty address, a security option that is none, or something wrong in the environment.
         """
-        self.settings = KafkaSettings(
+        self._security = security_from_environment() if security is None else None
+        self._settings = KafkaSettings(
             address,
             client_id=client_id,
             delivery_timeout_ms=delivery_timeout_ms,
@@ -37,14 +42,23 @@ class KafkaEventLog:
             transaction_timeout_ms=transaction_timeout_ms,
             security=dict(security or {}),
         )
+        self.settings()  # mistakes are told now
+
+    def settings(self) -> KafkaSettings:
+        """Of a client that is made now: a password's file is read anew for each.
+
+        Raises:
+            ConfigurationError: a file of the security settings cannot be read any more.
+        """
+        return self._settings if self._security is None else replace(self._settings, security=self._security.options())
 
     def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> KafkaLogReader:
         """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and ``timestamps`` reading is faster."""
-        return KafkaLogReader(self.settings, committed=committed, headers=headers, timestamps=timestamps)
+        return KafkaLogReader(self.settings(), committed=committed, headers=headers, timestamps=timestamps)
 
     def writer(self) -> KafkaLogWriter:
         """A new idempotent writer, acks=all."""
-        return KafkaLogWriter(self.settings)
+        return KafkaLogWriter(self.settings())
 
     def transactional_writer(self, transactional_id: str) -> KafkaTransactionalWriter:
         """A new transactional writer; fences older ones of the id before it returns.
@@ -52,8 +66,8 @@ class KafkaEventLog:
         Raises:
             Unavailable: the broker did not answer.
         """
-        return KafkaTransactionalWriter(self.settings, transactional_id)
+        return KafkaTransactionalWriter(self.settings(), transactional_id)
 
     def admin(self) -> KafkaLogAdmin:
         """Topics."""
-        return KafkaLogAdmin(self.settings)
+        return KafkaLogAdmin(self.settings())

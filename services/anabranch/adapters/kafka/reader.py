@@ -36,6 +36,8 @@ class KafkaLogReader:
         self._headers, self._timestamps = headers, timestamps
         self._timeout_s = settings.request_timeout_ms / 1000
         self._assigned: dict[TopicPartition, int] = {}
+        self._stale: dict[TopicPartition, int] = {}
+        """Position from before the last assignment: for a moment after it librdkafka still gives that one."""
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
@@ -46,6 +48,7 @@ class KafkaLogReader:
         """Read exactly these partitions from these offsets on. Replaces an earlier assignment, also one that failed."""
         consumer = self._open()
         self._failure = None
+        self._stale = {at: self._given_position(at) for at in positions if at in self._assigned}
         self._assigned = dict(positions)
         topics = {at.topic for at in positions}
         self._one_topic, self._topic = len(topics) == 1, min(topics, default="")
@@ -96,8 +99,15 @@ class KafkaLogReader:
         if at not in self._assigned:
             message = f"{at} is not assigned to this reader"
             raise LocalProtocolError(message)
+        given = self._given_position(at)
+        if given == self._stale.get(at):
+            return self._assigned[at]
+        self._stale.pop(at, None)
+        return max(given, self._assigned[at])  # negative before the first record
+
+    def _given_position(self, at: TopicPartition) -> int:
         (answer,) = self._open().position([KafkaPartition(at.topic, at.partition)])
-        return max(int(answer.offset), self._assigned[at])  # negative before the first record
+        return int(answer.offset)
 
     def offsets(self, at: TopicPartition) -> tuple[int, int]:
         """(first offset that exists, end offset), asked from the broker now. With committed isolation the end is the last stable offset.
@@ -134,7 +144,8 @@ class KafkaLogReader:
     def _unpack(self, messages: list[Message], chunks: dict[TopicPartition, Chunk]) -> None:
         """Add ``messages`` to the chunks of their partitions. No Python code of ours runs for a single record."""
         good = messages
-        if list(map(Message.error, messages)).count(None) != len(messages):
+        # Not ``count(None)``: a KafkaError that is compared with None leaves a Python error behind, which the next call trips over.
+        if any(error is not None for error in map(Message.error, messages)):
             self._note_errors(messages)
             good = [message for message in messages if message.error() is None]
         # librdkafka hands over what one answer held of one partition in one run, so there are few groups.
@@ -148,6 +159,7 @@ class KafkaLogReader:
 
     def _extend(self, at: TopicPartition, messages: list[Message], chunks: dict[TopicPartition, Chunk]) -> None:
         chunk = chunks.get(at)
+        self._stale.pop(at, None)
         if chunk is None:
             chunk = chunks[at] = Chunk(at, [], [], [], [], [])
         count = len(messages)

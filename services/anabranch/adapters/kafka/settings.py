@@ -43,7 +43,7 @@ class KafkaSettings:
     """The broker aborts a transaction that is open longer: bounds how long a dead writer can hold committed readers back."""
     topic_appears_ms: int = 5_000
     """How long readers and writers wait for a topic they do not know: a topic just made needs a moment to be known by all brokers."""
-    security: Mapping[str, str] = field(default_factory=dict)
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant.

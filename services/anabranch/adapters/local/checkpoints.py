@@ -6,7 +6,9 @@
     <root>/checkpoints/<name>/       Spark's checkpoint
     <root>/copying-<name>/           a copy that is not finished; removed at the next start
 
-Copies are hard links: Spark never changes a finished file.
+Copies are hard links: Spark never changes a finished file. Disks of siblings are read, never written.
+
+Bounds: ``checkpoints/`` holds the stable lineage, the branch, and one that is being made or removed; ``lineages/`` as many files.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from anabranch.adapters.spark import checkpoint_files
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.lineage import Lineage, newest, obsolete
@@ -29,20 +33,18 @@ _TRIES: Final = 20
 class ReplicaDisk:
     """The folder of one replica."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(
+        self, root: Path, siblings: Mapping[str, Path] | None = None, *, crash_point: Callable[[str], None] = lambda _: None
+    ) -> None:  # fmt: skip
+        """``siblings``: the folders of the stage's other replicas, which need not be there."""
+        self._root, self._siblings, self._crash_point = root, dict(siblings or {}), crash_point
         self._lineages, self._checkpoints = root / "lineages", root / "checkpoints"
         for folder in (self._lineages, self._checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 
     def newest(self) -> Lineage | None:
-        """The lineage that the newest file names; None: a new replica."""
-        name = newest(path.stem for path in self._lineages.glob("*.json"))
-        if name is None:
-            return None
-        fields = json.loads((self._lineages / f"{name}.json").read_text(encoding="utf-8"))
-        tip = fields["start_tip"]
-        return Lineage(name=fields["name"], start_batch=fields["start_batch"], start_tip=None if tip is None else BatchId(**tip))
+        """The lineage that the newest file names; None: a new replica, or one that has lost its disk, or what it names."""
+        return _newest(self._root)
 
     def directory(self, name: str) -> Path:
         """The checkpoint directory of a lineage."""
@@ -54,20 +56,37 @@ class ReplicaDisk:
         Raises:
             Unavailable: the source kept changing.
         """
+        self._copy(self.directory(source), target)
+
+    def siblings(self) -> list[tuple[str, Lineage]]:
+        """The siblings that have a checkpoint here."""
+        found = [(replica, _newest(root)) for replica, root in sorted(self._siblings.items())]
+        return [(replica, lineage) for replica, lineage in found if lineage is not None]
+
+    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
+        """As ``copy``. False: it vanished, or kept changing, or is not readable."""
+        try:
+            self._copy(self._siblings[replica] / "checkpoints" / source, target)
+        except (Unavailable, OSError):
+            return False
+        return True
+
+    def _copy(self, source: Path, target: str) -> None:
         for _ in range(_TRIES):
             partial = self._root / f"copying-{target}"
             shutil.rmtree(partial, ignore_errors=True)
             try:
-                shutil.copytree(self.directory(source), partial, copy_function=_link)
+                shutil.copytree(source, partial, copy_function=_link)
             except (FileNotFoundError, shutil.Error):
                 continue  # its old process is still alive and purges: a file vanished under the copy
-            _move_paths(partial, self.directory(source), self.directory(target))
+            _move_paths(partial, source, self.directory(target))
             _new_query_id(partial)
+            self._crash_point("checkpoint.copying")
             shutil.rmtree(self.directory(target), ignore_errors=True)
             os.sync()
             partial.rename(self.directory(target))
             return
-        message = f"checkpoint {self.directory(source)} kept changing while it was copied"
+        message = f"checkpoint {source} kept changing while it was copied"
         raise Unavailable(message)
 
     def create(self, name: str) -> None:
@@ -78,8 +97,26 @@ class ReplicaDisk:
         """The last batch that Spark committed in the directory; -1: none."""
         return last_commit(self.directory(name))
 
+    def batches(self, name: str) -> Sequence[int]:
+        """The batches that have a commit, newest first."""
+        return checkpoint_files.committed_batches(self.directory(name))
+
+    def whole(self, name: str, batches: Sequence[int]) -> int | None:
+        """The first of ``batches`` from which Spark can go on."""
+        return checkpoint_files.first_whole(self.directory(name), batches)
+
+    def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
+        """Forget what came after ``batch``."""
+        checkpoint_files.cut_back(self.directory(name), batch, keep_plan=keep_plan)
+
+    def bucket(self, name: str, batch: int) -> int:
+        """The last bucket that was read with ``batch``."""
+        return checkpoint_files.last_bucket(self.directory(name), batch)
+
     def remove(self, name: str) -> None:
-        """Remove one directory."""
+        """Remove one directory, and its lineage file if it is not the newest."""
+        if name != newest(path.stem for path in self._lineages.glob("*.json")):
+            (self._lineages / f"{name}.json").unlink(missing_ok=True)
         shutil.rmtree(self.directory(name), ignore_errors=True)
 
     def write(self, lineage: Lineage) -> None:
@@ -97,6 +134,10 @@ class ReplicaDisk:
         finally:
             os.close(folder)
 
+    def sync(self) -> None:
+        """Spark does not: without this a loss of power takes the last batches of a checkpoint with it."""
+        os.sync()
+
     def clean(self, epoch: int) -> None:
         """Remove what belongs to lower epochs (rule 8)."""
         for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch):
@@ -108,11 +149,30 @@ class ReplicaDisk:
                 shutil.rmtree(partial, ignore_errors=True)
 
 
+def _newest(root: Path) -> Lineage | None:
+    """The lineage that the newest file in ``root`` names, if both the file and the directory are there and can be read.
+
+    Never an older one: its directory may be a branch by now.
+    """
+    name = newest(path.stem for path in (root / "lineages").glob("*.json"))
+    if name is None or not (root / "checkpoints" / name).is_dir():
+        return None
+    try:
+        fields = json.loads((root / "lineages" / f"{name}.json").read_text(encoding="utf-8"))
+        tip, earlier = fields["start_tip"], tuple(BatchId(**each) for each in fields.get("earlier", ()))
+        return Lineage(**(fields | {"start_tip": None if tip is None else BatchId(**tip), "earlier": earlier}))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _new_query_id(copy: Path) -> None:
     """Spark stops the query that runs when another one starts with its id: the copy of a running query's checkpoint needs its own."""
     path = copy / "metadata"
     if path.exists():
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            fields = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            fields = {}  # damaged; Spark wants nothing from it but the id
         path.unlink()  # it is a hard link
         path.write_text(json.dumps(fields | {"id": str(uuid.uuid4())}), encoding="utf-8")
         (copy / ".metadata.crc").unlink(missing_ok=True)

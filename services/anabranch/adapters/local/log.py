@@ -440,6 +440,19 @@ class LocalLogAdmin:
         with self._log.changed:
             return self._settings(topic)
 
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Delete the records below these offsets.
+
+        Raises:
+            Unavailable: no such partition, or an offset is beyond its end.
+        """
+        with self._log.changed:
+            for at, offset in offsets.items():
+                partition = self._log.partition(at)
+                if offset > partition.end:
+                    raise Unavailable(f"delete records of {at.topic}[{at.partition}] below {offset}: it ends at {partition.end}")
+                partition.trim(offset)
+
     def close(self) -> None:
         """Idempotent."""
 

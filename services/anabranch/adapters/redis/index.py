@@ -9,7 +9,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from anabranch.adapters.redis.security import security_from_environment
 from anabranch.adapters.redis.settings import RedisSettings
+from anabranch.protocol.addresses import without_password
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, Unavailable
 
 T = TypeVar("T")
@@ -21,13 +23,14 @@ class RedisIndex:
     """The index of one pipeline. Thread-safe as far as redis-py's connection pool is."""
 
     def __init__(self, url: str, *, prefix: str = "", timeout_ms: int = 500) -> None:
-        """Nothing is contacted yet; the arguments are those of ``RedisSettings``.
+        """Nothing is contacted yet; the arguments are those of ``RedisSettings``; user, password and TLS as the environment says.
 
         Raises:
-            ConfigurationError: ``url`` is not one of Redis.
+            ConfigurationError: ``url`` is not one of Redis, or something is wrong in the environment.
         """
         self._settings = RedisSettings(url, prefix, timeout_ms)
         timeout_s = timeout_ms / 1000
+        security: dict[str, Any] = security_from_environment().options(url)
         try:
             # One more try at once, for a connection that died unnoticed (a restarted server); never after a time-out.
             # All commands used here may be repeated.
@@ -39,10 +42,11 @@ class RedisIndex:
                 socket_connect_timeout=timeout_s,
                 retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
                 client_name="anabranch",
+                **security,
             )
-        except ValueError as error:
-            message = f"{url!r} is not a Redis URL ({error}): give redis://host:port/0"
-            raise ConfigurationError(message) from error
+        except ValueError:
+            message = f"{without_password(url)!r} is not a Redis URL: give redis://host:port/0"
+            raise ConfigurationError(message) from None  # the cause may repeat a password
 
     def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
         """Replace the hash at ``key`` as a whole; without fields it is gone. Readers see the old or the new one."""
@@ -107,15 +111,10 @@ class RedisIndex:
         try:
             return question(self._client)
         except (redis.RedisError, OSError) as error:
-            message = f"the index at {_without_password(self._settings.url)} does not answer: {error}"
+            message = f"the index at {without_password(self._settings.url)} does not answer: {error}"
             raise Unavailable(message) from error
 
 
 def _literal(text: str) -> str:
     """``text`` as a pattern that matches only itself."""
     return "".join(f"\\{character}" if character in "*?[]\\^-" else character for character in text)
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.rpartition("@")
-    return f"{scheme.partition('://')[0]}://...@{rest}" if separator else url

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
     """Where the index is and how long an answer may take."""
 
-    url: str
+    url: str = field(repr=False)
     """``redis://host:port/db``, ``rediss://`` for TLS."""
     prefix: str = ""
     """Stands before every key, so that pipelines can share a server; a pipeline's name with a separator, such as ``toll-road:``."""

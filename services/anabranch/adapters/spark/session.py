@@ -10,6 +10,7 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
+from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 
@@ -48,11 +49,22 @@ REQUIRED: Final = {
     "spark.log.level": "ERROR",
 }
 
-_JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MaxMetaspaceSize=384m -XX:ReservedCodeCacheSize=128m -Xss4m"
-"""C1 only: the cheapest win for small batches. The large stack is for a regular expression that Spark runs over Py4J's text at stop."""
+_JAVA_OPTIONS: Final = (
+    "-XX:+UseSerialGC -XX:MaxMetaspaceSize=384m -XX:ReservedCodeCacheSize=128m -Xss4m -Darrow.enable_null_check_for_get=false"
+)
+"""The large stack is for a regular expression that Spark runs over Py4J's text at stop. Spark asks whether a value is null before it gets
+it: Arrow need not ask again."""
+
+_COMPILERS: Final[dict[Compilers, str]] = {
+    "quick": "-XX:TieredStopAtLevel=1",
+    "rows": f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={Path(__file__).with_name("row_code.json")}"',
+}
+"""See ``SparkSettings.compilers``."""
 
 
-def start_session(name: str, *, master: str, memory: str, state_partitions: int, import_roots: list[str], scratch: Path) -> SparkSession:
+def start_session(
+    name: str, *, master: str, memory: str, state_partitions: int, import_roots: list[str], scratch: Path, compilers: Compilers = "quick"
+) -> SparkSession:
     """Start Spark in this process.
 
     Args:
@@ -62,6 +74,7 @@ def start_session(name: str, *, master: str, memory: str, state_partitions: int,
         state_partitions: Shuffle partitions, fixed for the life of the stage's state.
         import_roots: Folders that the workers must find the user's modules in.
         scratch: Folder for Spark's temporary files.
+        compilers: See ``SparkSettings.compilers``.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     paths = [*import_roots, str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
@@ -73,7 +86,7 @@ def start_session(name: str, *, master: str, memory: str, state_partitions: int,
     builder = SparkSession.builder.appName(name).master(master)
     settings = REQUIRED | {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f'{_JAVA_OPTIONS} "-Dlog4j2.configurationFile={_LOG_SETTINGS}"',
+        "spark.driver.extraJavaOptions": f'{_COMPILERS[compilers]} {_JAVA_OPTIONS} "-Dlog4j2.configurationFile={_LOG_SETTINGS}"',
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(state_partitions),

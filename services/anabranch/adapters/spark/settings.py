@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from anabranch.protocol.limits import BATCH_ROWS_MAX
+
+Compilers = Literal["quick", "rows"]
 
 
 class SparkSettings(BaseSettings):
@@ -21,3 +25,7 @@ class SparkSettings(BaseSettings):
     """Least time between the starts of two batches of a query: fewer, larger batches where many replicas share few cores."""
     batch_rows_max: int = Field(default=BATCH_ROWS_MAX, ge=1)
     splits_max: int = Field(default=2, ge=1, le=1_000)
+    compilers: Compilers = "quick"
+    """Of Java. ``quick``: only the quick one, cheapest to start and for small batches. ``rows``: also the optimising one, for the code that
+    runs for every row (``row_code.json``) and for nothing else: a row then costs Java less than half, once it has compiled for some
+    processor seconds. For stages that stay busy with large batches."""

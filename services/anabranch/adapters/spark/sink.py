@@ -8,7 +8,6 @@ the same plan again, and the boundary record says which record it continues (rul
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -201,17 +200,3 @@ class StageSink:
     def _by_tasks(self, frame: DataFrame, closed: int) -> tuple[Part, ...]:
         found = frame.mapInArrow(TaskWrite(self._output, closed), "parts string").toArrow().column("parts").to_pylist()
         return tuple(part for text in found for part in parts_from_json(json.loads(text)))
-
-
-def crash_point_from_environment() -> Callable[[str], None]:
-    """Ends the process at the point that ``ANABRANCH_CRASH_POINT`` names (tests only): ``name`` or ``name:count``."""
-    wanted, _, count = os.environ.get("ANABRANCH_CRASH_POINT", "").partition(":")
-    left = [int(count or 1)]
-
-    def crash_point(name: str) -> None:
-        if name == wanted:
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), 9)
-
-    return crash_point

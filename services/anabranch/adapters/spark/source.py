@@ -138,7 +138,8 @@ class PlannedReader(DataSourceStreamReader):
         schema = self._options.arrow_schema()
         tables = []
         for replica, parts in partition.taken:
-            tables += _reader(self._options.kafka, self._options.pipeline, self._options.stream).read_parts(replica, parts)
+            options = self._options
+            tables += _reader(options.kafka, options.pipeline, options.stream, options.query).read_parts(replica, parts)
         if tables:
             table = pa.concat_tables(tables)
             if self._options.ordered:
@@ -165,7 +166,8 @@ def marker_row(schema: pa.Schema, boundary_ms: int) -> pa.RecordBatch:
 
 
 @lru_cache(maxsize=16)
-def _reader(kafka: str, pipeline: str, stream: str) -> BlockReader:
+def _reader(kafka: str, pipeline: str, stream: str, query: str) -> BlockReader:  # noqa: ARG001 - see below
+    """One per query: a branch and its successor stand at different places, and each jump between them costs a seek of about 0.1 s."""
     names = TopicNames(pipeline)
     return BlockReader(_log(kafka), lambda replica: names.blocks(stream, replica), SystemClock())
 

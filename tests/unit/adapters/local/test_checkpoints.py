@@ -43,11 +43,13 @@ def test_a_new_replica_has_no_lineage(disk: ReplicaDisk) -> None:
 @pytest.mark.parametrize("tip", [None, BatchId(ONE, 7)])
 def test_the_newest_lineage_is_that_of_the_highest_epoch(disk: ReplicaDisk, tip: BatchId | None) -> None:
     for name in (TWO, THREE, ONE):
+        disk.create(name)
         disk.write(Lineage(name=name, start_batch=7, start_tip=tip))
     assert disk.newest() == Lineage(name=THREE, start_batch=7, start_tip=tip)
 
 
 def test_a_lineage_file_that_was_not_finished_does_not_count(disk: ReplicaDisk, tmp_path: Path) -> None:
+    disk.create(ONE)
     disk.write(Lineage.fresh(1))
     (tmp_path / "s.0" / "lineages" / f"{TWO}.partial").write_text("{")
     assert disk.newest() == Lineage.fresh(1)
@@ -194,5 +196,6 @@ def test_only_what_belongs_to_lower_epochs_is_removed(disk: ReplicaDisk, tmp_pat
 
 
 def test_a_restarted_process_finds_what_was_written(disk: ReplicaDisk, tmp_path: Path) -> None:
+    disk.create(ONE)
     disk.write(Lineage.fresh(1))
     assert ReplicaDisk(tmp_path / "s.0").newest() == Lineage.fresh(1)

@@ -1,0 +1,126 @@
+"""How to prove to a cluster who we are, by environment or file only: ``ANABRANCH_KAFKA_SECURITY_PROTOCOL`` and so on.
+
+Every client of this process, of the processes that Spark starts from it and of the commands of ``anabranch`` gets the same: they inherit the
+environment. Nothing of it can be given on a command line, where others on the machine would see it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from pydantic import SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from anabranch.adapters.secret_files import from_environment, readable_files, secret_of
+from anabranch.protocol.errors import ConfigurationError
+
+PREFIX: Final = "ANABRANCH_KAFKA_"
+_TLS: Final = ("ssl_ca", "ssl_certificate", "ssl_key", "ssl_key_password", "ssl_key_password_file")
+_SASL: Final = ("sasl_username", "sasl_password", "sasl_password_file")
+
+
+class KafkaSecurity(BaseSettings):
+    """Encryption and identity. Without any of it: plain text, which is for one machine only."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_SSL"] = "PLAINTEXT"
+    """SASL without TLS is not offered: whoever listens could go on from there."""
+    sasl_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = "SCRAM-SHA-512"
+    sasl_username: str | None = None
+    sasl_password: SecretStr | None = None
+    sasl_password_file: Path | None = None
+    ssl_ca: Path | None = None
+    """PEM file of the authorities that may vouch for a broker; None: those of the system."""
+    ssl_certificate: Path | None = None
+    """PEM file of our own certificate and its chain, for mTLS."""
+    ssl_key: Path | None = None
+    ssl_key_password: SecretStr | None = None
+    ssl_key_password_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        """Refuse what would quietly be less secure than it was meant."""
+        tls, sasl = self.security_protocol != "PLAINTEXT", self.security_protocol == "SASL_SSL"
+        for fields, wanted, needed in ((_TLS, tls, "SSL or SASL_SSL"), (_SASL, sasl, "SASL_SSL")):
+            for name in fields:
+                if getattr(self, name) is not None and not wanted:
+                    raise ValueError(
+                        f"{_variable(name)} is set, which needs {PREFIX}SECURITY_PROTOCOL={needed}; it is {self.security_protocol}"
+                    )
+        if sasl and not self.sasl_username:
+            raise ValueError(f"{PREFIX}SECURITY_PROTOCOL=SASL_SSL needs {_variable('sasl_username')}")
+        if sasl and self.sasl_password is None and self.sasl_password_file is None:
+            raise ValueError(f"{PREFIX}SECURITY_PROTOCOL=SASL_SSL needs {_variable('sasl_password_file')} or {_variable('sasl_password')}")
+        if (self.ssl_certificate is None) != (self.ssl_key is None):
+            raise ValueError(f"{_variable('ssl_certificate')} and {_variable('ssl_key')} belong together: give both or none")
+        return self
+
+    def options(self) -> dict[str, str]:
+        """The client's options; files of secrets are read now.
+
+        Raises:
+            ConfigurationError: a file cannot be read, or a secret is given twice or empty.
+        """
+        if self.security_protocol == "PLAINTEXT":
+            return {}
+        files = {"ssl.ca.location": self.ssl_ca, "ssl.certificate.location": self.ssl_certificate, "ssl.key.location": self.ssl_key}
+        readable_files({_variable(name): getattr(self, name) for name in ("ssl_ca", "ssl_certificate", "ssl_key")})
+        options = {
+            "security.protocol": self.security_protocol,
+            # A certificate that nobody checks, or of another host, protects from nobody.
+            "enable.ssl.certificate.verification": "true",
+            "ssl.endpoint.identification.algorithm": "https",
+            **{option: str(path) for option, path in files.items() if path is not None},
+        }
+        key_password = secret_of(self.ssl_key_password, self.ssl_key_password_file, _variable("ssl_key_password"))
+        if key_password is not None:
+            options["ssl.key.password"] = key_password
+        if self.security_protocol == "SASL_SSL":
+            password = secret_of(self.sasl_password, self.sasl_password_file, _variable("sasl_password"))
+            options |= {"sasl.mechanism": self.sasl_mechanism, "sasl.username": str(self.sasl_username), "sasl.password": str(password)}
+        return options
+
+    def tls(self) -> ssl.SSLContext | None:
+        """For a connection that the client library does not make; None: in plain text.
+
+        Raises:
+            ConfigurationError: a file cannot be read or is not what it should be.
+        """
+        options = self.options()
+        if not options:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=options.get("ssl.ca.location"))
+            if "ssl.certificate.location" in options:
+                context.load_cert_chain(
+                    options["ssl.certificate.location"], options["ssl.key.location"], options.get("ssl.key.password", "")
+                )
+        except OSError as error:
+            raise ConfigurationError(f"the files of {PREFIX}SSL_* cannot be used: {error.strerror or type(error).__name__}") from None
+        return context
+
+
+def security_from_environment() -> KafkaSecurity:
+    """What the environment says.
+
+    Raises:
+        ConfigurationError: it says something wrong; the text names the variable, never a secret.
+    """
+    return from_environment(KafkaSecurity)
+
+
+def refuse_security_for(what: str) -> None:
+    """For a broker that has none.
+
+    Raises:
+        ConfigurationError: the environment asks for encryption or identity.
+    """
+    if security_from_environment().security_protocol != "PLAINTEXT":
+        raise ConfigurationError(f"{PREFIX}SECURITY_PROTOCOL is set, but {what}: unset it, or name your own cluster with --kafka")
+
+
+def _variable(name: str) -> str:
+    return PREFIX + name.upper()

@@ -1,0 +1,85 @@
+"""Secrets by environment or file, and errors that never repeat them.
+
+A secret given by a file is read each time that it is needed, so a new one counts from the next connection on, without a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import SecretStr, ValidationError
+from pydantic_settings import BaseSettings
+
+from anabranch.protocol.errors import ConfigurationError
+
+_SECRET_BYTES_MAX: Final = 64 * 1024
+"""Of a secret's file: one that is larger is another file, named by mistake."""
+
+S = TypeVar("S", bound=BaseSettings)
+
+
+def from_environment(kind: type[S]) -> S:
+    """Settings of ``kind`` from the environment.
+
+    Raises:
+        ConfigurationError: one of them is wrong; the text names its variable and never its value.
+    """
+    prefix = str(kind.model_config.get("env_prefix", ""))
+    try:
+        return kind()
+    except ValidationError as error:
+        lines = []
+        for mistake in error.errors(include_input=False, include_context=False, include_url=False):
+            where = f"{prefix}{str(mistake['loc'][0]).upper()}: " if mistake["loc"] else ""
+            lines.append(where + mistake["msg"].removeprefix("Value error, "))
+        raise ConfigurationError("\n".join(lines)) from None  # the cause would show the values
+
+
+def secret_of(value: SecretStr | None, file: Path | None, variable: str) -> str | None:
+    """The secret that ``variable`` or the file named by ``variable``_FILE holds; None: neither is given. A line end after it is not part of it.
+
+    Raises:
+        ConfigurationError: both are given, the file cannot be read, or the secret is empty.
+    """
+    if value is not None and file is not None:
+        raise ConfigurationError(f"{variable} and {variable}_FILE are both set: give one of them")
+    if value is not None:
+        secret = value.get_secret_value()
+    elif file is not None:
+        secret = _content(file, f"{variable}_FILE")
+    else:
+        return None
+    if not secret:
+        raise ConfigurationError(f"{variable if file is None else f'{variable}_FILE'}: the secret is empty")
+    return secret
+
+
+def readable_files(files: Mapping[str, Path | None]) -> None:
+    """Check that the files (by their variable) can be read, so that a mistake is told by name and not by a library.
+
+    Raises:
+        ConfigurationError: one cannot.
+    """
+    for variable, path in files.items():
+        if path is None:
+            continue
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise ConfigurationError(f"{variable}: {path} cannot be read: {error.strerror}") from None
+
+
+def _content(path: Path, variable: str) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_SECRET_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{variable}: {path} cannot be read: {error.strerror}") from None
+    if len(content) > _SECRET_BYTES_MAX:
+        raise ConfigurationError(f"{variable}: {path} is larger than {_SECRET_BYTES_MAX} bytes: it cannot be a secret")
+    try:
+        return content.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{variable}: {path} is not text") from None

@@ -1,0 +1,211 @@
+"""Who needs which right on the log: the least that each process of a pipeline, its users and its operator can work with.
+
+Made from two pieces of data: ``schemas/topics`` says which service writes and reads each kind of topic, the pipeline file says which instance of
+a service has to do with which topic. An instance writes only its own blocks, its own stream's boundary log and its own outputs; it reads only
+the streams that its stage or output reads. What no line here allows, a broker with ACLs refuses.
+
+Read, Write and Delete imply Describe on such a broker, and a writer that may write any topic may be idempotent; so neither is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from anabranch.codec.catalog import catalog
+from anabranch.pipeline.model import Pipeline
+
+UNUSED_GROUP: Final = "anabranch.unused"
+"""The consumer group that every reader names and none joins (``adapters.kafka.settings``): asking where its coordinator is, is a right, too."""
+
+CLOCK_TOPIC: Final = "anabranch.doctor"
+"""Where ``anabranch doctor`` writes its one record."""
+
+
+class Resource(StrEnum):
+    """What a right is on."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+
+
+class Operation(StrEnum):
+    """What a right allows, by the broker's names."""
+
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    DESCRIBE = "Describe"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One line: ``principal`` (a user's name, without ``User:``) may do ``operation``; ``prefixed``: on all whose names begin with ``name``."""
+
+    principal: str
+    resource: Resource
+    name: str
+    operation: Operation
+    why: str
+    prefixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """A topic and what it belongs to. Empty: to none."""
+
+    kind: str
+    name: str
+    stream: str = ""
+    replica: str = ""
+    source: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    """One process, or one kind of user, and what it has to do with."""
+
+    service: str
+    principal: str
+    writes: frozenset[str] = frozenset()
+    """Streams whose writer it is."""
+    replica: str = ""
+    reads: frozenset[str] = frozenset()
+    source: str = ""
+    output: str = ""
+    everything: bool = False
+
+    def may_write(self, topic: _Topic) -> bool:
+        """Whether ``topic`` is its own; the control topics are everybody's."""
+        return self.everything or (
+            (not topic.stream or topic.stream in self.writes)
+            and (not topic.replica or topic.replica == self.replica)
+            and topic.source in ("", self.source)
+            and topic.output in ("", self.output)
+        )
+
+    def may_read(self, topic: _Topic) -> bool:
+        """Whether it works with ``topic``: its inputs, and its own boundary log, by which it finds its place."""
+        own_log = topic.stream in self.writes and not topic.replica
+        return self.everything or (
+            (not topic.stream or topic.stream in self.reads or own_log)
+            and topic.source in ("", self.source)
+            and topic.output in ("", self.output)
+        )
+
+
+_ASKS_SETTINGS: Final = frozenset(
+    {
+        ("ingestion", "input"), ("ingestion", "arrivals"), ("ingestion", "dead_letters"),
+        ("delivery", "output"), ("delivery", "live"), ("delivery", "live_upsert"),
+    }
+)  # fmt: skip
+"""(service, kind of topic): it refuses to start where a setting would lose data."""
+
+_TRIMS: Final = frozenset({("consistency_manager", "blocks")})
+"""Deleting records below a trim point is the broker's right Delete, which it has in no finer form: who may do this may delete the topic, too."""
+
+
+def rights(pipeline: Pipeline, *, prefix: str | None = None, by_participant: bool = False) -> list[Right]:
+    """The rights of every principal of ``pipeline``, by principal.
+
+    Args:
+        pipeline: A checked one.
+        prefix: Before the names of principals; None: the pipeline's name and a dot.
+        by_participant: One principal for all stages of a participant instead of one for each replica: fewer to manage, but a replica can
+            then write what its neighbours write.
+    """
+    before = f"{pipeline.name}." if prefix is None else prefix
+    topics = list(_topics(pipeline))
+    found: dict[Right, None] = {}
+    for instance in _instances(pipeline, before, by_participant=by_participant):
+        for right in (*_of_topics(instance, topics), *_others(pipeline, instance)):
+            found[right] = None
+    for right in _of_operator(f"{before}operator", topics):
+        found[right] = None
+    unique: dict[tuple[str, Resource, str, Operation, bool], Right] = {}
+    for right in found:
+        unique.setdefault((right.principal, right.resource, right.name, right.operation, right.prefixed), right)
+    return list(unique.values())
+
+
+def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
+    kinds = catalog().topics
+    for topic in topics:
+        kind = kinds[topic.kind]
+        operations = []
+        if instance.service in kind.consumers and instance.may_read(topic):
+            operations.append(Operation.READ)
+        if instance.service in kind.producers and instance.may_write(topic):
+            operations.append(Operation.WRITE)
+        if operations and (instance.service, topic.kind) in _ASKS_SETTINGS:
+            operations.append(Operation.DESCRIBE_CONFIGS)
+        if (instance.service, topic.kind) in _TRIMS:
+            operations.append(Operation.DELETE)
+        for operation in operations:
+            yield Right(instance.principal, Resource.TOPIC, topic.name, operation, topic.kind)
+
+
+def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
+    """Groups and transactional ids."""
+    if instance.service == "user":
+        yield Right(instance.principal, Resource.GROUP, instance.principal, Operation.READ, "its own consumer groups", prefixed=True)
+    yield Right(instance.principal, Resource.GROUP, UNUSED_GROUP, Operation.DESCRIBE, "named by every reader, joined by none")
+    if instance.service == "delivery":
+        halves = ["corrected"] if pipeline.outputs[instance.output].live is None else ["corrected", "live"]
+        for half in halves:
+            name = f"{pipeline.name}.{instance.output}.{half}"
+            yield Right(instance.principal, Resource.TRANSACTIONAL_ID, name, Operation.WRITE, f"fencing of the {half} topic")
+
+
+def _of_operator(principal: str, topics: list[_Topic]) -> Iterator[Right]:
+    """Who makes the topics (``anabranch topics --create``) and asks the doctor."""
+    for topic in topics:
+        for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
+            yield Right(principal, Resource.TOPIC, topic.name, operation, topic.kind)
+    for operation in (Operation.CREATE, Operation.WRITE, Operation.READ, Operation.DESCRIBE_CONFIGS):
+        yield Right(principal, Resource.TOPIC, CLOCK_TOPIC, operation, "anabranch doctor")
+    yield Right(principal, Resource.GROUP, UNUSED_GROUP, Operation.DESCRIBE, "named by every reader, joined by none")
+
+
+def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
+    for source in pipeline.sources:
+        yield _Instance("ingestion", f"{before}ingestion.{source}", frozenset({source}), "0", source=source)
+    for stage in pipeline.order():
+        declared = pipeline.stages[stage]
+        for replica in declared.replica_ids():
+            own = f"{before}participant.{declared.participant}" if by_participant else f"{before}processing.{stage}.{replica}"
+            yield _Instance("processing", own, frozenset({stage}), replica, frozenset(declared.reads))
+    for name, output in pipeline.outputs.items():
+        yield _Instance("delivery", f"{before}delivery.{name}", reads=frozenset({output.stage}), output=name)
+    yield _Instance("consistency_manager", f"{before}consistency_manager", everything=True)
+    for source in pipeline.sources:
+        yield _Instance("user", f"{before}producer.{source}", source=source)
+    for name in pipeline.outputs:
+        yield _Instance("user", f"{before}consumer.{name}", output=name)
+
+
+def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
+    names = pipeline.topic_names
+    for source in pipeline.sources.values():
+        for topic in source.topics:
+            yield _Topic("arrivals" if source.stime.field is None else "input", topic, source=source.name)
+        yield _Topic("dead_letters", source.dead_letter, source=source.name)
+    for stream in pipeline.streams():
+        yield _Topic("boundaries", names.boundaries(stream), stream)
+        for replica in pipeline.stream_writers(stream):
+            yield _Topic("blocks", names.blocks(stream, replica), stream, replica)
+    yield _Topic("control", names.control())
+    yield _Topic("alarms", names.alarms())
+    for name, output in pipeline.outputs.items():
+        yield _Topic("progress", names.progress(name), output=name)
+        yield _Topic("output", output.corrected.topic, output=name)
+        if output.live is not None:
+            yield _Topic("live_progress", names.live_progress(name), output=name)
+            yield _Topic("live_upsert" if output.live.upsert else "live", output.live.topic, output=name)

@@ -1,0 +1,64 @@
+"""Named points at which a test may end this process as a kill would: between any two steps after which the world looks different.
+
+Nothing happens at a point unless ``ANABRANCH_CRASH_POINT`` names it, as ``name`` or ``name:count`` (its count-th time). A tidy test checks that
+each of ``POINTS`` is used in the code exactly once, and that a test kills there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from typing import Final
+
+VARIABLE: Final = "ANABRANCH_CRASH_POINT"
+
+POINTS: Final = {
+    "ingestion.fetched": "records were read, nothing was done with them",
+    "ingestion.decoded": "decided about each record, nothing was written",
+    "ingestion.blocks_written": "blocks and dead letters are in the log; no record names the blocks",
+    "ingestion.boundary_appended": "the boundary record was seen in the log; memory does not know yet",
+    "processing.batch_logged": "a plan is in Spark's log; nothing was run",
+    "processing.blocks_written": "the results are in the log; no record names them",
+    "processing.boundary_appended": "the stable record was seen in the log; Spark has not committed",
+    "processing.tentative_appended": "the branch's record was seen in the log; Spark has not committed",
+    "processing.fork_decided": "a branch is due; nothing was copied",
+    "processing.fork_written": "the successor's lineage file is written; the query that runs is not a branch yet",
+    "processing.checkpoint_copied": "a directory was copied; no lineage file names the copy",
+    "processing.sibling_copied": "a sibling's directory was copied; no lineage file names the copy",
+    "processing.lineage_written": "the own lineage file is written; older ones are still there",
+    "processing.base_appended": "the base record was seen in the log; no batch has run",
+    "checkpoint.copying": "half of a copy: the files are linked, it does not have its name",
+    "delivery.fenced": "a take-over has fenced the older writer; nothing was read back",
+    "delivery.read_back": "a take-over knows what there is; nothing was written",
+    "delivery.records_sent": "records are in an open transaction, without progress",
+    "delivery.progress_sent": "records and progress are in an open transaction",
+    "delivery.committed": "the transaction is committed; memory does not know yet",
+    "live.fenced": "a take-over of the live half has fenced the older writer",
+    "live.records_sent": "live records are in an open transaction, without progress",
+    "live.progress_sent": "live records and progress are in an open transaction",
+    "live.committed": "the live transaction is committed; memory does not know yet",
+    "manager.alarms_written": "alarms are in the log; memory does not know yet",
+    "manager.control_written": "grants, fences, trim points are in the log; nothing followed from them",
+    "manager.blocks_deleted": "blocks below a trim point are deleted; memory does not know yet",
+    "manager.index_cleared": "what stood in a lost index is deleted; nothing new was written",
+    "manager.index_written": "one entry of the index is written; memory does not know yet",
+}
+
+
+def crash_point(name: str) -> None:
+    """End the process here, if that is asked for. ``name`` is one of ``POINTS``."""
+    if _ASKED:
+        _reached(name)
+
+
+def _reached(name: str) -> None:
+    wanted, _, count = os.environ.get(VARIABLE, "").partition(":")
+    if name == wanted and next(_TIMES) == int(count or 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+_ASKED: Final = bool(os.environ.get(VARIABLE))
+"""Looked up once: points stand in loops that run for every batch."""
+_TIMES: Final = itertools.count(1)
+"""How often the point that is asked for was passed."""

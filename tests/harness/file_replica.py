@@ -1,0 +1,209 @@
+"""A replica of a stage without Spark, whose checkpoint is on a disk, in Spark's format: for what happens to checkpoints.
+
+Its operator gives every row at once, ``AHEAD_ROWS`` more for each bucket with rows three buckets later, and ``LATE`` more when the bucket's time
+has passed; what is to come is its state, which stands in the commits. So parts are pending most of the time, and a bucket that is run twice or
+left out shows in the rows of the output. Run as a program it is a process that can be killed::
+
+    python -m harness.file_replica KAFKA PIPELINE REPLICA STATE_DIR UPTO
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.local.checkpoints import ReplicaDisk
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
+from anabranch.ports import Clock, Entropy, EventLog, TopicPartition, TopicSettings
+from anabranch.processing.replica import Recovery, ReplicaRunner
+from anabranch.protocol.availability import Availability, Policy
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.identifiers import BatchId, TopicNames
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryRecord, Part
+from anabranch.runtime.block_reach import missing_blocks
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.crash_points import crash_point
+from harness import spark_files
+from harness.replica_bench import WAITS, WIDTH_MS
+
+INPUT, STAGE, REPLICAS = "a", "s", ("0", "1")
+AHEAD, AHEAD_ROWS, LATE = 3, 100, 1_000
+TRAITS = PlanTraits(is_stateful=True, is_batch_safe=True)
+
+
+def create_topics(log: EventLog, names: TopicNames) -> None:
+    """Of the input and of the stage."""
+    admin = log.admin()
+    blocks = [names.blocks(INPUT, "0"), *(names.blocks(STAGE, replica) for replica in REPLICAS)]
+    admin.create([TopicSettings(topic, 1) for topic in (names.boundaries(INPUT), names.boundaries(STAGE), *blocks)])
+    admin.close()
+
+
+class Source:
+    """The stage's input: one row for each bucket that is given, in a block that holds nothing."""
+
+    def __init__(self, log: EventLog, names: TopicNames, clock: Clock, entropy: Entropy) -> None:
+        self._log, self._at = log, TopicPartition(names.blocks(INPUT, "0"), 0)
+        self._boundary = BoundaryWriter(log, names.boundaries(INPUT), ["0"], "0", "f", clock, entropy)
+        self._boundary.start()
+        self._batch = 0
+        self.rows: dict[int, int] = {}
+
+    def close(self, upto: int, *filled: int) -> None:
+        """Everything up to ``upto`` is complete; ``filled`` get a row."""
+        writer = self._log.writer()
+        for _ in filled:
+            writer.send(self._at, b"block")
+        places = writer.flush()
+        writer.close()
+        parts = tuple(Part(b, 0, "t", 1, p.offset, p.offset + 1, 1, 0) for b, p in zip(filled, places, strict=True))
+        self._batch += 1
+        self.rows |= dict.fromkeys(filled, 1)
+        self._boundary.append(BoundaryRecord("0", self._boundary.epoch, BatchId("l", self._batch), self._boundary.tip(), upto, parts))
+
+    def trim(self, bucket: int) -> None:
+        """Delete the blocks of buckets up to ``bucket``."""
+        admin = self._log.admin()
+        admin.delete_before({self._at: sum(1 for b in self.rows if b <= bucket)})
+        admin.close()
+
+    def expected(self, upto: int) -> dict[int, int]:
+        """Rows of the output."""
+        found: dict[int, int] = {}
+        for bucket, rows in self.rows.items():
+            for to, count in ((bucket, rows + LATE), (bucket + AHEAD, AHEAD_ROWS)):
+                if to <= upto:
+                    found[to] = found.get(to, 0) + count
+        return found
+
+
+class FileReplica:
+    """One process of a replica."""
+
+    def __init__(
+        self, log: EventLog, names: TopicNames, replica: str, folder: Path, clock: Clock, entropy: Entropy,
+        *, point: Callable[[str], None] = lambda _: None, wait: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self._input = BoundaryReader(log, names.boundaries(INPUT), ["0"])
+        self._log, self._names = log, names
+        self.boundary = BoundaryWriter(log, names.boundaries(STAGE), list(REPLICAS), replica, "f", clock, entropy)
+        siblings = {r: folder / f"{STAGE}.{r}" for r in REPLICAS if r != replica}
+        self.disk = ReplicaDisk(folder / f"{STAGE}.{replica}", siblings, crash_point=point)
+        self.runner = ReplicaRunner(
+            replica=replica, inputs={INPUT: self._input}, traits=TRAITS, boundary=self.boundary, disk=self.disk,
+            availability=Availability([INPUT], WAITS, Policy.SUSPEND), width_ms=WIDTH_MS, clock=clock, crash_point=point, may_wait=False,
+            recovery=Recovery(tuple(siblings), self._missing, wait), rows_max=3,
+        )  # fmt: skip
+        self._attempts = 0
+        self.checkpoint = folder
+        self.batch = -1
+
+    def start(self) -> str:
+        """Take over."""
+        name = self.runner.take_over()
+        self.checkpoint = self.disk.directory(name)
+        self.batch = self.disk.last_commit(name)
+        return name
+
+    def _missing(self, after: int) -> str:
+        self._input.read_to_end()
+        reader = self._log.reader()
+        bucket = missing_blocks(reader, lambda writer: self._names.blocks(INPUT, writer), self._input.fold, after)
+        reader.close()
+        return "" if bucket is None else f"{INPUT} from bucket {bucket} on"
+
+    def step(self) -> bool:
+        """One batch, if there is one."""
+        self.runner.tick()
+        orders = self.runner.orders()
+        assert not orders, "it never forks"
+        batch, before = self.batch + 1, self._offset(self.batch)
+        offset = self._offset(batch)
+        if offset is None:
+            offset = self.runner.answer(self.checkpoint.name, INPUT, position_fields(before or INITIAL))
+            if offset is None:
+                return False
+            spark_files.log_batch(self.checkpoint, batch, [offset])
+        position = position_of(before or INITIAL)
+        self.runner.begin(self.checkpoint.name, [offset], position.bucket * WIDTH_MS, position)
+        state = self._state(self.batch)
+        parts, state = self._run(state, offset, position.bucket)
+        assert self.runner.finish(self.checkpoint.name, batch, parts)
+        fields = {"nextBatchWatermarkMs": 0, "rows": state}
+        spark_files.write(self.checkpoint / "commits" / str(batch), ("v2\n" + json.dumps(fields)).encode())
+        self.batch = batch
+        return True
+
+    def settle(self) -> None:
+        """Until there is nothing to do."""
+        for _ in range(1_000):
+            if not self.step():
+                return
+        message = "it never settles"
+        raise AssertionError(message)
+
+    def close(self) -> None:
+        """Give the readers back."""
+        self._input.close()
+        self.boundary.close()
+
+    def _offset(self, batch: int) -> Offset | None:
+        path = self.checkpoint / "offsets" / str(batch)
+        found: Offset | None = json.loads(path.read_text().splitlines()[2]) if path.exists() else None
+        return found
+
+    def _state(self, batch: int) -> dict[int, int]:
+        if batch < 0:
+            return {}
+        fields = json.loads((self.checkpoint / "commits" / str(batch)).read_text().splitlines()[1])
+        return {int(bucket): rows for bucket, rows in fields["rows"].items()}
+
+    def _run(self, state: Mapping[int, int], offset: Offset, watermark: int) -> tuple[tuple[Part, ...], dict[int, int]]:
+        read: dict[int, int] = {}
+        for bucket, _, taken in taken_of(offset):
+            read[bucket] = read.get(bucket, 0) + sum(p.rows for p in taken)
+        self._attempts += 1
+        given = [*read.items(), *((bucket + AHEAD, AHEAD_ROWS) for bucket in read)]
+        given += [(bucket, LATE) for bucket in state if bucket <= watermark]
+        attempt = f"{self.boundary.epoch}-{self._attempts}"
+        parts = tuple(Part(bucket, 0, attempt, 1, i, i + 1, rows, 0) for i, (bucket, rows) in enumerate(given))
+        return parts, {bucket: rows for bucket, rows in state.items() if bucket > watermark} | read
+
+
+def stage_fold(log: EventLog, names: TopicNames) -> StreamFold:
+    """The output as any reader sees it."""
+    reader = BoundaryReader(log, names.boundaries(STAGE), REPLICAS)
+    reader.read_to_end()
+    reader.close()
+    return reader.fold
+
+
+def stable_rows(fold: StreamFold) -> dict[int, int]:
+    """Rows of the stable buckets."""
+    return {bucket: sum(p.rows for p in parts) for bucket, _, parts in fold.stable(1, fold.upto)} if fold.upto else {}
+
+
+def replica_rows(fold: StreamFold, replica: str, first: int) -> dict[int, int]:
+    """Rows of the buckets from ``first`` on that ``replica`` closed itself."""
+    found = {bucket: fold.replica_bucket(replica, bucket) for bucket in range(first, fold.closed(replica) + 1)}
+    return {bucket: sum(p.rows for p in parts) for bucket, parts in found.items() if parts}
+
+
+def main(kafka: str, pipeline: str, replica: str, folder: str, upto: str) -> None:
+    """Run until the replica has closed ``upto``."""
+    made = FileReplica(KafkaEventLog(kafka), TopicNames(pipeline), replica, Path(folder), SystemClock(), SystemEntropy(), point=crash_point)
+    print(made.start())
+    while made.boundary.fold.closed(replica) < int(upto):
+        made.step()
+    made.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,317 @@
+"""Every service killed at each of its crash points, twice in a row where that differs: what comes out is what the oracle says.
+
+A service is a process of its own and kills itself; what stands around it are stand-ins on the same real broker. The points of a stage's query
+are in ``test_stage_crashes`` and ``test_branches``, which need Spark; here a replica without Spark stands for its take-over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.redis.index import RedisIndex
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec import control_records
+from anabranch.codec.catalog import topic_settings
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
+from anabranch.protocol.identifiers import TopicNames, TupleId
+from anabranch.protocol.live_delivery import Kind
+from anabranch.runtime.block_reader import BlockReader
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.heartbeats import HeartbeatSender
+from harness import file_replica
+from harness.outputs import Replica, delivered, ids, live_records_of, live_view, rows
+from harness.service_processes import ModuleProcess, service
+from harness.sources import REPORT, StreamView, everything, report
+from harness.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+DEADLINE_S = 90
+
+FILE = """
+pipeline: {name}
+bucket: 100ms
+max_delay: 1s
+partitions: 2
+sources:
+  reports:
+    topics: [{name}.reports]
+    record: report.avsc
+    format: json
+    stime: {{field: time, unit: ms}}
+    disorder: 5s
+    ahead: unlimited
+    end: last_record
+    idle: {{partition: never}}
+stages:
+  totals: {{participant: north, reads: [reports], transform: "functions:same", replicas: 2}}
+outputs:
+  out:
+    stage: totals
+    corrected: {{topic: {name}.out, format: json, key: [car]}}
+    {live}
+"""
+
+
+class World:
+    """A pipeline file, its topics, and one service of it as processes."""
+
+    def __init__(self, kafka: str, name: str, folder: Path, *, live: bool = False) -> None:
+        (folder / "functions.py").write_text("def same(reports):\n    return reports\n")
+        (folder / "report.avsc").write_text(json.dumps(REPORT.avro))
+        path = folder / "pipeline.yaml"
+        path.write_text(FILE.format(name=name, live=f"live: {{topic: {name}.out.live, format: json, key: [car]}}" if live else ""))
+        self.kafka, self.folder, self.log, self.name = kafka, folder, KafkaEventLog(kafka), name
+        self.clock, self.entropy = SystemClock(), SystemEntropy()
+        self.pipeline: Pipeline = load(path)
+        names = self.pipeline.topic_names
+        specs = [topic_settings("control", names.control()), topic_settings("alarms", names.alarms())]
+        specs += [topic_settings("boundaries", names.boundaries(s)) for s in self.pipeline.streams()]
+        specs += [topic_settings("blocks", names.blocks(s, r), 2) for s in self.pipeline.streams() for r in self.pipeline.stream_writers(s)]
+        admin = self.log.admin()
+        admin.create([TopicSettings(s.name, s.partitions, s.replication, s.config) for s in specs])
+        admin.create([TopicSettings(f"{name}.reports", 2)])
+        admin.close()
+
+    def run(self, what: str, which: str, crash_point: str = "", redis: str | None = None) -> ModuleProcess:
+        return service(what, which, self.pipeline.path, self.kafka, self.folder / "state", redis=redis, crash_point=crash_point)
+
+    def killed(self, what: str, which: str, crash_point: str, redis: str | None = None) -> None:
+        with self.run(what, which, crash_point, redis) as process:
+            process.wait_killed()
+
+    def until(self, what: str, which: str, condition: Callable[[], object], redis: str | None = None) -> None:
+        with self.run(what, which, redis=redis) as process:
+            wait_until(lambda: process.alive() and condition(), DEADLINE_S, f"{what} goes on:\n{process.log()}")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("ingestion.fetched", "ingestion.fetched"),
+        ("ingestion.decoded", "ingestion.decoded"),
+        ("ingestion.blocks_written", "ingestion.blocks_written"),
+        ("ingestion.blocks_written:2", "ingestion.boundary_appended"),
+        ("ingestion.boundary_appended", "ingestion.boundary_appended:2"),
+    ],
+)
+def test_ingestion(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
+    world = World(kafka, topic_prefix, tmp_path)
+    writer, cars = world.log.writer(), iter(range(10_000))
+
+    def produce(count: int) -> None:
+        for car in (next(cars) for _ in range(count)):
+            value = b"broken" if car % 50 == 7 else report(1_000 + 10 * (car // 10), car)
+            writer.send(TopicPartition(f"{world.name}.reports", car % 2), value)
+        writer.flush()
+
+    produce(400)
+    with world.run("ingestion", "reports", first) as process:
+        if first.endswith(":2"):
+            view = StreamView(world.log, world.pipeline, world.clock)
+            wait_until(lambda: view.closed() >= 0 and view.last() is not None, DEADLINE_S, f"a first record:\n{process.log()}")
+            view.close()
+            produce(100)
+        process.wait_killed()
+    produce(300)
+    with world.run("ingestion", "reports", second) as process:
+        if second.endswith(":2"):
+            produce(100)
+        process.wait_killed()
+    produce(200)
+    count = next(cars)
+    view = StreamView(world.log, world.pipeline, world.clock)
+    end = 10 + (count - 1) // 10 // 10
+    world.until("ingestion", "reports", lambda: view.closed() >= end)
+    assert view.cars() == [car for car in range(count) if car % 50 != 7]
+    dead = [value for chunk in everything(world.log, f"{world.name}.reports.rejected") for value in chunk.values]
+    assert set(dead) == {b"broken"}
+    assert len(dead) >= sum(1 for car in range(count) if car % 50 == 7), "a dead letter may come twice, but it comes"
+    view.close()
+    writer.close()
+
+
+SIZES = {1: 3, 2: 700, 4: 1, 5: 40, 7: 900, 9: 5}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("delivery.fenced", "delivery.fenced"),
+        ("delivery.read_back", "delivery.read_back"),
+        ("delivery.records_sent", "delivery.records_sent"),
+        ("delivery.progress_sent", "delivery.progress_sent"),
+        ("delivery.committed", "delivery.committed"),
+        ("delivery.committed", "delivery.read_back"),
+        ("delivery.progress_sent:2", "delivery.fenced"),
+    ],
+)
+def test_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
+    world = World(kafka, topic_prefix, tmp_path)
+    replica = Replica(world.log, world.pipeline, world.clock, world.entropy)
+    replica.close_buckets(3, {n: rows(n, SIZES[n]) for n in (1, 2)})
+    with world.run("delivery", "out", first) as process:
+        if first.endswith(":2"):
+            wait_until(lambda: _delivered(world) == ids({1: 3, 2: 700}), DEADLINE_S, f"the first buckets:\n{process.log()}")
+            replica.close_buckets(4, {4: rows(4, SIZES[4])})
+        process.wait_killed()
+    if not first.endswith(":2"):
+        replica.close_buckets(4, {4: rows(4, SIZES[4])})
+    replica.close_buckets(6, {5: rows(5, SIZES[5])})
+    world.killed("delivery", "out", second)
+    replica.close_buckets(9, {n: rows(n, SIZES[n]) for n in (7, 9)})
+    world.until("delivery", "out", lambda: len(_delivered(world)) >= sum(SIZES.values()))
+    for partition in (0, 1):
+        own = [ident for p, ident, _, _ in delivered(world.log, world.pipeline) if p == partition]
+        assert own == sorted(own), "order"
+    assert _delivered(world) == ids(SIZES)
+    replica.close()
+
+
+def _delivered(world: World) -> list[TupleId]:
+    try:
+        return sorted(ident for _, ident, _, _ in delivered(world.log, world.pipeline))
+    except KeyError:  # the topic is not there yet
+        return []
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("live.fenced", "live.fenced"),
+        ("live.records_sent", "live.records_sent:2"),
+        ("live.progress_sent", "live.progress_sent:2"),
+        ("live.committed", "live.committed:2"),
+        ("live.committed:2", "live.committed"),
+    ],
+)
+def test_live_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
+    """Killed before, in and after a failure that is shown and corrected."""
+    world = World(kafka, topic_prefix, tmp_path, live=True)
+    replica = Replica(world.log, world.pipeline, world.clock, world.entropy)
+    sizes = {1: 3, 2: 7, 4: 5, 5: 4, 7: 9}
+    replica.close_buckets(2, {n: rows(n, sizes[n]) for n in (1, 2)})
+    replica.show(5, {4: rows(4, 2), 5: rows(5, 3)}, fork=True)
+    world.killed("delivery", "out", first)
+    replica.show(7, {7: rows(7, 1)})
+    with world.run("delivery", "out", second) as process:
+        if process.process.poll() is None and second.endswith(":2"):
+            replica.close_buckets(4, {4: rows(4, sizes[4])})
+        process.wait_killed()
+    replica.close_buckets(7, {5: rows(5, sizes[5]), 7: rows(7, sizes[7])})
+    expected = ids(sizes) if second.endswith(":2") else ids({**sizes, 4: 0})
+    world.until("delivery", "out", lambda: len(_delivered(world)) == len(expected) and _live(world) == expected)
+    records = [record for partition, record in live_records_of(world.log, world.pipeline) if partition == 0]
+    undone = sum(record.kind is Kind.UNDO for record in records)
+    assert undone == sum(record.kind is Kind.REC_DONE for record in records)
+    assert undone == int(any(record.kind is Kind.TENTATIVE for _, record in live_records_of(world.log, world.pipeline)))
+    replica.close()
+
+
+def _live(world: World) -> list[TupleId]:
+    """Ids of the stable answer that a client has; nothing while some of it is tentative."""
+    try:
+        view = live_view(world.log, world.pipeline)
+    except KeyError:  # the topic is not there yet
+        return []
+    return [] if list(view.tentative()) else sorted(record.id for record in view.stable() if record.id is not None)
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["manager.alarms_written", "manager.control_written", "manager.blocks_deleted", "manager.index_cleared", "manager.index_written:3"],
+)
+def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, point: str) -> None:
+    world = World(kafka, topic_prefix, tmp_path)
+    replicas = [Replica(world.log, world.pipeline, world.clock, world.entropy, name) for name in "01"]
+    index, topic = RedisIndex(redis_url), world.pipeline.topic_names.control()
+    index.put(f"anabranch:{world.name}:stream:gone", {"upto": "1"})
+    for replica, count in zip(replicas, (6, 7), strict=True):
+        replica.close_buckets(9, {**{n: rows(n, 10) for n in range(1, 9)}, 9: rows(9, count)})
+    sender = HeartbeatSender(world.log, topic, world.clock)
+    sender.send(Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=6))
+    for _ in range(2):
+        world.killed("consistency_manager", world.name, point, redis_url)
+
+    def said() -> list[object]:
+        chunks = [c for t in (topic, world.pipeline.topic_names.alarms()) for c in everything(world.log, t, wait_ms=300)]
+        return [control_records.decode(value) for chunk in chunks for value in chunk.values]
+
+    def whole() -> bool:
+        reader = world.log.reader()
+        places = [TopicPartition(world.pipeline.topic_names.blocks("totals", r), p) for r in "01" for p in (0, 1)]
+        gone = all(reader.offsets(at)[0] > 0 for at in places)
+        reader.close()
+        stale = index.get(f"anabranch:{world.name}:stream:gone")
+        kept = index.get(f"anabranch:{world.name}:stream:totals") == {"upto": "9"}
+        return gone and kept and not stale and index.get(f"anabranch:{world.name}:trim:totals") == {"bucket": "6"}
+
+    world.until("consistency_manager", world.name, whole, redis_url)
+    entries = said()
+    alarms = [entry for entry in entries if isinstance(entry, Alarm)]
+    assert {(a.kind, a.bucket) for a in alarms} == {("digest_mismatch", 9)}
+    assert len(alarms) == 1, "known again after the kill"
+    assert {(e.stream, e.bucket) for e in entries if isinstance(e, TrimPoint)} == {("totals", 6)}
+    following = BoundaryReader(world.log, world.pipeline.topic_names.boundaries("totals"), ["0", "1"])
+    following.read_to_end()
+    blocks = BlockReader(world.log, lambda r: world.pipeline.topic_names.blocks("totals", r), world.clock)
+    for name in "01":
+        wanted = [(b, name, following.fold.replica_bucket(name, b) or ()) for b in (7, 8, 9)]
+        assert [bucket for bucket, _ in blocks.read_buckets(wanted)] == [7, 8, 9], "what is needed is there"
+    following.close()
+    blocks.close()
+    sender.close()
+    index.close()
+    for replica in replicas:
+        replica.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("processing.sibling_copied", "processing.sibling_copied:2"),
+        ("checkpoint.copying", "checkpoint.copying:2"),
+        ("processing.lineage_written", "processing.lineage_written"),
+        ("processing.lineage_written", "processing.checkpoint_copied"),
+        ("processing.base_appended", "processing.checkpoint_copied"),
+        ("processing.base_appended", "processing.base_appended"),
+    ],
+)
+def test_take_over_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
+    """A replica that has lost its disk, while its sibling lives; the beginning of the input is deleted."""
+    log, names, clock, entropy = KafkaEventLog(kafka), TopicNames(topic_prefix), SystemClock(), SystemEntropy()
+    file_replica.create_topics(log, names)
+    source = file_replica.Source(log, names, clock, entropy)
+    sibling = file_replica.FileReplica(log, names, "0", tmp_path, clock, entropy)
+    sibling.start()
+    for upto in range(2, 21, 2):
+        source.close(upto, *([upto - 1, upto] if upto % 8 else []))
+        sibling.settle()
+    source.trim(10)
+
+    def run(crash_point: str, upto: int) -> ModuleProcess:
+        arguments = [kafka, topic_prefix, "1", str(tmp_path), str(upto)]
+        return ModuleProcess("harness.file_replica", arguments, tmp_path / "log", crash_point=crash_point)
+
+    for point in (first, second):
+        with run(point, 26) as process:
+            process.wait_killed()
+    source.close(26, 21, 22, 25)
+    with run("", 26) as process:
+        wait_until(lambda: process.process.poll() is not None, DEADLINE_S, process.log())
+        assert process.process.returncode == 0, process.log()
+    sibling.settle()
+    fold = file_replica.stage_fold(log, names)
+    assert file_replica.stable_rows(fold) == source.expected(26)
+    assert file_replica.replica_rows(fold, "1", 21) == {b: n for b, n in source.expected(26).items() if b > 20}
+    assert fold.closed("1") == 26
+    sibling.close()

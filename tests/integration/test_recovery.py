@@ -1,0 +1,111 @@
+"""A stage whose disk is lost or damaged, with real Spark: it goes on from a sibling's checkpoint, or from an older batch."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.spark.checkpoint_files import committed_batches, first_whole
+from anabranch.codec import boundary_records
+from anabranch.ports import TopicPartition
+from anabranch.protocol.records import BoundaryRecord
+from harness.sources import everything
+from harness.stage_processes import StageProcess
+from harness.stages import Feed, Output, create_topics, readings, write_pipeline
+from harness.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+W = 100
+FUNCTIONS = '''
+from pyspark.sql import functions as F
+
+def both(a):
+    """Rows at once, and a window's when it closes: state, and parts of buckets that are still open when their batch ends."""
+    windows = a.groupBy(F.window("stime", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("stime"))
+    return windows.unionByName(a.select(F.col("value").alias("n"), "stime"))
+'''
+
+
+def rows_of(bucket: int) -> list[tuple[int, int, int]]:
+    return [] if bucket % 5 == 0 else [(bucket * W - late, 0, 1_000 + bucket) for late in (0, 99, 50)]
+
+
+def expected(first: int, last: int, begun: int) -> Counter[Any]:
+    """Of buckets ``first..last``, when data began with bucket ``begun``."""
+    rows = [row for bucket in range(begun, last + 1) for row in rows_of(bucket)]
+    made: Counter[Any] = Counter((stime, value) for stime, _, value in rows)
+    made += Counter(dict.fromkeys(Counter(s // 200 * 200 + 200 for s, _, _ in rows).items(), 1))
+    return Counter({(stime, n): count for (stime, n), count in made.items() if (first - 1) * W < stime <= last * W})
+
+
+def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    """Replica 1 starts where the beginning of the input is deleted: from replica 0's checkpoint. Then its newest files are cut short."""
+    stages = "s:\n  reads: [a]\n  participant: north\n  replicas: 2\n  transform: MODULE:both\n"
+    pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages, replicas=2)
+    create_topics(kafka, pipeline)
+    feed, output, state = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "s"), tmp_path / "state"
+    log = KafkaEventLog(kafka)
+
+    def give(first: int, last: int) -> None:
+        for bucket in range(first, last + 1):
+            mine = rows_of(bucket)
+            feed.append(readings(mine) if mine else None, bucket)
+
+    def closed(replica: str, bucket: int, process: StageProcess) -> None:
+        def reached() -> bool:
+            process.check()
+            output.reader.poll(50)
+            return output.reader.fold.closed(replica) >= bucket
+
+        wait_until(reached, 180, f"bucket {bucket} of replica {replica}")
+
+    def made(replica: str, first: int, last: int) -> Counter[Any]:
+        found = output.replica_rows(replica, first, last)
+        return Counter((row["stime"], row["n"]) for rows in found.values() for row in rows)
+
+    with StageProcess(pipeline, "s.0", kafka, state) as zero:
+        give(11, 20)
+        closed("0", 20, zero)
+        give(21, 24)
+        closed("0", 24, zero)
+    blocks = TopicPartition(pipeline.topic_names.blocks("a", "0"), 0)
+    admin, reader = log.admin(), log.reader()
+    admin.delete_before({TopicPartition(blocks.topic, p): reader.offsets(TopicPartition(blocks.topic, p))[1] // 2 for p in (0, 1)})
+    admin.close()
+    reader.close()
+
+    with StageProcess(pipeline, "s.1", kafka, state) as one:
+        give(25, 33)
+        closed("1", 33, one)
+    entries = [
+        boundary_records.decode(value, headers)
+        for chunk in everything(log, pipeline.topic_names.boundaries("s"))
+        for value, headers in zip(chunk.values, chunk.headers, strict=True)
+    ]
+    bases = [e.base for e in entries if isinstance(e, BoundaryRecord) and e.replica == "1" and e.base is not None]
+    assert len(bases) == 1
+    assert bases[0] is not None
+    assert 20 <= bases[0] <= 24
+    assert made("1", bases[0] + 1, 33) == expected(bases[0] + 1, 33, 11)
+
+    (checkpoint,) = (state / "processing" / "s.1" / "checkpoints").iterdir()
+    newest = committed_batches(checkpoint)[0]
+    assert first_whole(checkpoint, [newest]) == newest, "what Spark makes is whole"
+    for path in checkpoint.glob(f"state/0/*/{newest + 1}_*.changelog"):
+        path.write_bytes(path.read_bytes()[:20])
+    (checkpoint / "commits" / str(newest - 1)).write_bytes(b"")
+    shutil.rmtree(state / "processing" / "s.0")
+    with StageProcess(pipeline, "s.1", kafka, state) as one:
+        give(34, 41)
+        closed("1", 41, one)
+    assert made("1", 34, 41) == expected(34, 41, 11)
+    found = output.buckets(11, 41)
+    assert Counter((row["stime"], row["n"]) for rows in found.values() for row in rows) == expected(11, 41, 11)
+    feed.close()
+    output.close()

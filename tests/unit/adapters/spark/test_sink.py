@@ -1,0 +1,233 @@
+"""What the sink does around a batch: blocks, then the record, then Spark may commit. Frames are stand-ins for Spark's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.spark import sink as module
+from anabranch.adapters.spark.sink import (
+    DRIVER_ROWS_MAX,
+    BatchDone,
+    OutputStream,
+    StageSink,
+    TaskWrite,
+    slices_of,
+    to_tuples,
+)
+from anabranch.codec.plan_offsets import INITIAL, Offset, position_of
+from anabranch.ports import TopicSettings
+from anabranch.processing.replica import BatchStart
+from anabranch.protocol.errors import Fenced, StageFunctionError
+from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.serialization import QueryPosition
+from anabranch.runtime.block_reader import BlockReader
+from anabranch.runtime.block_writer import BlockWriter
+
+W = 100
+OUT = OutputStream(kafka="k", topic="p.s.blocks.0", replica="0", epoch=3, partitions=2, width_ms=W, function="m:f")
+
+
+def result(*stimes_us: int | None) -> pa.Table:
+    """Rows as Spark gives them: stime is a timestamp, wherever the column stands."""
+    return pa.table({"stime": pa.array(stimes_us, pa.timestamp("us", tz="UTC")), "n": pa.array(range(len(stimes_us)), pa.int64())})
+
+
+@dataclass
+class Frame:
+    """Spark's result, in so many tasks."""
+
+    tasks: list[pa.Table]
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+        return pa.concat_tables(self.tasks)
+
+    def mapInArrow(self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str) -> Frame:  # noqa: N802
+        assert schema == "parts string"
+        return Frame([pa.Table.from_batches(list(function(iter(task.to_batches())))) for task in self.tasks])
+
+
+class Driver:
+    """Notes what it is told; ``rows`` is what batches are said to read."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.rows = 5
+        self.kind = BoundaryKind.STABLE
+        self.parts: tuple[Part, ...] = ()
+        self.befores: list[QueryPosition] = []
+        self.watermarks: list[int] = []
+        self.error: Exception | None = None
+
+    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
+        self.told.append(f"begin {query}")
+        self.befores.append(before)
+        self.watermarks.append(watermark_ms)
+        return BatchStart(self.kind, before, position_of(offsets[0]), self.rows, ())
+
+    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+        self.told.append(f"finish {query} {batch}")
+        if self.error is not None:
+            raise self.error
+        self.parts = parts
+        return True
+
+
+class Bench:
+    def __init__(self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.checkpoint, self.driver, self.done = checkpoint, Driver(), list[BatchDone]()
+        (checkpoint / "offsets").mkdir()
+        self.clock = VirtualClock()
+        self.log = LocalEventLog(self.clock)
+        self.log.admin().create([TopicSettings(OUT.topic, OUT.partitions)])
+        self.blocks = BlockWriter(self.log, OUT.topic, "0", 3, SeededEntropy(1))
+        self.by_tasks = 0
+
+        def task_writer(kafka: str, topic: str, replica: str, epoch: int) -> BlockWriter:
+            assert (kafka, topic, replica, epoch) == (OUT.kafka, OUT.topic, OUT.replica, OUT.epoch)
+            self.by_tasks += 1
+            return BlockWriter(self.log, topic, replica, epoch, SeededEntropy(100 + self.by_tasks))
+
+        monkeypatch.setattr(module, "_task_writer", task_writer)
+        self.sink = self.make()
+
+    def make(self) -> StageSink:
+        return StageSink(
+            OUT,
+            self.driver,
+            "lineage",
+            self.blocks,
+            self.checkpoint,
+            self.clock,
+            done=self.done.append,
+            crash_point=self.driver.told.append,
+        )
+
+    def logged(self, batch: int, bucket: int, watermark_ms: int = 0) -> None:
+        offset = json.dumps(INITIAL | {"sequence": batch + 1, "bucket": bucket, "closed": bucket})
+        lines = ["v1", json.dumps({"batchWatermarkMs": watermark_ms}), offset, offset]
+        (self.checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+
+    def run(self, batch: int, *tasks: pa.Table) -> None:
+        frame: Any = Frame(list(tasks))
+        self.sink(frame, batch)
+
+    def rows(self) -> dict[int, int]:
+        """What the parts of the last batch hold, by bucket."""
+        reader = BlockReader(self.log, lambda _: OUT.topic, self.clock)
+        tables = reader.read_parts("0", self.driver.parts)
+        found: dict[int, int] = {}
+        for part, table in zip(self.driver.parts, tables, strict=True):
+            assert {-(-stime // W) for stime in table.column("stime").to_pylist()} == {part.bucket}
+            found[part.bucket] = found.get(part.bucket, 0) + table.num_rows
+        reader.close()
+        return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
+class TestBatch:
+    def test_blocks_first_then_the_record(self, bench: Bench) -> None:
+        bench.logged(0, 5)
+        bench.run(0, result(150_000, 160_000, 450_000))
+        assert bench.driver.told == [
+            "begin lineage", "processing.batch_logged", "processing.blocks_written", "finish lineage 0", "processing.boundary_appended",
+        ]  # fmt: skip
+        assert bench.rows() == {2: 2, 5: 1}
+        (done,) = bench.done
+        assert (done.batch, done.rows_out, done.start.after.bucket) == (0, 3, 5)
+        assert bench.sink.running == (1, 5)
+
+    def test_a_tentative_batch_has_a_point_of_its_own(self, bench: Bench) -> None:
+        bench.driver.kind = BoundaryKind.TENTATIVE
+        bench.logged(0, 5)
+        bench.run(0, result(150_000))
+        assert bench.driver.told[-1] == "processing.tentative_appended"
+
+    def test_the_watermark_is_the_logged_one(self, bench: Bench) -> None:
+        bench.logged(0, 5, 700)
+        bench.run(0, result())
+        assert bench.driver.watermarks == [700]
+        assert bench.driver.parts == ()
+
+    def test_the_position_before_is_remembered_or_read_from_sparks_log(self, bench: Bench) -> None:
+        """The very first has none; after a restart the file of the batch before says it."""
+        for batch, bucket in enumerate((5, 9)):
+            bench.logged(batch, bucket)
+            bench.run(batch, result())
+        bench.sink = bench.make()
+        bench.logged(2, 12)
+        bench.run(2, result())
+        bench.run(2, result())
+        assert [position.bucket for position in bench.driver.befores] == [0, 5, 9, 9], "run again, it begins where it began"
+
+    def test_large_results_are_written_by_the_tasks(self, bench: Bench) -> None:
+        bench.logged(0, 5)
+        bench.driver.rows = DRIVER_ROWS_MAX + 1
+        bench.run(0, result(150_000, 450_000), result(160_000), result())
+        assert bench.by_tasks == 3
+        assert bench.rows() == {2: 2, 5: 1}
+
+    def test_after_a_large_batch_the_results_that_come_one_batch_late_are_too(self, bench: Bench) -> None:
+        bench.driver.rows = DRIVER_ROWS_MAX + 1
+        for batch in range(3):
+            bench.logged(batch, 5 + batch)
+            bench.run(batch, result(850_000))
+            assert bench.by_tasks == (batch + 1 if batch < 2 else 2)
+            bench.driver.rows = 0
+
+    def test_a_task_with_many_rows_writes_in_several_attempts(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "_TASK_ROWS_MAX", 2)
+        frame: Any = Frame([pa.concat_tables([result(150_000), result(150_000), result(450_000)])])
+        written = frame.mapInArrow(TaskWrite(OUT, 0), "parts string").toArrow().column("parts").to_pylist()
+        attempts, *parts = json.loads(written[0])
+        assert (len(attempts), [(bucket, rows) for bucket, *_, rows, _ in parts]) == (2, [(2, 2), (5, 1)])
+
+    @pytest.mark.parametrize("stime", [100_000, 99_999, None])
+    def test_what_ends_a_batch_is_kept(self, bench: Bench, stime: int | None) -> None:
+        """Spark passes on the text only."""
+        bench.logged(0, 1)
+        bench.run(0, result())
+        bench.logged(1, 5)
+        with pytest.raises(StageFunctionError, match="m:f"):
+            bench.run(1, result(stime))
+        assert isinstance(bench.sink.failure, StageFunctionError)
+        assert bench.driver.told[-1] == "processing.batch_logged", "nothing was said in the log"
+
+    def test_a_refused_record_ends_the_batch(self, bench: Bench) -> None:
+        bench.driver.error = Fenced("a newer process")
+        bench.logged(0, 5)
+        with pytest.raises(Fenced):
+            bench.run(0, result(150_000))
+        assert bench.sink.failure is bench.driver.error
+        assert bench.done == []
+
+
+class TestRows:
+    def test_stime_is_rounded_up_so_that_no_row_falls_into_a_bucket_before_its_own(self) -> None:
+        table = to_tuples(result(100_000, 100_001, 100_999, 101_000))
+        assert table.column_names == ["n", "stime"]
+        assert table.column("stime").to_pylist() == [100, 101, 101, 101]
+
+    def test_slices_are_spread_over_the_partitions_by_bucket(self) -> None:
+        slices = slices_of(result(150_000, 250_000, 260_000), OUT, 1)
+        assert [(partition, bucket, rows.num_rows) for partition, bucket, rows in slices] == [(0, 2, 1), (1, 3, 2)]
+
+    def test_an_old_row_is_shown(self) -> None:
+        with pytest.raises(StageFunctionError, match=r"bucket 1 \(stime up to 100\), but buckets up to 1 are closed.*'n': 0, 'stime': 100"):
+            slices_of(result(100_000), OUT, 1)
+
+    def test_a_row_without_stime_is_refused(self) -> None:
+        with pytest.raises(StageFunctionError, match="no stime"):
+            slices_of(result(250_000, None), OUT, 1)

@@ -1,0 +1,53 @@
+"""Rights as data: that none is missing or too many is tried on a real broker (tests/security); here is what they are made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anabranch.adapters.kafka.settings import KafkaSettings
+from anabranch.local.topics import topics_of
+from anabranch.pipeline.access import CLOCK_TOPIC, UNUSED_GROUP, Operation, Resource, Right, rights
+from anabranch.pipeline.file import load
+
+PIPELINE = load(Path(__file__).parents[2] / "security" / "pipeline.yaml")
+
+
+def of(found: list[Right], principal: str, operation: Operation) -> set[str]:
+    return {r.name for r in found if (r.principal, r.operation, r.resource) == (principal, operation, Resource.TOPIC)}
+
+
+def test_every_topic_of_the_pipeline_and_no_other() -> None:
+    named = {right.name for right in rights(PIPELINE) if right.resource is Resource.TOPIC}
+    assert named == {topic.settings.name for topic in topics_of(PIPELINE)} | {CLOCK_TOPIC}
+
+
+def test_the_group_is_the_one_that_readers_name() -> None:
+    assert KafkaSettings("a:1").consumer(committed=True)["group.id"] == UNUSED_GROUP
+
+
+def test_each_right_once() -> None:
+    found = rights(PIPELINE)
+    assert len({(r.principal, r.resource, r.name, r.operation) for r in found}) == len(found)
+
+
+def test_a_prefix_of_ones_own() -> None:
+    assert {right.principal.partition("-")[0] for right in rights(PIPELINE, prefix="prod-")} == {"prod"}
+    assert "consumer.out" in {right.principal for right in rights(PIPELINE, prefix="")}
+
+
+def test_one_principal_for_a_participant() -> None:
+    found = rights(PIPELINE, by_participant=True)
+    assert of(found, "secure.participant.north", Operation.WRITE) == {
+        "secure.totals.boundaries", "secure.totals.blocks.0", "secure.totals.blocks.1", "secure.control",
+    }  # fmt: skip
+    assert of(found, "secure.participant.south", Operation.READ) == {
+        "secure.payments.boundaries", "secure.payments.blocks.0", "secure.audits.boundaries", "secure.control",
+    }  # fmt: skip
+    assert not [right for right in found if ".processing." in right.principal]
+
+
+def test_only_deliveries_have_transactional_ids() -> None:
+    found = {(r.principal, r.name) for r in rights(PIPELINE) if r.resource is Resource.TRANSACTIONAL_ID}
+    assert found == {
+        (f"secure.delivery.{output}", f"secure.{output}.{half}") for output in ("out", "audit") for half in ("corrected", "live")
+    }

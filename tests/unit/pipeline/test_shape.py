@@ -1,0 +1,111 @@
+"""How long a stage waits, by where it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from anabranch.codec.record_schema import Field, RecordSchema
+from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
+from anabranch.pipeline.shape import depth, has_live, height, normal_ms, policy, told, too_short, waits
+from anabranch.protocol.availability import Policy, waits_of
+from anabranch.protocol.limits import HOP_MS, SLACK_MS
+
+
+def source(name: str, disorder_ms: int = 0) -> Source:
+    record = RecordSchema(name="r", version=1, avro={}, fields=(Field("v", "long"),), schema_id=1)
+    return Source(name=name, topics=[name], record=record, stime=Stime(field=None), disorder_ms=disorder_ms, dead_letter=f"{name}.dead")
+
+
+def stage(name: str, *reads: str, when_late: Literal["process", "delay", "suspend"] = "process") -> Stage:
+    return Stage(name=name, participant="north", reads=list(reads), transform=["m:f"], when_late=when_late)
+
+
+def pipeline(*stages: Stage, live: str = "", corrected: str = "", max_delay_ms: int = 3_000) -> Pipeline:
+    outputs = {
+        name: Output(name=name, stage=name, corrected=Sink(topic=name), live=LiveSink(topic=f"{name}.live")) for name in live.split()
+    }
+    outputs |= {name: Output(name=name, stage=name, corrected=Sink(topic=name)) for name in corrected.split()}
+    return Pipeline(
+        name="p", path=Path("p.yaml"), bucket_ms=250, max_delay_ms=max_delay_ms, partitions=4, sources={"s": source("s", 40), "t": source("t", 700)},
+        stages={entry.name: entry for entry in stages}, outputs=outputs,
+    )  # fmt: skip
+
+
+DIAMOND = (
+    stage("first", "s"),
+    stage("short", "first"),
+    stage("long1", "first", "t"),
+    stage("long2", "long1"),
+    stage("last", "short", "long2"),
+)
+
+
+def test_the_longest_path_counts() -> None:
+    found = pipeline(*reversed(DIAMOND), live="last")
+    names = ["first", "short", "long1", "long2", "last"]
+    assert [depth(found, name) for name in names] == [0, 1, 1, 2, 3]
+    assert [height(found, name) for name in names] == [4, 2, 3, 2, 1]
+
+
+def test_a_bucket_takes_its_width_and_the_disorder_of_the_sources_before() -> None:
+    found = pipeline(*DIAMOND, live="last")
+    assert [normal_ms(found, name) for name in ("first", "short", "long1", "last")] == [290, 290, 950, 950]
+
+
+def test_the_waits_follow() -> None:
+    found = pipeline(*DIAMOND, live="last")
+    assert waits(found, "short") == waits_of(3_000, 290, 1, 2)
+    assert waits(found, "last") == waits_of(3_000, 950, 3, 1)
+
+
+def test_live_results_are_seen_downstream_too() -> None:
+    found = pipeline(*DIAMOND, stage("apart", "first"), live="long1", corrected="last apart")
+    assert [has_live(found, name) for name in ("first", "long1", "long2", "short", "last", "apart")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("when_late", ["process", "delay", "suspend"])
+def test_a_stage_does_what_the_file_says_where_somebody_sees_it(when_late: Literal["process", "delay", "suspend"]) -> None:
+    entry = stage("one", "s", when_late=when_late)
+    assert policy(pipeline(entry, live="one"), "one") is Policy(when_late)
+    assert policy(pipeline(entry, corrected="one"), "one") is Policy.SUSPEND, "nobody does: it waits"
+
+
+def test_people_are_told() -> None:
+    stages = (stage("a", "s"), stage("b", "a", when_late="delay"), stage("c", "b", when_late="suspend"), stage("d", "b"))
+    sentences = told(pipeline(*stages, live="c"))
+    first = waits_of(3_000, 290, 0, 3)
+    assert sentences[0] == f"stage a: goes on without an input after {first.first_ms} ms, tentatively; then {first.next_ms} ms per bucket"
+    assert sentences[1].endswith(f"then {waits_of(3_000, 290, 1, 2).first_ms} ms per bucket")
+    assert sentences[2:] == [
+        "stage c: waits for missing input for as long as it takes (when_late is suspend)",
+        "stage d: waits for missing input for as long as it takes (no output of it has a live topic)",
+    ]
+
+
+def test_a_path_that_is_too_long_for_the_delay_is_named() -> None:
+    chain = (stage("a", "s"), stage("b", "a"), stage("c", "b"))
+    enough = SLACK_MS + 4 * HOP_MS
+    assert too_short(pipeline(*chain, live="c", max_delay_ms=enough)) == []
+    found = too_short(pipeline(*chain, live="c", max_delay_ms=enough - 1))
+    assert [sentence.split(":")[0] for sentence in found] == ["stage a"]
+    assert f"3 stage(s) from it to the output need {enough} ms" in found[0]
+    assert too_short(pipeline(*chain, corrected="c", max_delay_ms=1)) == [], "nobody sees tentative results"
+
+
+def test_a_deep_lattice_is_measured_without_walking_every_path() -> None:
+    layers = [[f"s{layer}-{i}" for i in range(3)] for layer in range(25)]
+    stages = [stage(name, *(layers[n - 1] if n else ["s", "t"])) for n, layer in enumerate(layers) for name in layer]
+    found = pipeline(*stages, live="s24-0")
+    assert (depth(found, "s24-0"), height(found, "s0-0"), normal_ms(found, "s24-0"), has_live(found, "s0-0")) == (24, 25, 950, True)
+    assert not has_live(pipeline(*stages, corrected="s24-0"), "s0-0")
+    assert len(too_short(found)) == 3 * 24 - 3 * 2, "all but those with three stages or fewer to the output; of the last layer one is seen"

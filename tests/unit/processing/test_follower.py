@@ -1,0 +1,153 @@
+"""Threads that follow boundary logs, and a stage's questions meanwhile."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy
+from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
+from anabranch.ports import TopicSettings
+from anabranch.processing.follower import InputFollower
+from anabranch.processing.replica import ReplicaRunner
+from anabranch.protocol.availability import Availability, Policy, Waits
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryRecord, Part
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from harness.replica_bench import STATELESS, part
+from harness.replica_world import MemoryDisk
+from harness.waiting import wait_until
+
+LONG = Waits(600_000, 600_000)
+
+
+class Stage:
+    """Streams in memory, a runner over them and its followers, asked as Spark asks."""
+
+    def __init__(self, names: str, traits: PlanTraits = STATELESS, waits: Waits = LONG) -> None:
+        clock = SystemClock()
+        self.log, self.changed = LocalEventLog(clock), threading.Condition()
+        self.log.admin().create([TopicSettings(name, 1) for name in (*names, "out")])
+        self.writers = {n: BoundaryWriter(self.log, n, ["0"], "0", "f", clock, SeededEntropy(i)) for i, n in enumerate(names)}
+        self.batches = dict.fromkeys(names, 0)
+        for writer in self.writers.values():
+            writer.start()
+        self.followers = {name: InputFollower(self.log, name, name, ["0"], self.changed) for name in names}
+        self.runner = ReplicaRunner(
+            replica="0", inputs={name: follower.reader for name, follower in self.followers.items()}, traits=traits,
+            boundary=BoundaryWriter(self.log, "out", ["0"], "0", "f", clock, SeededEntropy(9)), disk=MemoryDisk(),
+            availability=Availability(names, waits, Policy.PROCESS), width_ms=1_000, clock=clock, lock=self.changed, rows_max=1,
+        )  # fmt: skip
+        self.offsets: dict[str, Offset] = {name: dict(INITIAL) for name in names}
+        for follower in self.followers.values():
+            follower.start()
+
+    def take_over(self) -> None:
+        self.main = self.runner.take_over()
+        for follower in self.followers.values():
+            follower.runner = self.runner
+
+    def close_upto(self, name: str, bucket: int, *parts: Part) -> None:
+        writer, self.batches[name] = self.writers[name], self.batches[name] + 1
+        writer.append(BoundaryRecord("0", writer.epoch, BatchId("l", self.batches[name]), writer.tip(), bucket, parts))
+
+    def seen(self, name: str, bucket: int) -> None:
+        wait_until(lambda: self.followers[name].reader.fold.upto >= bucket, 10, f"{name} up to {bucket}")
+
+    def trigger(self, order: str) -> bool:
+        """One trigger of Spark: every input is asked once, in ``order``. Whether a batch came of it."""
+        before = dict(self.offsets)
+        for name in order:
+            answer = self.runner.answer(self.main, name, position_fields(before[name]))
+            self.offsets[name] = before[name] if answer is None else answer
+        assert len({position_of(offset) for offset in self.offsets.values()}) == 1, "the inputs of a batch advance together"
+        return self.offsets != before
+
+    def close(self) -> None:
+        for follower in self.followers.values():
+            follower.close()
+        for follower in self.followers.values():
+            follower.join(10)
+            assert not follower.is_alive()
+
+
+@pytest.fixture
+def stages() -> Iterator[list[Stage]]:
+    made: list[Stage] = []
+    yield made
+    for stage in made:
+        stage.close()
+
+
+def test_before_the_take_over_the_log_is_followed_already(stages: list[Stage]) -> None:
+    """A stage waits so for the columns of its input."""
+    stages.append(stage := Stage("a"))
+    with stage.changed:
+        stage.close_upto("a", 3, part(2))
+        assert stage.changed.wait(10), "whoever waits for a change is told"
+    stage.seen("a", 3)
+
+
+@pytest.mark.parametrize("is_stateful", [False, True])
+def test_several_inputs_asked_in_turn_always_advance_together(stages: list[Stage], is_stateful: bool) -> None:
+    """Boundaries move at any time; ``trigger`` checks that all inputs stand at one position."""
+    stages.append(stage := Stage("abc", PlanTraits(is_stateful=is_stateful, is_batch_safe=True)))
+    stage.take_over()
+    g = random.Random(7)
+
+    def move() -> None:
+        left = {name: list(range(1, 61)) for name in "abc"}
+        while any(left.values()):
+            name = g.choice([n for n in "abc" if left[n]])
+            bucket = left[name].pop(0)
+            stage.close_upto(name, bucket, part(bucket))
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    taken: dict[str, list[int]] = {name: [] for name in "abc"}
+
+    def ran() -> bool:
+        if stage.trigger("bca"):
+            for name, offset in stage.offsets.items():
+                taken[name] += [bucket for bucket, _, _ in taken_of(offset)]
+        return position_of(stage.offsets["a"]).closed >= 60
+
+    wait_until(ran, 60, "60 buckets", every_s=0)
+    mover.join(10)
+    assert taken == {name: list(range(1, 61)) for name in "abc"}
+
+
+def test_an_idle_leader_is_answered_when_its_input_moves(stages: list[Stage]) -> None:
+    stages.append(stage := Stage("a"))
+    stage.take_over()
+    assert stage.trigger("a"), "the empty batch that warms the engine up"
+    assert not stage.trigger("a")
+    stage.close_upto("a", 1, part(1))
+    wait_until(lambda: stage.trigger("a"), 10, "a plan")
+    assert position_of(stage.offsets["a"]).bucket == 1
+
+
+def test_a_missing_input_is_noticed_by_the_followers(stages: list[Stage]) -> None:
+    stages.append(stage := Stage("ab", waits=Waits(150, 50)))
+    stage.take_over()
+    stage.trigger("ab")
+    stage.close_upto("a", 1, part(1))
+    wait_until(lambda: stage.trigger("ab"), 20, "a tentative plan")
+    assert stage.runner.state is ReplicaState.UP_FAILURE
+
+
+def test_what_ends_a_follower_is_raised_in_the_stage(stages: list[Stage]) -> None:
+    stages.append(stage := Stage("a"))
+    stage.followers["a"].raise_error()
+    stage.log.fail_next(Operation.FETCH, error=Unavailable, topic="a")
+    wait_until(lambda: not stage.followers["a"].is_alive(), 10, "the thread's end")
+    with pytest.raises(Unavailable):
+        stage.followers["a"].raise_error()

@@ -1,0 +1,314 @@
+"""A replica whose disk is lost or damaged, with files in Spark's format on a real disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.protocol.identifiers import TopicNames
+from anabranch.protocol.records import BoundaryRecord
+from harness.file_replica import FileReplica, Source, create_topics, replica_rows, stable_rows, stage_fold
+
+NAMES = TopicNames("p")
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Stage:
+    """A stage of two replicas."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock, self.log = folder, VirtualClock(), LocalEventLog(VirtualClock())
+        create_topics(self.log, NAMES)
+        self.source = Source(self.log, NAMES, self.clock, SeededEntropy(1))
+        self._started = 10
+        self.waited: list[str] = []
+        self.while_waiting: Callable[[], None] = self._nobody_helps
+
+    def _nobody_helps(self) -> None:
+        raise Crash
+
+    def start(self, replica: str, point: Callable[[str], None] = lambda _: None) -> FileReplica:
+        self._started += 1
+        made = FileReplica(self.log, NAMES, replica, self.folder, self.clock, SeededEntropy(self._started), point=point, wait=self._wait)
+        made.start()
+        return made
+
+    def _wait(self, missing: str) -> None:
+        self.waited.append(missing)
+        self.while_waiting()
+
+    def root(self, replica: str) -> Path:
+        return self.folder / f"s.{replica}"
+
+    def lose_disk(self, replica: str) -> None:
+        shutil.rmtree(self.root(replica))
+
+    def bounded(self, replica: str) -> None:
+        assert len(list((self.root(replica) / "checkpoints").iterdir())) <= 3
+        assert len(list((self.root(replica) / "lineages").iterdir())) <= 3
+
+    def check(self, upto: int) -> None:
+        fold = stage_fold(self.log, NAMES)
+        assert fold.upto == upto
+        assert stable_rows(fold) == self.source.expected(upto)
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would write what all other tests have written."""
+    monkeypatch.setattr("os.sync", lambda: None)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def last_base(stage: Stage, replica: str) -> int | None:
+    """Of the replica's base records the last one's bucket."""
+    from anabranch.codec import boundary_records
+    from anabranch.ports import TopicPartition
+
+    reader = stage.log.reader()
+    reader.assign({TopicPartition(NAMES.boundaries("s"), 0): 0})
+    entries = [boundary_records.decode(v, h) for c in reader.fetch(10_000, 0) for v, h in zip(c.values, c.headers, strict=True)]
+    bases = [e.base for e in entries if isinstance(e, BoundaryRecord) and e.replica == replica and e.base is not None]
+    return bases[-1] if bases else None
+
+
+def told(stage: Stage) -> FileReplica:
+    """Replica 0 has run buckets up to 20, some of it with parts pending."""
+    zero = stage.start("0")
+    for upto in range(2, 21, 2):
+        stage.source.close(upto, *([upto - 1, upto] if upto % 8 else []))
+        zero.settle()
+    return zero
+
+
+def test_a_replica_without_a_disk_starts_from_its_siblings(stage: Stage) -> None:
+    zero = told(stage)
+    stage.source.trim(10)
+    one = stage.start("1")
+    base = last_base(stage, "1")
+    assert base is not None
+    assert 10 <= base <= 20
+    stage.source.close(26, 21, 22, 25)
+    for replica in (one, zero):
+        replica.settle()
+    stage.check(26)
+    fold = stage_fold(stage.log, NAMES)
+    assert fold.closed("1") == 26
+    assert replica_rows(fold, "1", base + 1) == {b: n for b, n in stage.source.expected(26).items() if b > base}, "all of it, from there on"
+    assert stage.waited == []
+
+
+def test_it_takes_no_batch_that_has_begun_what_is_not_stable(stage: Stage) -> None:
+    zero = told(stage)
+    assert stage_fold(stage.log, NAMES).pending("0")
+    one = stage.start("1")
+    base = last_base(stage, "1")
+    assert base is not None
+    assert base <= 20
+    assert one.batch < zero.batch
+    one.settle()
+    stage.check(20)
+
+
+def test_after_the_disk_is_lost_it_goes_on_behind_its_own_boundary(stage: Stage) -> None:
+    told(stage)
+    one = stage.start("1")
+    stage.source.close(24, 23)
+    one.settle()
+    stage.lose_disk("1")
+    again = stage.start("1")
+    assert last_base(stage, "1") is not None
+    stage.source.close(30, 27, 28)
+    again.settle()
+    stage.check(30)
+    fold = stage_fold(stage.log, NAMES)
+    assert replica_rows(fold, "1", 25) == {b: n for b, n in stage.source.expected(30).items() if b > 24}
+
+
+def test_a_replica_that_was_away_for_too_long_leaves_its_own_checkpoint(stage: Stage) -> None:
+    zero, one = told(stage), stage.start("1")
+    one.settle()
+    one.close()
+    for upto in range(22, 41, 2):
+        stage.source.close(upto, upto)
+        zero.settle()
+    stage.source.trim(34)
+    again = stage.start("1")
+    base = last_base(stage, "1")
+    assert base is not None
+    assert base >= 34
+    stage.source.close(44, 43)
+    again.settle()
+    zero.settle()
+    stage.check(44)
+    fold = stage_fold(stage.log, NAMES)
+    assert replica_rows(fold, "1", base + 1) == {b: n for b, n in stage.source.expected(44).items() if b > base}
+
+
+def test_without_siblings_it_begins_at_the_beginning(stage: Stage) -> None:
+    told(stage).close()
+    stage.lose_disk("0")
+    again = stage.start("0")
+    stage.source.close(24, 23)
+    again.settle()
+    assert last_base(stage, "0") is None
+    stage.check(24)
+
+
+def test_where_the_beginning_is_deleted_it_waits_for_a_sibling(stage: Stage) -> None:
+    told(stage).close()
+    stage.source.trim(10)
+    stage.root("0").rename(stage.folder / "away")
+
+    def back() -> None:
+        (stage.folder / "away").rename(stage.root("0"))
+
+    stage.while_waiting = back
+    one = stage.start("1")
+    assert stage.waited == ["a from bucket 1 on"]
+    stage.source.close(24, 23)
+    one.settle()
+    stage.check(24)
+
+
+def test_a_newer_process_ends_the_waiting(stage: Stage) -> None:
+    told(stage).close()
+    stage.source.trim(10)
+    stage.root("0").rename(stage.folder / "away")
+    stage.while_waiting = lambda: None
+
+    def newer() -> None:
+        stage.while_waiting = stage._nobody_helps
+        with pytest.raises(Crash):
+            stage.start("1")
+        stage.while_waiting = lambda: None
+
+    stage.while_waiting = newer
+    from anabranch.protocol.errors import Fenced
+
+    with pytest.raises(Fenced):
+        stage.start("1")
+
+
+class Points:
+    """Crashes at the ``at``-th point, and once more ``again`` points later."""
+
+    def __init__(self, at: int, again: int) -> None:
+        self._left = [at, again] if again else [at]
+        self.crashed = False
+
+    def __call__(self, _name: str) -> None:
+        if self._left:
+            self._left[0] -= 1
+            if not self._left[0]:
+                del self._left[0]
+                self.crashed = True
+                raise Crash
+
+
+@pytest.mark.parametrize("again", [0, 1, 2])
+def test_a_crash_at_any_point_of_a_take_over_from_a_sibling(tmp_path: Path, again: int) -> None:
+    """Of the copy too; the second time in the take-over after it."""
+    at, crashed = 0, True
+    while crashed:
+        at += 1
+        stage, point = Stage(tmp_path / str(at)), Points(at, again)
+        zero = told(stage)
+        stage.source.trim(8)
+        for number in range(3):
+            try:
+                one = stage.start("1", point)
+                if number == 0:
+                    stage.source.close(26, 21, 22, 25)
+                one.settle()
+            except Crash:
+                if number == 0:
+                    stage.source.close(26, 21, 22, 25)
+            else:
+                break
+        zero.settle()
+        stage.check(26)
+        fold, base = stage_fold(stage.log, NAMES), last_base(stage, "1")
+        assert base is not None
+        assert fold.closed("1") == 26
+        assert replica_rows(fold, "1", base + 1) == {b: n for b, n in stage.source.expected(26).items() if b > base}
+        stage.bounded("1")
+        crashed = point.crashed
+    assert at > 6
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: 0 if how == "empty" else 9])
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "cut"])
+@pytest.mark.parametrize("folder", ["offsets", "commits"])
+@pytest.mark.parametrize("back", [0, 1, 3])
+def test_damage_is_gone_back_over(stage: Stage, folder: str, how: str, back: int) -> None:
+    """The newest ``back + 1`` files; the records of the batches that are run again take the place of theirs."""
+    zero = told(stage)
+    zero.close()
+    for batch in range(zero.batch - back, zero.batch + 1):
+        damage(zero.checkpoint / folder / str(batch), how)
+    again = stage.start("0")
+    assert again.batch == zero.batch - back - 1
+    stage.source.close(26, 21, 22, 25)
+    again.settle()
+    stage.check(26)
+    assert last_base(stage, "0") is None
+
+
+def test_where_all_is_damaged_the_siblings_is_taken(stage: Stage) -> None:
+    told(stage).close()
+    one = stage.start("1")
+    stage.source.close(22, 21)
+    one.settle()
+    one.close()
+    for path in (one.checkpoint / "commits").iterdir():
+        path.write_bytes(b"")
+    again = stage.start("1")
+    again.settle()
+    stage.check(22)
+    assert stage_fold(stage.log, NAMES).closed("1") == 22
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"name": 1}'])
+def test_a_damaged_lineage_file_is_as_good_as_none(stage: Stage, content: bytes | None) -> None:
+    told(stage).close()
+    one = stage.start("1")
+    one.close()
+    (path,) = (stage.root("1") / "lineages").glob("*.json")
+    if content is None:
+        shutil.rmtree(one.checkpoint)
+    else:
+        path.write_bytes(content)
+    again = stage.start("1")
+    again.settle()
+    stage.check(20)
+    stage.bounded("1")
+
+
+def test_many_restarts_need_no_more_room(stage: Stage) -> None:
+    zero = told(stage)
+    for upto in range(22, 60):
+        zero.close()
+        zero = stage.start("0")
+        stage.source.close(upto, upto)
+        zero.settle()
+        stage.bounded("0")
+    stage.check(59)

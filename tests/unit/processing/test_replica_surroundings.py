@@ -1,0 +1,174 @@
+"""A replica and what is around it: logs, disks and siblings that are slow or silent, functions that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anabranch.adapters.local.log import Operation
+from anabranch.processing.replica import StartQuery, StopQuery, Upstream
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.records import BoundaryKind
+from anabranch.protocol.replica_states import ReplicaState
+from harness.replica_bench import WAITS
+from harness.replica_world import failing, running
+
+FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
+
+
+class TestBranchesThatFail:
+    """R7: the user's function does not bear incomplete input."""
+
+    def test_the_stable_query_goes_on_without(self) -> None:
+        world, process = failing()
+        branch, main = process.runner.branch, process.runner.main
+        assert branch is not None
+        assert process.runner.failed(branch)
+        assert process.runner.orders() == [StopQuery(branch)]
+        process.queries = [main]
+        assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.STABLE, None, ())
+        assert process.runner.failed(branch), "it was dropped"
+        process.wait(5 * FIRST)
+        assert process.runner.branch is None, "not at the same hole again"
+        world.close("a", 9, 7)
+        process.settle()
+        assert world.stable_rows() == world.expected(9)
+        world.close("b", 15, 12)
+        process.settle()
+        process.wait(FIRST + NEXT)
+        assert process.runner.state is ReplicaState.UP_FAILURE, "another hole, another branch"
+
+    def test_the_successor_of_a_branch_that_failed_at_once_is_started(self) -> None:
+        world, process = running()
+        world.close("b", 9, 7, 9)
+        process.runner.tick()
+        main = process.runner.main
+        for _ in range(20):
+            world.clock.advance(100)
+            process.runner.tick()
+            if process.ask(main) is not None:
+                break
+        assert process.runner.branch == main, "it forked, and nothing tentative is there yet"
+        assert process.runner.failed(main)
+        assert process.runner.orders() == [StartQuery(process.runner.main), StopQuery(main)]
+
+    def test_the_process_does_not_go_on_without_its_stable_query(self) -> None:
+        _, process = running()
+        assert not process.runner.failed(process.runner.main)
+
+
+class TestSync:
+    def test_only_what_is_durable_is_never_read_again(self) -> None:
+        """Rule 18."""
+        world, process = running()
+        assert process.runner.synced_bucket == 0
+        process.runner.sync()
+        assert process.runner.synced_bucket == 5
+        world.close("b", 9, 7, 9)
+        process.runner.tick()
+        process.wait(FIRST + NEXT)
+        process.runner.sync()
+        assert process.runner.synced_bucket == 5, "a branch has read further, but nobody starts from it"
+
+    def test_a_fork_while_the_disk_is_busy(self) -> None:
+        """What main was when it began says nothing of the successor."""
+        world, process = running()
+        world.close("b", 9, 7, 9)
+        process.runner.tick()
+        process.wait(FIRST - 100)
+
+        def busy() -> None:
+            process.wait(300)
+
+        world.disk.sync = busy  # type: ignore[method-assign]
+        process.runner.sync()
+        assert process.runner.branch is not None
+        assert process.runner.synced_bucket == 0
+
+
+class TestQuiet:
+    def test_a5_sources_that_all_stand_still_have_not_failed(self) -> None:
+        """Or have ended: finite data must not end in a failure."""
+        world, process = running()
+        process.wait(10 * FIRST)
+        assert (process.runner.state, process.orders) == (ReplicaState.STABLE, [])
+        assert all(r.kind is BoundaryKind.STABLE for r in world.records())
+
+
+class TestFollowing:
+    def test_without_contact_nothing_is_judged_and_nobody_dies(self) -> None:
+        world, process = running()
+        world.close("b", 9)
+        process.runner.tick()
+        for _ in range(30):
+            world.clock.advance(100)
+            world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="a")
+            process.round()
+        assert process.runner.branch is None
+        for _ in range(len(world.log._faults)):
+            world.log.fault(Operation.OFFSETS, {"a"})
+        process.wait(200)
+        assert process.runner.state is ReplicaState.UP_FAILURE
+
+    def test_what_a_fresh_look_finds_counts_before_anything_is_decided(self) -> None:
+        """A process that slept over the deadline: the missing bucket is in the log, and it has not read it."""
+        world, process = running()
+        world.close("b", 9, 7)
+        process.runner.tick()
+        world.clock.advance(FIRST - 100)
+        process.runner.tick()
+        world.close("a", 12, 8)
+        world.close("b", 12)
+        world.clock.advance(100)
+        process.settle()
+        assert process.runner.state is ReplicaState.STABLE
+        assert world.stable_rows() == world.expected(12)
+
+    def test_records_that_were_read_are_counted(self) -> None:
+        world, process = running()
+        world.close("a", 6)
+        world.close("a", 7)
+        assert (process.runner.follow("a", 0), process.runner.follow("a", 0), process.runner.follow("b", 0)) == (2, 0, 0)
+
+
+class TestUpstream:
+    def test_its_choice_is_taken_and_its_word_is_heard(self) -> None:
+        asked: list[bool] = []
+        allowed: list[int] = []
+
+        def may_correct(wanted: bool) -> bool:
+            asked.append(wanted)
+            return bool(allowed)
+
+        offered: list[tuple[str, dict[str, int]]] = []
+
+        def choose(stream: str, offers: Mapping[str, int]) -> str | None:
+            offered.append((stream, dict(offers)))
+            return None
+
+        world, process = failing(upstream=Upstream(choose, lambda stream: stream == "b", may_correct))
+        assert not any(asked)
+        world.close("a", 12, 6)
+        world.close("b", 12, 11)
+        process.wait(500)
+        assert process.runner.wants_to_correct
+        assert asked[-1:] == [True]
+        assert world.fold().upto == 5, "no grant"
+        allowed.append(1)
+        process.settle()
+        assert world.fold().upto == 12
+        process.round()
+        assert asked[-1:] == [False], "whoever gave the grant hears that it is not needed any more"
+        assert ("a", {}) in offered
+
+    def test_an_input_that_works_on_tentative_buckets_is_given_more_time(self) -> None:
+        waited = []
+        for working in ("", "a"):
+            world, process = failing(upstream=Upstream(works_on_tentative=working.__contains__))
+            world.close("b", 12, 11)
+            process.runner.tick()
+            waited.append(0)
+            while world.fold().tentative_upto("0") < 12 and waited[-1] < 5_000:
+                process.wait(100)
+                waited[-1] += 100
+        assert waited == [NEXT, NEXT + HOP_MS]

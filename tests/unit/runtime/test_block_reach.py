@@ -1,0 +1,55 @@
+"""What is gone of the blocks after a position."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, Part
+from anabranch.runtime.block_reach import missing_blocks
+
+PLACES = [TopicPartition("s.0", p) for p in (0, 1)]
+
+
+@pytest.fixture
+def log() -> LocalEventLog:
+    made = LocalEventLog()
+    made.admin().create([TopicSettings("s.0", 2)])
+    writer = made.writer()
+    for n in range(10):
+        writer.send(PLACES[n % 2], b"%d" % n)
+    writer.flush()
+    return made
+
+
+def fold(upto: int = 5) -> StreamFold:
+    """Bucket n has a block in each partition, at offset n - 1."""
+    made = StreamFold("0")
+    made.apply(0, EpochStarted("0", "f", "t"))
+    parts = tuple(Part(b, p, "t", 1, b - 1, b, 1, 0) for b in range(1, upto + 1) for p in (0, 1))
+    made.apply(1, BoundaryRecord("0", 0, BatchId("a", 0), None, upto, parts))
+    return made
+
+
+def missing(log: LocalEventLog, after: int, of: StreamFold | None = None) -> int | None:
+    return missing_blocks(log.reader(), lambda writer: f"s.{writer}", of if of is not None else fold(), after)
+
+
+def test_everything_is_there(log: LocalEventLog) -> None:
+    assert [missing(log, after) for after in (0, 3, 5, 9)] == [None] * 4
+    assert missing(log, 0, StreamFold("0")) is None
+
+
+def test_the_first_bucket_that_is_gone_is_named(log: LocalEventLog) -> None:
+    log.admin().delete_before({PLACES[1]: 3})
+    assert [missing(log, after) for after in (0, 1, 2, 3, 4)] == [1, 2, 3, None, None]
+
+
+def test_what_was_forgotten_was_read(log: LocalEventLog) -> None:
+    log.admin().delete_before({PLACES[1]: 3})
+    of = fold()
+    of.forget(3)
+    assert missing(log, 0, of) is None

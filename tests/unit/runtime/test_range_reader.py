@@ -1,0 +1,118 @@
+"""Ranges come whole and once, whatever was read too far before; a step forward does not seek."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from anabranch.adapters.local.clock import VirtualClock
+from anabranch.adapters.local.log import LocalEventLog, LocalLogReader
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.protocol.errors import DataMissing
+from anabranch.runtime import range_reader as module
+from anabranch.runtime.range_reader import RangeReader
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class World:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log = LocalEventLog(VirtualClock())
+        self.log.admin().create([TopicSettings("t", 2)])
+        self.seeks = 0
+        real = LocalLogReader.assign
+
+        def assign(reader: LocalLogReader, positions: Mapping[TopicPartition, int]) -> None:
+            self.seeks += 1
+            real(reader, positions)
+
+        monkeypatch.setattr(LocalLogReader, "assign", assign)
+        self.reader = RangeReader(self.log, self.log.clock)
+
+    def put(self, at: TopicPartition, count: int) -> None:
+        writer = self.log.writer()
+        for _ in range(count):
+            writer.send(at, b"x" * 10)
+        writer.flush()
+
+    def read(self, **ranges: tuple[int, int]) -> list[str]:
+        """``a=(2, 5)``: that range of partition A. What came, such as ``a2``."""
+        places = {"a": A, "b": B}
+        found: list[str] = []
+        self.reader.read(
+            {places[name]: first for name, (first, _) in ranges.items()},
+            {places[name]: end for name, (_, end) in ranges.items()},
+            lambda at, offset, _value, _headers: found.append(f"{'ab'[at.partition]}{offset}"),
+        )
+        return sorted(found, key=lambda name: (name[0], int(name[1:])))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_steps_forward_do_not_seek(world: World) -> None:
+    world.put(A, 20)
+    world.put(B, 20)
+    assert world.read(a=(0, 2), b=(0, 1)) == ["a0", "a1", "b0"]
+    assert world.read(a=(2, 4), b=(3, 4)) == ["a2", "a3", "b3"]
+    assert world.read(a=(10, 12), b=(4, 20)) == ["a10", "a11", *(f"b{n}" for n in range(4, 20))]
+    assert world.read(a=(12, 12), b=(20, 20)) == []
+    world.put(A, 5)
+    assert world.read(a=(19, 22), b=(20, 20)) == ["a19", "a20", "a21"]
+    assert world.seeks == 1
+
+
+def test_a_step_back_a_long_step_and_other_partitions_seek(world: World) -> None:
+    world.put(A, 1_000)
+    world.put(B, 3)
+    assert world.read(a=(4, 6)) == ["a4", "a5"]
+    assert world.read(a=(0, 2)) == ["a0", "a1"]
+    assert world.seeks == 2
+    assert world.read(a=(1, 2), b=(0, 1)) == ["a1", "b0"]
+    assert world.seeks == 3
+
+
+def test_far_ahead_is_sought(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FETCH_RECORDS", 2)
+    world.put(A, 1_000)
+    world.read(a=(0, 1))
+    assert world.read(a=(900, 902)) == ["a900", "a901"]
+    assert world.seeks == 2
+
+
+def test_too_much_read_too_far_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT_BYTES_MAX", 50)
+    world.put(A, 20)
+    assert world.read(a=(0, 2)) == ["a0", "a1"]
+    assert world.read(a=(2, 19)) == [f"a{n}" for n in range(2, 19)]
+    assert world.seeks == 2
+    assert world.read(a=(19, 20)) == ["a19"]
+    assert world.seeks == 2
+
+
+def test_after_an_error_it_begins_anew(world: World) -> None:
+    world.put(A, 5)
+    world.log.trim(A, 3)
+    with pytest.raises(DataMissing):
+        world.read(a=(1, 4))
+    assert world.read(a=(3, 5)) == ["a3", "a4"]
+    with pytest.raises(DataMissing, match="nothing came up to offset 9"):
+        world.read(a=(5, 9))
+    world.put(A, 4)
+    assert world.read(a=(5, 9)) == ["a5", "a6", "a7", "a8"]
+    world.reader.close()
+
+
+def test_what_lay_between_may_be_trimmed(world: World) -> None:
+    world.put(A, 2)
+    assert world.read(a=(0, 2)) == ["a0", "a1"]
+    world.put(A, 20)
+    world.log.trim(A, 8)
+    assert world.read(a=(9, 11)) == ["a9", "a10"]
+    world.put(A, 10)
+    world.log.trim(A, 30)
+    with pytest.raises(DataMissing):
+        world.read(a=(22, 24))
