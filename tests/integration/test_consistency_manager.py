@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import redis
@@ -15,7 +16,10 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.local.embedded_redis import EmbeddedRedis
-from anabranch.protocol.control import Alarm
+from anabranch.protocol.control import Alarm, ControlRecord, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.errors import Fenced
+from anabranch.protocol.staggering import CorrectionGate, Why
+from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from harness import outputs
 from harness.outputs import Replica, after_step, create_topics, rows
 from harness.sources import everything
@@ -23,17 +27,71 @@ from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
+T = TypeVar("T")
+
+
+class Neighbour:
+    """The part of a replica that talks on the control topic."""
+
+    def __init__(self, world: World, name: str) -> None:
+        control, self.name, self.epoch = world.pipeline.topic_names.control(), name, world.replicas[int(name)].epoch
+        self.gate = CorrectionGate("totals", name, world.pipeline.stream_writers("totals"), self.epoch)
+        self._control = ReplicaControl(ControlReader(world.log, control), world.clock, self.gate, {})
+        self._sender = HeartbeatSender(world.log, control, world.clock)
+        self.wants = False
+
+    def step(self) -> None:
+        self._control.poll(10)
+        self._control.may_correct(self.wants)
+        self._sender.send(
+            Heartbeat(
+                "processing",
+                "totals",
+                self.name,
+                self.epoch,
+                "running",
+                0,
+                0,
+                "up_failure",
+                branch=1,
+                checkpoint="lineage",
+                checkpoint_bucket=3,
+                wants_grant=self.gate.wants_grant,
+                corrects=self.gate.corrects,
+            )
+        )
+
+    def close(self) -> None:
+        self._sender.close()
+        self._control.close()
+
+
+def stepping(*steps: Callable[[], object]) -> Callable[[Callable[[], T]], Callable[[], T]]:
+    """Before a condition is asked, everybody does a round."""
+
+    def after(condition: Callable[[], T]) -> Callable[[], T]:
+        def ask() -> T:
+            for step in steps:
+                step()
+            return condition()
+
+        return ask
+
+    return after
+
 
 class World:
     """A stage of two replicas on a real broker, and its manager."""
 
-    def __init__(self, address: str, prefix: str, url: str) -> None:
+    def __init__(self, address: str, prefix: str, url: str, replicas: int = 2) -> None:
         self.log, self.clock, self.entropy, self.prefix = KafkaEventLog(address), SystemClock(), SystemEntropy(), prefix
-        self.pipeline = outputs.pipeline(prefix, replicas=2)
+        self.pipeline = outputs.pipeline(prefix, replicas=replicas)
         create_topics(self.log, self.pipeline)
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in ("0", "1")]
+        names = self.pipeline.stream_writers("totals")
+        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in names]
         self.index = RedisIndex(url)
         self.managers: list[ConsistencyManager] = []
+        self.neighbours: list[Neighbour] = []
 
     def manager(self) -> ConsistencyManager:
         made = outputs.context(self.log, self.pipeline, self.clock, self.entropy, "consistency_manager", self.prefix, self.index)
@@ -43,11 +101,22 @@ class World:
         return manager
 
     def content(self) -> dict[str, object]:
-        keys = self.index.keys(f"anabranch:{self.prefix}:")
-        return {k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k) for k in keys if not k.endswith(":index")}
+        """All but who wrote it, and the heartbeats, which pass."""
+        keys = [k for k in self.index.keys(f"anabranch:{self.prefix}:") if not k.endswith(":index") and ":process:" not in k]
+        return {k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k) for k in keys}
+
+    def neighbour(self, name: str) -> Neighbour:
+        made = Neighbour(self, name)
+        self.neighbours.append(made)
+        return made
 
     def upto(self) -> str | None:
         return self.index.get(f"anabranch:{self.prefix}:stream:totals").get("upto")
+
+    def said(self, kind: type[ControlRecord]) -> list[ControlRecord]:
+        topic = self.pipeline.topic_names.control()
+        found = [control_records.decode(value) for chunk in everything(self.log, topic) for value in chunk.values]
+        return [entry for entry in found if isinstance(entry, kind)]
 
     def alarms(self) -> list[Alarm]:
         topic = self.pipeline.topic_names.alarms()
@@ -55,8 +124,10 @@ class World:
         return [alarm for alarm in found if isinstance(alarm, Alarm)]
 
     def close(self) -> None:
-        for made in self.replicas:
-            made.close()
+        for replica in self.replicas:
+            replica.close()
+        for neighbour in self.neighbours:
+            neighbour.close()
         self.index.close()
         for manager in self.managers:
             manager.stop()
@@ -117,3 +188,70 @@ def test_it_goes_on_while_redis_is_down(kafka: str, topic_prefix: str, tmp_path:
     finally:
         world.close()
         server.stop()
+
+
+def test_it_grants_to_one_after_the_other_and_dies_without_harm(world: World) -> None:
+    manager, zero, one = world.manager(), world.neighbour("0"), world.neighbour("1")
+    everybody = stepping(manager.step, zero.step, one.step)
+    wait_until(everybody(lambda: str(manager.status.detail["processes"]).count("running") == 2), 20, "all are heard")
+    zero.wants = one.wants = True
+    wait_until(everybody(lambda: zero.gate.why is Why.GRANTED), 20, "the first is granted")
+    wait_until(everybody(lambda: one.gate.why is Why.ANOTHER_IS_GRANTED), 20, "the other hears it")
+    process = wait_until(
+        everybody(lambda: world.index.get(f"anabranch:{world.prefix}:process:processing:totals:1")), 20, "its heartbeat is in the index"
+    )
+    assert {k: process[k] for k in ("replica_state", "branch", "checkpoint", "checkpoint_bucket", "wants_grant")} == {
+        "replica_state": "up_failure", "branch": "1", "checkpoint": "lineage", "checkpoint_bucket": "3", "wants_grant": "1",
+    }  # fmt: skip
+    manager.stop()
+    alone = stepping(zero.step, one.step)
+    wait_until(alone(lambda: zero.gate.why is Why.OWN_TURN), 20, "the grant runs out, the first goes on without")
+    assert not one.gate.corrects
+    zero.wants = False
+    wait_until(alone(lambda: one.gate.corrects), 20, "the other has its turn")
+    assert not zero.gate.corrects
+
+
+def test_while_it_is_dead_results_are_delivered_and_it_catches_up_later(world: World) -> None:
+    delivery = outputs.service(world.log, world.pipeline, world.clock, world.entropy)
+    delivery.start()
+    try:
+        for replica in world.replicas:
+            replica.close_buckets(4, {n: rows(n, 5) for n in range(1, 5)})
+        wait_until(after_step(delivery, lambda: len(outputs.delivered(world.log, world.pipeline)) == 20), 30, "delivered without a manager")
+    finally:
+        delivery.stop()
+    manager = world.manager()
+    wait_until(after_step(manager, lambda: world.upto() == "4"), 20, "the index is written")
+    assert manager.status.detail["compared"] == {"totals": 4}
+
+
+def test_trim_points_follow_the_delivery(world: World) -> None:
+    manager = world.manager()
+    world.replicas[0].close_buckets(9, {9: rows(9, 4)})
+    sender = HeartbeatSender(world.log, world.pipeline.topic_names.control(), world.clock)
+    sender.send(Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=6))
+    sender.close()
+    (point,) = wait_until(after_step(manager, lambda: world.said(TrimPoint)), 20, "a trim point")
+    assert isinstance(point, TrimPoint)
+    assert (point.stream, point.bucket) == ("totals", 6)
+    key = f"anabranch:{world.prefix}:trim:totals"
+    assert wait_until(after_step(manager, lambda: world.index.get(key)), 20, "it is in the index") == {"bucket": "6"}
+
+
+def test_a_majority_of_three_fences(kafka: str, topic_prefix: str, redis_url: str) -> None:
+    world = World(kafka, topic_prefix, redis_url, replicas=3)
+    try:
+        outvoted, other = world.neighbour("2"), world.neighbour("1")
+        for replica, count in zip(world.replicas, (6, 6, 7), strict=True):
+            replica.close_buckets(2, {2: rows(2, count)})
+        manager = world.manager()
+        (fence,) = wait_until(after_step(manager, lambda: world.said(Fence)), 20, "a fence")
+        assert isinstance(fence, Fence)
+        assert (fence.stage, fence.replica, fence.epoch) == ("totals", "2", world.replicas[2].epoch)
+        with pytest.raises(Fenced, match="must end"):
+            wait_until(stepping(outvoted.step)(lambda: False), 20, "the outvoted process ends")
+        other.step()
+        assert world.said(Grant) == []
+    finally:
+        world.close()

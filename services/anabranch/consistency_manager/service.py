@@ -1,7 +1,8 @@
-"""The consistency manager: wiring of ``protocol.consistency`` to the logs and the index.
+"""The consistency manager: wiring of ``protocol.consistency``, ``staggering``, ``fencing`` and ``trimming`` to the logs and the index.
 
 It keeps nothing of its own: a start reads the logs from their beginning and comes to the same conclusions. Two of them may run; they write the
-same index. While the index cannot be reached everything goes on, and what should stand in it is kept, bounded, until it can.
+same index, and know of each other's grants by the log. While the index cannot be reached everything goes on, and what should stand in it is
+kept, bounded, until it can. What it says to the services - grants, fences, trim points - they can do without.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.codec import control_records
+from anabranch.consistency_manager.block_trimming import BlockTrimming
+from anabranch.consistency_manager.control import ControlRoom
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.consistency import AlarmBook, IndexImage, Mismatch, StreamAudit
-from anabranch.protocol.control import Alarm, ControlRecord, Heartbeat
+from anabranch.protocol.control import Alarm, ControlRecord
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.records import BoundaryRecord, LogEntry
 from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
 
@@ -46,10 +50,11 @@ class ConsistencyManager:
         self._context, self._pipeline, self._index = context, context.pipeline, context.index
         self._streams: dict[str, BoundaryReader] = {}
         self._audits: dict[str, StreamAudit] = {}
-        self._control: LogReader | None = None
         self._alarms: LogWriter | None = None
         self._unsent: list[Alarm] = []
         self._image = IndexImage(self._pipeline.name)
+        self._control = ControlRoom(context, self._image)
+        self._trimming = BlockTrimming(context)
         self._book = AlarmBook()
         self._token = context.entropy.token()
         self._whole = False
@@ -70,9 +75,6 @@ class ConsistencyManager:
             "anabranch_index_failures", "Times that the index could not be reached", _LABELS, registry=registry
         ).labels(own)
         self._rebuilt = Counter("anabranch_index_rebuilt", "Times that the whole index was written", _LABELS, registry=registry).labels(own)
-        self._refused = Counter(
-            "anabranch_refused_control_records", "Control records that could not be used", _LABELS, registry=registry
-        ).labels(own)
 
     def start(self) -> None:
         """Read what alarms there are, then follow everything.
@@ -87,16 +89,15 @@ class ConsistencyManager:
             writers = self._pipeline.stream_writers(stream)
             self._audits[stream] = StreamAudit(stream, writers)
             self._streams[stream] = BoundaryReader(log, names.boundaries(stream), writers, listener=partial(self._seen, stream))
-        self._control = log.reader(committed=False, headers=False)
-        at = TopicPartition(names.control(), 0)
-        self._control.assign({at: self._control.offsets(at)[0]})
+        self._control.start()
         for reader in self._streams.values():
             reader.read_to_end()
 
     def step(self) -> None:
         """One round: what is there of every log, then alarms, then the index."""
         read = sum(reader.poll(0) for reader in self._streams.values())
-        read += self._read_control()
+        read += self._control.round({stream: reader.fold.upto for stream, reader in self._streams.items()}, self.status.state)
+        self._trimming.round(self._control.trim_points())
         self._raise_alarms()
         busy = self._write_index()
         self._report()
@@ -107,8 +108,8 @@ class ConsistencyManager:
         """Close what was opened. Idempotent."""
         for reader in self._streams.values():
             reader.close()
-        if self._control is not None:
-            self._control.close()
+        self._control.close()
+        self._trimming.close()
         if self._alarms is not None:
             self._alarms.close()
             self._alarms = None
@@ -116,8 +117,11 @@ class ConsistencyManager:
     def _seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """A record of a boundary log, right after the fold took it."""
         fold = self._streams[stream].fold
+        self._trimming.seen(stream, entry, outcome)
         for mismatch in self._audits[stream].seen(fold, entry, outcome):
             self._mismatch(mismatch)
+            for replica in mismatch.outvoted:
+                self._fence(mismatch, replica, fold.epoch(replica))
         if outcome.accepted and isinstance(entry, BoundaryRecord):
             self._image.boundary(stream, offset, entry, fold)
 
@@ -125,6 +129,14 @@ class ConsistencyManager:
         self._mismatches.inc()
         alarm = self._book.alarm(mismatch, self._context.clock.now_ms())
         if alarm is not None:
+            self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
+            self._unsent.append(alarm)
+
+    def _fence(self, mismatch: Mismatch, replica: str, epoch: int | None) -> None:
+        """A majority contradicts a replica: its process, which goes on from what it made, must end. Deterministic over restarts (F1)."""
+        fence = self._control.fence(mismatch.stream, replica, -1 if epoch is None else epoch, mismatch.bucket)
+        if fence is not None:
+            alarm = Alarm("replica_fenced", fence.stage, mismatch.bucket, fence.reason, fence.written_ms)
             self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
             self._unsent.append(alarm)
 
@@ -139,6 +151,7 @@ class ConsistencyManager:
             for alarm in self._unsent:
                 self._alarms.send(at, control_records.encode(alarm), alarm.stream.encode())
             self._alarms.flush()
+            crash_point("manager.alarms_written")
         except (OutcomeUnknown, Unavailable) as error:
             self._context.logger.warning("alarms_delayed", count=len(self._unsent), error=str(error))
             self._alarms.close()
@@ -159,14 +172,6 @@ class ConsistencyManager:
         finally:
             reader.close()
 
-    def _read_control(self) -> int:
-        assert self._control is not None, "started"  # noqa: S101 - step is called after start
-        entries = self._fetch(self._control, 0)
-        for entry in entries:
-            if not isinstance(entry, Heartbeat) or not self._image.heartbeat(entry):
-                self._refused.inc()
-        return len(entries)
-
     def _fetch(self, reader: LogReader, wait_ms: int) -> list[ControlRecord]:
         found = []
         for chunk in reader.fetch(_FETCH_RECORDS, wait_ms):
@@ -174,7 +179,7 @@ class ConsistencyManager:
                 try:
                     found.append(control_records.decode(value))
                 except RemoteProtocolError:
-                    self._refused.inc()
+                    self._control.refused.inc()
         return found
 
     def _write_index(self) -> bool:
@@ -202,6 +207,7 @@ class ConsistencyManager:
         self._image.states(self._context.clock.now_ms())
         for key in index.keys(self._image.prefix):
             index.delete(key)
+        crash_point("manager.index_cleared")
         self._image.everything_lost()
         while self._write_some(index):
             pass
@@ -222,6 +228,7 @@ class ConsistencyManager:
                 for member, score in write.members:
                     index.rank(write.key, member, score)
                 index.unrank_below(write.key, write.keep_from)
+            crash_point("manager.index_written")
             self._image.written(write)
         return True
 

@@ -22,6 +22,9 @@ _WAIT_MS: Final = 100
 Waiting = Callable[[str], None]
 """Told what is waited for; raises to give up."""
 
+Take = Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes]]], None]
+"""Given the value, key and headers of a record."""
+
 
 def ends(log: EventLog, topic: str, partitions: int) -> tuple[list[int], list[int]]:
     """First and end offset of each partition, open transactions included.
@@ -41,7 +44,7 @@ def last_progress(log: EventLog, topic: str, output: str, waiting: Waiting) -> D
     """The newest progress record of ``output``; None: nothing was ever delivered."""
     found: list[DeliveryProgress] = []
 
-    def take(value: bytes | None, _headers: object) -> None:
+    def take(value: bytes | None, _key: bytes | None, _headers: object) -> None:
         try:
             entry = control_records.decode(value)
         except RemoteProtocolError:
@@ -50,7 +53,7 @@ def last_progress(log: EventLog, topic: str, output: str, waiting: Waiting) -> D
             found[:] = [entry]
 
     starts, stops = ends(log, topic, 1)
-    _read(log, topic, starts, stops, take, waiting, headers=False)
+    committed(log, topic, starts, stops, take, waiting, headers=False)
     return found[0] if found else None
 
 
@@ -60,7 +63,7 @@ def ids(
     """Tell ``found`` every id in the topic's offset ranges. Returns how many records are not delivery's."""
     foreign = 0
 
-    def take(_value: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
+    def take(_value: bytes | None, _key: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
         nonlocal foreign
         for key, text in headers:
             if key == ID_HEADER:
@@ -71,14 +74,13 @@ def ids(
                 return
         foreign += 1
 
-    _read(log, topic, read_from, stops, take, waiting, headers=True)
+    committed(log, topic, read_from, stops, take, waiting, headers=True)
     return foreign
 
 
-def _read(
-    log: EventLog, topic: str, starts: Sequence[int], stops: Sequence[int],
-    take: Callable[[bytes | None, Sequence[tuple[str, bytes]]], None], waiting: Waiting, *, headers: bool,
-) -> None:  # fmt: skip
+def committed(
+    log: EventLog, topic: str, starts: Sequence[int], stops: Sequence[int], take: Take, waiting: Waiting, *, headers: bool
+) -> None:
     """Call ``take`` for the committed records in the offset ranges, which some partitions may go beyond."""
     todo = {TopicPartition(topic, p): stop for p, stop in enumerate(stops) if starts[p] < stop}
     if not todo:
@@ -89,8 +91,8 @@ def _read(
         while todo:
             chunks = reader.fetch(_FETCH_RECORDS, _WAIT_MS)
             for chunk in chunks:
-                for value, head in zip(chunk.values, chunk.headers, strict=True):
-                    take(value, head)
+                for value, key, head in zip(chunk.values, chunk.keys, chunk.headers, strict=True):
+                    take(value, key, head)
             todo = {at: stop for at, stop in todo.items() if reader.position(at) < stop}
             if todo and not chunks:
                 at = min(todo)

@@ -1,4 +1,4 @@
-"""The delivery service: wiring of ``protocol.delivery`` to topics.
+"""The delivery service: wiring of ``protocol.delivery`` to topics, and beside it, where the output has one, of the live topic.
 
 A round: follow the boundary log; take the next run of stable buckets; read their blocks, sort, encode; write records and progress record in one
 transaction. Whatever is not certain - a start, an unknown outcome, a broker that does not answer - ends in ``_take_over``: a new transactional
@@ -7,9 +7,6 @@ writer, which fences all older ones, then reading back. Being fenced ends the pr
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import takewhile
 from typing import Final
 
@@ -19,16 +16,22 @@ from prometheus_client import Counter
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.delivery import read_back
-from anabranch.delivery.rendering import Records, Renderer, in_order
+from anabranch.delivery.bucket_reader import BucketReader, Stable
+from anabranch.delivery.live import LiveTopic
+from anabranch.delivery.rendering import Records, Renderer
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, TopicPartition, TopicSettings, TransactionalWriter
 from anabranch.protocol.buckets import bound_ms
+from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.delivery import CorrectedDelivery, Run, Slice, rows_bound
-from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
 from anabranch.protocol.records import Part
-from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.collection import without_collection
+from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
 
@@ -37,9 +40,6 @@ _RETRY_MS: Final = 200
 _UNKNOWN_MAX: Final = 10
 """Unknown outcomes one after the other: more are not a broker in trouble but something that a person must see."""
 _LABELS: Final = ("pipeline", "output")
-
-Stable = list[tuple[int, str, tuple[Part, ...]]]
-"""Non-empty stable buckets: (bucket, writer to read it from, its parts)."""
 
 
 def build(settings: ServiceSettings, context: ServiceContext) -> DeliveryService:
@@ -55,22 +55,12 @@ def build(settings: ServiceSettings, context: ServiceContext) -> DeliveryService
     return DeliveryService(context, output)
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the cycle collector, which would go through hundreds of thousands of new headers again and again, and find no cycle."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 class _StoppingError(Exception):
     """A signal came while a take-over waited."""
 
 
 class DeliveryService:
-    """Writes one output's corrected topic. See ``runtime.service.Service``."""
+    """Writes one output's topics: the corrected one here, the live one by ``delivery.live``. See ``runtime.service.Service``."""
 
     def __init__(self, context: ServiceContext, output: Output) -> None:
         self.status = ServiceStatus()
@@ -80,13 +70,17 @@ class DeliveryService:
         self._progress_topic = names.progress(output.name)
         self._transactional_id = f"{self._pipeline.name}.{output.name}.corrected"
         self._boundaries: BoundaryReader | None = None
-        self._blocks: BlockReader | None = None
+        self._buckets: BucketReader | None = None
+        self._live: LiveTopic | None = None
         self._writer: TransactionalWriter | None = None
         self._delivery: CorrectedDelivery | None = None
         self._partitions = 0
         self._bytes_per_row = 0.0
         self._unknown_in_a_row = 0
         self._split: tuple[int, pa.Table] | None = None
+        self._passed = 0
+        """Buckets up to this one are not read again by whoever takes over."""
+        self._heartbeats = HeartbeatSender(context.log, names.control(), context.clock)
         labels = (self._pipeline.name, output.name)
         self._transactions = Counter(
             "anabranch_delivery_transactions", "Transactions that delivery committed", _LABELS, registry=context.registry
@@ -111,23 +105,32 @@ class DeliveryService:
             self._partitions = self._check_topics(admin)
         finally:
             admin.close()
-        self._boundaries = BoundaryReader(context.log, names.boundaries(stage), self._pipeline.stream_writers(stage))
-        self._blocks = BlockReader(context.log, lambda replica: names.blocks(stage, replica), context.clock)
+        following = BoundaryReader(context.log, names.boundaries(stage), self._pipeline.stream_writers(stage))
+        self._boundaries = following
+        self._buckets = BucketReader(context.log, context.clock, self._pipeline, self._output, following, context.logger)
+        if self._output.live is not None:
+            self._live = LiveTopic(context, self._output, self._output.live, following, self.status)
+            self._live.start()
         self._renderer = Renderer(self._output.name, self._output.corrected, self._partitions)
         self._try_to_take_over()
 
     def step(self) -> None:
-        """One round: at most one transaction; about 100 ms when there is nothing to deliver."""
+        """One round: at most one transaction of each half; about 100 ms when there is nothing to deliver."""
+        busy = False
+        self._beat()
+        if self._live is not None:
+            self._following().poll(0)  # what came while the corrected half was at work is shown now, not a round later
+            busy = self._live.step()
         if self._delivery is None:
             self._try_to_take_over()
             return
         run, stable = self._next_run(self._delivery)
         if run is None:
             self._report(self._delivery)
-            self._following().poll(_POLL_MS)
+            self._following().poll(0 if busy else self._wait_ms())
             return
         try:
-            with _no_collection():
+            with without_collection():
                 self._deliver(self._delivery, run, stable)
         except OutcomeUnknown as error:
             self._unknown.inc()
@@ -146,16 +149,28 @@ class DeliveryService:
     def stop(self) -> None:
         """Close what was opened; an open transaction is aborted. Idempotent."""
         self._give_up_writer()
-        if self._boundaries is not None:
-            self._boundaries.close()
-        if self._blocks is not None:
-            self._blocks.close()
+        self._heartbeats.close()
+        for opened in (self._live, self._buckets, self._boundaries):
+            if isinstance(opened, LiveTopic):
+                opened.stop()
+            elif opened is not None:
+                opened.close()
+
+    def _beat(self) -> None:
+        """Say how far this is: what no take-over reads again may be trimmed."""
+        passed = self._passed if self._live is None else min(self._passed, self._live.passed)
+        delivered = 0 if self._delivery is None else self._delivery.cursor.bucket - 1
+        beat = Heartbeat(
+            "delivery", self._output.name, "0", -1, self.status.state, delivered, written_ms=0, checkpoint_bucket=passed
+        )  # fmt: skip
+        self._heartbeats.send(beat)
 
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the output topic."""
         sink = self._output.corrected
-        existing = admin.partitions([self._topic])
-        missing = [topic_settings("progress", self._progress_topic)]
+        existing = admin.partitions([self._topic, self._progress_topic])
+        # What is there is not asked for again: on a broker with ACLs delivery may not make topics (``pipeline.access``).
+        missing = [] if self._progress_topic in existing else [topic_settings("progress", self._progress_topic)]
         if self._topic not in existing:
             missing.append(topic_settings("output", self._topic, sink.partitions or self._pipeline.partitions))
         admin.create([TopicSettings(t.name, t.partitions, t.replication, t.config) for t in missing])
@@ -175,6 +190,15 @@ class DeliveryService:
     def _following(self) -> BoundaryReader:
         assert self._boundaries is not None, "started"  # noqa: S101 - step is called after start
         return self._boundaries
+
+    def _reader(self) -> BucketReader:
+        assert self._buckets is not None, "started"  # noqa: S101 - step is called after start
+        return self._buckets
+
+    def _wait_ms(self) -> int:
+        """How long to wait for news when there is nothing to deliver."""
+        held_ms = None if self._live is None else self._live.wait_ms
+        return _POLL_MS if held_ms is None else min(_POLL_MS, held_ms)
 
     def _try_to_take_over(self) -> None:
         """Take over, or say why not and leave it to the next round.
@@ -196,8 +220,11 @@ class DeliveryService:
         """Fence, then read: the log to its end (so that every id found can be judged), the last progress, the ids after it."""
         log, name = self._context.log, self._output.name
         self._writer = log.transactional_writer(self._transactional_id)
+        crash_point("delivery.fenced")
         self._following().read_to_end()
         progress = read_back.last_progress(log, self._progress_topic, name, self._wait_for)
+        if progress is None and self._live is not None and not self._live.begun:
+            raise Unavailable(f"it is not recorded yet where the live topic of output {name} begins")
         starts, stops = read_back.ends(log, self._topic, self._partitions)
         delivery = CorrectedDelivery(name, progress, starts, stops)
         found = 0
@@ -208,8 +235,9 @@ class DeliveryService:
 
         foreign = read_back.ids(log, self._topic, delivery.read_from, stops, take, self._wait_for)
         foreign += delivery.recovered(self._following().fold.upto)
+        crash_point("delivery.read_back")
         self._found.inc(found)
-        self._split = None
+        self._split, self._passed = None, delivery.cursor.bucket - 1
         self.status.waiting_for = None
         self.status.state = "running"
         self.status.detail.update(partitions=self._partitions, foreign_records=foreign)
@@ -231,9 +259,13 @@ class DeliveryService:
         fold = self._following().fold
         if fold.upto < delivery.cursor.bucket:
             return None, []
-        stable = fold.stable(delivery.cursor.bucket, fold.upto)
+        # One more than a run may have, and one for a bucket whose tuples are all there: so the plan sees where it does not end.
+        stable = fold.stable(delivery.cursor.bucket, fold.upto, DELIVERY_BUCKETS_MAX + 2)
         sizes = ((bucket, sum(part.rows for part in parts)) for bucket, _, parts in stable)
-        return delivery.plan(fold.upto, sizes, rows_bound(self._bytes_per_row)), stable
+        rows_max = rows_bound(self._bytes_per_row)
+        if self._live is not None:
+            rows_max = min(rows_max, BESIDE_LIVE_ROWS_MAX)
+        return delivery.plan(fold.upto, sizes, rows_max), stable
 
     def _deliver(self, delivery: CorrectedDelivery, run: Run, stable: Stable) -> None:
         """Write what is not there of ``run``."""
@@ -255,7 +287,8 @@ class DeliveryService:
         written = table.num_rows if wanted is None else len(wanted)
         self._context.metrics.count_out(written, size_bytes * written // table.num_rows)
         # Whoever takes over begins at this run's first bucket; nothing before it is asked for again.
-        self._following().fold.forget(run.first.bucket - 1)
+        self._passed = run.first.bucket - 1
+        self._following().fold.forget(self._passed if self._live is None else min(self._passed, self._live.passed))
 
     def _rows(self, run: Run, stable: Stable) -> pa.Table:
         """The rows of ``run``, in order."""
@@ -267,42 +300,14 @@ class DeliveryService:
             rest = run.slices
         if rest:
             self._split = None
-            tables.append(in_order(self._read([wanted[s.bucket] for s in rest]), self._pipeline.bucket_ms))
+            tables.append(self._reader().stable([wanted[s.bucket] for s in rest]))
         return pa.concat_tables(tables)
 
     def _part_of_bucket(self, part: Slice, bucket: tuple[int, str, tuple[Part, ...]]) -> pa.Table:
         """A large bucket goes out in several runs, but is read and sorted once."""
         if self._split is None or self._split[0] != part.bucket:
-            self._split = (part.bucket, in_order(self._read([bucket]), self._pipeline.bucket_ms))
+            self._split = (part.bucket, self._reader().stable([bucket]))
         return self._split[1].slice(part.start, part.stop - part.start)
-
-    def _read(self, wanted: Stable) -> list[tuple[int, pa.Table]]:
-        """Whole buckets; where blocks of one writer are gone, from another that has closed the bucket too: it holds the same tuples.
-
-        Raises:
-            DataMissing: nobody has them.
-        """
-        assert self._blocks is not None, "started"  # noqa: S101 - step is called after start
-        try:
-            return self._blocks.read_buckets(wanted)
-        except DataMissing as error:
-            self._context.logger.warning("blocks_missing", output=self._output.name, error=str(error))
-        fold, found = self._following().fold, []
-        for bucket, replica, parts in wanted:
-            others = [r for r in self._pipeline.stream_writers(self._output.stage) if r != replica]
-            sources = [(replica, parts), *((r, p) for r in others if (p := fold.replica_bucket(r, bucket)))]
-            found += self._read_from_any(bucket, sources)
-        return found
-
-    def _read_from_any(self, bucket: int, sources: list[tuple[str, tuple[Part, ...]]]) -> list[tuple[int, pa.Table]]:
-        assert self._blocks is not None, "started"  # noqa: S101 - step is called after start
-        for replica, parts in sources[:-1]:
-            try:
-                return self._blocks.read_buckets([(bucket, replica, parts)])
-            except DataMissing:
-                continue  # the last source's error is raised
-        replica, parts = sources[-1]
-        return self._blocks.read_buckets([(bucket, replica, parts)])
 
     @staticmethod
     def _unwritten(delivery: CorrectedDelivery, run: Run, records: Records) -> list[int]:
@@ -325,8 +330,11 @@ class DeliveryService:
             writer.begin()
             chosen = records if wanted is None else records.only(wanted)
             writer.send_many(self._topic, chosen.partitions, chosen.values, chosen.keys, chosen.headers)
+            crash_point("delivery.records_sent")
             writer.send(TopicPartition(self._progress_topic, 0), progress, output.encode())
+            crash_point("delivery.progress_sent")
             delivered = writer.commit()
+            crash_point("delivery.committed")
         except Fenced as error:
             raise Fenced(f"output {output}: another process delivers it: {error}") from error
         # In any order of the same partition the last place is the highest.

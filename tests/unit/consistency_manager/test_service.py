@@ -10,7 +10,7 @@ from anabranch.adapters.local.log import LocalEventLog, Operation
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control import Alarm, Heartbeat
+from anabranch.protocol.control import Alarm, Fence, Heartbeat
 from harness import outputs
 from harness.outputs import Replica, create_topics, rows
 from harness.sources import everything
@@ -21,12 +21,13 @@ CONTROL = TopicPartition("p.control", 0)
 class World:
     """A stage of two replicas, its manager and its index."""
 
-    def __init__(self) -> None:
+    def __init__(self, replicas: int = 2) -> None:
         self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
         self.log, self.index = LocalEventLog(self.clock), LocalIndex(self.clock)
-        self.pipeline = outputs.pipeline("p", replicas=2)
+        self.pipeline = outputs.pipeline("p", replicas=replicas)
         create_topics(self.log, self.pipeline)
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in ("0", "1")]
+        names = self.pipeline.stream_writers("totals")
+        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in names]
 
     def manager(self, *, index: bool = True) -> ConsistencyManager:
         made = outputs.context(self.log, self.pipeline, self.clock, self.entropy, "consistency_manager", "p", self.index if index else None)
@@ -45,8 +46,9 @@ class World:
         writer.flush()
 
     def content(self) -> dict[str, object]:
-        keys = self.index.keys("anabranch:p:")
-        return {k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k) for k in keys if not k.endswith(":index")}
+        """All but who wrote it, and the heartbeats, which pass."""
+        keys = [k for k in self.index.keys("anabranch:p:") if not k.endswith(":index") and ":process:" not in k]
+        return {k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k) for k in keys}
 
 
 @pytest.fixture
@@ -64,11 +66,12 @@ def test_it_writes_the_index(world: World) -> None:
     assert world.index.get("anabranch:p:process:processing:totals:0")["state"] == "stable"
     assert world.index.ranked("anabranch:p:boundaries:totals:0", 1, 1e18) == [("2", 3.0)]
     assert manager.status.last_bucket_ms == 300
-    assert manager.status.detail["processes"] == {"processing:totals:0": "stable"}
+    manager.step()
+    assert manager.status.detail["processes"] == {"processing:totals:0": "stable", "consistency_manager:p:0": "starting"}
     world.clock.advance(20_000)
     manager.step()
     assert world.index.get("anabranch:p:process:processing:totals:0") == {}
-    assert manager.status.detail["processes"] == {}
+    assert manager.status.detail["processes"] == {}, "its own next heartbeat is heard in the round after"
 
 
 def test_a_difference_is_an_alarm_once(world: World) -> None:
@@ -88,6 +91,20 @@ def test_a_difference_is_an_alarm_once(world: World) -> None:
     assert manager.status.detail["compared"] == {"totals": 2}
     manager.stop()
     manager.stop()
+
+
+def test_a_replica_that_two_contradict_is_fenced_once_over_restarts() -> None:
+    world = World(replicas=3)
+    manager = world.manager()
+    for replica, count in zip(world.replicas, (6, 6, 7), strict=True):
+        replica.close_buckets(2, {2: rows(2, count)})
+    manager.step()
+    world.manager().step()
+    manager.step()
+    control = [control_records.decode(value) for chunk in everything(world.log, "p.control") for value in chunk.values]
+    (fence,) = [entry for entry in control if isinstance(entry, Fence)]
+    assert (fence.stage, fence.replica, fence.epoch) == ("totals", "2", world.replicas[2].epoch)
+    assert sorted(alarm.kind for alarm in world.alarms()) == ["digest_mismatch", "digest_mismatch", "replica_fenced"]
 
 
 @pytest.mark.parametrize("restarted", [True, False])
@@ -130,4 +147,4 @@ def test_rubbish_in_the_control_topic_is_counted(world: World) -> None:
     world.beat("", value=b"rubbish")
     world.beat("", value=control_records.encode(Alarm("k", "s", 1, "t", 1)))
     manager.step()
-    assert manager._refused._value.get() == 2
+    assert manager._control.refused._value.get() == 2

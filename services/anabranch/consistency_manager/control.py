@@ -1,0 +1,131 @@
+"""The manager's part in the control topic: it hears all heartbeats, and says who may correct, who must end, and what may be trimmed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter, Gauge
+
+from anabranch.protocol.consistency import IndexImage
+from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.fencing import FenceBook
+from anabranch.protocol.staggering import MANAGER_SERVICE, REPLICA_SERVICE, Grants
+from anabranch.protocol.trimming import StreamReader, Trimming
+from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+    from anabranch.runtime.service import ServiceContext
+
+_LABELS: Final = ("pipeline",)
+_DELIVERY: Final = "delivery"
+
+
+class ControlRoom:
+    """Created with the manager; ``start`` reads the whole topic, so that nothing is said twice and no grant is given beside another."""
+
+    def __init__(self, context: ServiceContext, image: IndexImage) -> None:
+        self._clock, self._log, self._pipeline, self._image = context.clock, context.log, context.pipeline, image
+        topic = self._pipeline.topic_names.control()
+        self._topic = topic
+        self._reader: ControlReader | None = None
+        self._writer = ControlWriter(context.log, topic, context.clock)
+        self._heartbeats = HeartbeatSender(context.log, topic, context.clock)
+        self._grants = Grants({name: stage.replica_ids() for name, stage in self._pipeline.stages.items() if stage.replicas > 1})
+        self._trimming = Trimming(readers_of(self._pipeline))
+        self._fences = FenceBook()
+        self._unsent: list[Fence] = []
+        self._said = Counter("anabranch_control_said", "Records that the manager wrote to the control topic", (*_LABELS, "record"),
+                             registry=context.registry)  # fmt: skip
+        self.refused = Counter("anabranch_refused_control_records", "Control records that could not be used", _LABELS,
+                                registry=context.registry).labels(self._pipeline.name)  # fmt: skip
+        self._trimmable = Gauge("anabranch_trim_point_bucket", "No reader needs buckets up to this one", (*_LABELS, "stream"),
+                                registry=context.registry)  # fmt: skip
+        self._undecodable = 0
+        self._points: dict[str, int] = {}
+        """Trim points that were read in the topic."""
+
+    def start(self) -> None:
+        """Read the topic to its end.
+
+        Raises:
+            Unavailable: there is no such topic, or no answer.
+        """
+        self._reader = ControlReader(self._log, self._topic, from_beginning=True)
+        self._reader.read_to_end(self._take)
+
+    def round(self, uptos: Mapping[str, int], state: str) -> int:
+        """Hear what there is, then say what follows; how many records were heard."""
+        assert self._reader is not None, "started"  # noqa: S101 - round is called after start
+        entries = self._reader.poll()
+        for entry in entries:
+            self._take(entry)
+        undecodable = self._reader.counts["undecodable"]
+        self.refused.inc(undecodable - self._undecodable)
+        self._undecodable = undecodable
+        self._say(uptos)
+        slowest = min(uptos.values(), default=0)
+        self._heartbeats.send(Heartbeat(MANAGER_SERVICE, self._pipeline.name, "0", -1, state, slowest, 0))
+        return len(entries)
+
+    def trim_points(self) -> dict[str, int]:
+        """The newest trim point of each stream that stands in the topic."""
+        return dict(self._points)
+
+    def fence(self, stage: str, replica: str, epoch: int, bucket: int) -> Fence | None:
+        """Have a process fenced; None if it was already. Written with the next round, and until it could be."""
+        fence = self._fences.fence(stage, replica, epoch, bucket, self._clock.now_ms())
+        if fence is not None:
+            self._unsent.append(fence)
+        return fence
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+        self._writer.close()
+        self._heartbeats.close()
+
+    def _take(self, entry: ControlRecord) -> None:
+        now_ms = self._clock.now_ms()
+        if isinstance(entry, Heartbeat):
+            self._grants.heard(entry, now_ms)
+            self._trimming.heard(entry)
+            if not self._image.heartbeat(entry):
+                self.refused.inc()
+        elif isinstance(entry, Grant) and entry.stage in self._pipeline.stages:
+            self._grants.seen(entry)
+            self._image.grant(entry)
+        elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
+            self._trimming.seen(entry)
+            self._points[entry.stream] = max(entry.bucket, self._points.get(entry.stream, 0))
+            self._image.trim(entry)
+        elif isinstance(entry, Fence):
+            self._fences.known(entry)
+        else:
+            self.refused.inc()
+
+    def _say(self, uptos: Mapping[str, int]) -> None:
+        """Grants and trim points that could not be written are lost: others follow. Fences are written until they are."""
+        now_ms = self._clock.now_ms()
+        entries: list[ControlRecord] = [*self._unsent, *self._grants.due(now_ms), *self._trimming.due(now_ms, uptos)]
+        if not entries or not self._writer.write(entries):
+            return
+        crash_point("manager.control_written")
+        self._unsent.clear()
+        for entry in entries:
+            self._said.labels(self._pipeline.name, type(entry).__name__.lower()).inc()
+            if isinstance(entry, TrimPoint):
+                self._trimmable.labels(self._pipeline.name, entry.stream).set(entry.bucket)
+
+
+def readers_of(pipeline: Pipeline) -> dict[str, list[StreamReader]]:
+    """Every process that reads each stream: replicas of the stages that do, and deliveries."""
+    found = {}
+    for stream in pipeline.streams():
+        stages = [StreamReader(REPLICA_SERVICE, s, r) for s in pipeline.readers(stream) for r in pipeline.stages[s].replica_ids()]
+        outputs = [StreamReader(_DELIVERY, output.name, "0") for output in pipeline.outputs.values() if output.stage == stream]
+        found[stream] = [*stages, *outputs]
+    return found

@@ -1,0 +1,82 @@
+"""Whole buckets of an output's stage, in canonical order: stable ones from whoever still has them, tentative ones from who made them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from structlog.typing import FilteringBoundLogger
+
+from anabranch.delivery.rendering import in_order
+from anabranch.pipeline.model import Output, Pipeline
+from anabranch.ports import Clock, EventLog
+from anabranch.protocol.errors import DataMissing
+from anabranch.protocol.records import Part
+from anabranch.runtime.block_reader import BlockReader
+from anabranch.runtime.boundary_reader import BoundaryReader
+
+Stable = list[tuple[int, str, tuple[Part, ...]]]
+"""Non-empty buckets: (bucket, writer to read it from, its parts)."""
+
+
+class BucketReader:
+    """Reads what ``following`` knows of. Not thread-safe.
+
+    There is one for each half of delivery, and in it one reader for stable and one for tentative blocks: they stand at different places of the
+    same topics, and each goes forward only, since a seek costs as much as a live result may take.
+    """
+
+    def __init__(
+        self, log: EventLog, clock: Clock, pipeline: Pipeline, output: Output, following: BoundaryReader, logger: FilteringBoundLogger
+    ) -> None:
+        names = pipeline.topic_names
+        self._width_ms, self._output, self._following, self._logger = pipeline.bucket_ms, output, following, logger
+        self._writers = pipeline.stream_writers(output.stage)
+
+        def reader() -> BlockReader:
+            return BlockReader(log, lambda replica: names.blocks(output.stage, replica), clock)
+
+        self._blocks, self._branches = reader(), reader()
+
+    def stable(self, wanted: Stable) -> pa.Table:
+        """Stable buckets; where blocks of one writer are gone, from another that has closed the bucket too: it holds the same tuples.
+
+        Raises:
+            DataMissing: nobody has them.
+        """
+        try:
+            return in_order(self._blocks.read_buckets(wanted), self._width_ms)
+        except DataMissing as error:
+            self._logger.warning("blocks_missing", output=self._output.name, error=str(error))
+        fold, found = self._following.fold, []
+        for bucket, replica, parts in wanted:
+            others = [r for r in self._writers if r != replica]
+            sources = [(replica, parts), *((r, p) for r in others if (p := fold.replica_bucket(r, bucket)))]
+            found += self._from_any(bucket, sources)
+        return in_order(found, self._width_ms)
+
+    def tentative(self, replica: str, wanted: Sequence[tuple[int, tuple[Part, ...]]]) -> pa.Table:
+        """Tentative buckets, (bucket, parts), which only ``replica`` has.
+
+        Raises:
+            DataMissing, RemoteProtocolError: it has them no more, or not as its records say.
+        """
+        return in_order(self._branches.read_buckets([(bucket, replica, parts) for bucket, parts in wanted]), self._width_ms)
+
+    def rest(self) -> None:
+        """No tentative buckets are wanted for now: give back what reads them."""
+        self._branches.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._blocks.close()
+        self._branches.close()
+
+    def _from_any(self, bucket: int, sources: list[tuple[str, tuple[Part, ...]]]) -> list[tuple[int, pa.Table]]:
+        for replica, parts in sources[:-1]:
+            try:
+                return self._blocks.read_buckets([(bucket, replica, parts)])
+            except DataMissing:
+                continue  # the last source's error is raised
+        replica, parts = sources[-1]
+        return self._blocks.read_buckets([(bucket, replica, parts)])

@@ -1,0 +1,417 @@
+"""The live half of delivery: wiring of ``protocol.live_delivery`` to topics (rules 19, 20).
+
+It lives beside the corrected half in one process and one thread, with a transactional id, a progress topic and block readers of its own. It
+takes what the boundary log says now, writes one bounded transaction, and comes back. Whatever is not certain ends in a take-over: a new
+transactional writer, which fences all older ones, then the newest progress that is committed. Trouble here never stops the corrected half,
+except that a newer process fences both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Final
+
+from prometheus_client import Counter
+
+from anabranch.codec import live_records
+from anabranch.codec.catalog import topic_settings
+from anabranch.delivery import live_read_back, read_back
+from anabranch.delivery.bucket_reader import BucketReader, Stable
+from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
+from anabranch.pipeline.model import LiveSink, Output
+from anabranch.ports import LogAdmin, TopicPartition, TopicSettings, TransactionalWriter
+from anabranch.protocol import switching
+from anabranch.protocol.boundary_log import TentativeBucket
+from anabranch.protocol.buckets import bound_ms
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.delivery import Slice, end_of
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    Fenced,
+    LocalProtocolError,
+    OutcomeUnknown,
+    RemoteProtocolError,
+    Unavailable,
+)
+from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_CHUNK_ROWS, UNREADABLE_MAX
+from anabranch.protocol.live_delivery import Available, Failure, LiveDelivery, LiveProgress, LiveRun, resumed
+from anabranch.protocol.live_hold import Hold
+from anabranch.protocol.records import BranchNumber, Part
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.upsert_view import UpsertView
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.collection import without_collection
+from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.heartbeats import ControlReader
+from anabranch.runtime.service import ServiceContext, ServiceStatus
+
+_RETRY_MS: Final = 200
+_REFUSED_RETRY_MS: Final = 10_000
+"""After the log refused a record for good, or blocks were gone: nothing changes soon, and the corrected half has to go on meanwhile."""
+_READ_BACK_MS: Final = 5_000
+"""Reading back gives up after so long without progress, for the corrected half's sake."""
+_LABELS: Final = ("pipeline", "output")
+
+Choose = Callable[[str | None, Mapping[str, ReplicaState], Mapping[str, int], int], str | None]
+"""(current, states, offers, bucket) -> the replica from which to take tentative buckets (``protocol.switching.choose``)."""
+
+
+class _UnreadableError(Exception):
+    """A tentative bucket cannot be read: it is left out from now on."""
+
+
+class LiveTopic:
+    """Writes one output's live topic, as far as ``following`` has read. Not thread-safe."""
+
+    def __init__(
+        self, context: ServiceContext, output: Output, sink: LiveSink, following: BoundaryReader, status: ServiceStatus,
+        *, choose: Choose = switching.choose,
+    ) -> None:  # fmt: skip
+        """Nothing is contacted yet."""
+        self._context, self._output, self._sink, self._following, self._status = context, output, sink, following, status
+        self._choose, self._pipeline = choose, context.pipeline
+        self._progress_topic = self._pipeline.topic_names.live_progress(output.name)
+        self._transactional_id = f"{self._pipeline.name}.{output.name}.live"
+        self._replicas = self._pipeline.stream_writers(output.stage)
+        self._states = switching.StatesSeen(output.stage, self._replicas)
+        self._buckets = BucketReader(context.log, context.clock, self._pipeline, output, following, context.logger)
+        self._control: ControlReader | None = None
+        self._writer: TransactionalWriter | None = None
+        self._machine: LiveDelivery | None = None
+        self._form: LiveForm | None = None
+        self._passed: int | None = None
+        self._partitions = 0
+        self._chosen: str | None = None
+        self._hold = Hold()
+        self._hold_ms = 0
+        self._unreadable: dict[tuple[str, int, BranchNumber], None] = {}
+        self._retry_at_ms = 0
+        self._unknown_before = False
+        self._read_back_until_ms = 0
+        labels, registry = (self._pipeline.name, output.name), context.registry
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"anabranch_delivery_live_{name}", text, _LABELS, registry=registry).labels(*labels)
+
+        self._transactions = counter("transactions", "Transactions of the live topic that were committed")
+        self._unknown = counter("unknown_outcomes", "Transactions of the live topic whose outcome was unknown")
+        self._failures = counter("failures", "Failures that began on the live topic: the first tentative bucket was shown")
+        self._undos = counter("undos", "Undos that were sent")
+        self._stable_rows = counter("stable_tuples", "Stable tuples delivered to the live topic")
+        self._tentative_rows = counter("tentative_tuples", "Tentative tuples delivered to the live topic, shown again or not")
+
+    # -- what the service asks ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def begun(self) -> bool:
+        """It is recorded where the live topic begins."""
+        return self._passed is not None
+
+    @property
+    def passed(self) -> int:
+        """Stable buckets up to this one are not needed any more."""
+        return self._passed or 0
+
+    @property
+    def wait_ms(self) -> int | None:
+        """In so many ms a bucket that is held back is to be shown; None: nothing is."""
+        return self._hold_ms or None
+
+    def start(self) -> None:
+        """Check the topics, take over.
+
+        Raises:
+            ConfigurationError: a topic is not as it must be.
+            Fenced: by a process that began after this one.
+        """
+        admin = self._context.log.admin()
+        try:
+            self._partitions = self._check_topics(admin)
+        finally:
+            admin.close()
+        if len(self._replicas) > 1:
+            self._control = ControlReader(self._context.log, self._pipeline.topic_names.control())
+        self._try_to_take_over()
+
+    def step(self) -> bool:
+        """At most one transaction; whether there was one.
+
+        Raises:
+            Fenced: by a process that began after this one.
+        """
+        if self._machine is None:
+            if self._context.clock.monotonic_ms() >= self._retry_at_ms:
+                self._try_to_take_over()
+            return False
+        run = self._machine.plan(self._available(self._machine.progress))
+        if run is None:
+            return False
+        try:
+            with without_collection():
+                self._transact(self._machine, run)
+        except _UnreadableError:
+            return True
+        except OutcomeUnknown as error:
+            self._unknown.inc()
+            self._delay(error, _RETRY_MS if self._unknown_before else 0)
+            self._unknown_before = True
+            return False
+        except (Unavailable, DataMissing) as error:
+            self._delay(error, _REFUSED_RETRY_MS)
+            return False
+        self._unknown_before = False
+        return True
+
+    def stop(self) -> None:
+        """Close what was opened; an open transaction is aborted. Idempotent."""
+        self._give_up_writer()
+        self._buckets.close()
+        if self._control is not None:
+            self._control.close()
+
+    # -- taking over ----------------------------------------------------------------------------------------------------------------------
+
+    def _check_topics(self, admin: LogAdmin) -> int:
+        """Make what is missing; the number of partitions of the live topic."""
+        topic, sink = self._sink.topic, self._sink
+        existing = admin.partitions([topic, self._progress_topic])
+        missing = [] if self._progress_topic in existing else [topic_settings("live_progress", self._progress_topic)]
+        if topic not in existing:
+            kind = "live_upsert" if sink.upsert else "live"
+            missing.append(topic_settings(kind, topic, sink.partitions or self._pipeline.partitions))
+        admin.create([TopicSettings(t.name, t.partitions, t.replication, t.config) for t in missing])
+        count = admin.partitions([topic])[topic]
+        if sink.partitions is not None and sink.partitions != count:
+            raise ConfigurationError(f"output {self._output.name}: topic {topic} has {count} partitions, the file says {sink.partitions}")
+        policy = admin.settings(topic).get("cleanup.policy", "delete")
+        if sink.upsert and policy != "compact":
+            raise ConfigurationError(
+                f"output {self._output.name}: topic {topic} has cleanup.policy={policy}; an upsert view keeps its state in its topic: set "
+                "cleanup.policy=compact"
+            )
+        if not sink.upsert and "compact" in policy:
+            raise ConfigurationError(
+                f"output {self._output.name}: topic {topic} has cleanup.policy={policy}, which would remove parts of the sequence: set "
+                "cleanup.policy=delete, or ask for a compacted view with `upsert: true`"
+            )
+        return count
+
+    def _try_to_take_over(self) -> None:
+        try:
+            self._take_over()
+        except (OutcomeUnknown, Unavailable) as error:
+            self._delay(error, _RETRY_MS)
+
+    def _delay(self, error: Exception, wait_ms: int) -> None:
+        """Give this take-over up, and begin another one later."""
+        self._status.detail["live"] = f"waiting: {error}"
+        self._context.logger.warning("live_delayed", output=self._output.name, error=str(error))
+        self._give_up_writer()
+        self._retry_at_ms = self._context.clock.monotonic_ms() + wait_ms
+
+    def _take_over(self) -> None:
+        """Fence, then read: the boundary log to its end, the newest committed progress, and the state of an upsert view."""
+        log, name = self._context.log, self._output.name
+        self._writer = log.transactional_writer(self._transactional_id)
+        crash_point("live.fenced")
+        self._read_back_until_ms = self._context.clock.monotonic_ms() + _READ_BACK_MS
+        self._following.read_to_end()
+        progress = live_read_back.last_progress(log, self._progress_topic, name, self._wait_for)
+        if progress is None:
+            progress = self._begin(self._writer)
+        machine = LiveDelivery(resumed(progress, self._partitions))
+        if self._sink.upsert:
+            view = UpsertView(name)
+            foreign = live_read_back.restore(log, self._sink.topic, self._partitions, view, self._wait_for)
+            self._status.detail.update(live_keys=len(view), live_foreign_records=foreign)
+            self._form = CompactedView(name, self._sink, self._partitions, view)
+        else:
+            self._form = KindSequence(name, self._sink, self._partitions, self._pipeline.bucket_ms)
+        self._machine, self._passed = machine, progress.stable
+        self._status.detail["live"] = "running"
+        self._context.logger.info(
+            "live_taken_over", output=name, sequence=progress.sequence, stable=progress.stable, shown=progress.shown, undone=progress.undone
+        )
+
+    def _begin(self, writer: TransactionalWriter) -> LiveProgress:
+        """A live topic that is new begins where the corrected one is: at the beginning, unless it was added to an older output."""
+        corrected = read_back.last_progress(
+            self._context.log, self._pipeline.topic_names.progress(self._output.name), self._output.name, self._wait_for
+        )
+        stable = max(0 if corrected is None else end_of(corrected).bucket - 1, self._following.fold.forgotten)
+        progress = LiveProgress(self._output.name, self._partitions, sequence=0, stable=stable, written_ms=self._context.clock.now_ms())
+        writer.begin()
+        self._send_progress(writer, progress)
+        writer.commit()
+        return progress
+
+    def _wait_for(self, text: str) -> None:
+        if self._context.stopping.is_set() or self._context.clock.monotonic_ms() >= self._read_back_until_ms:
+            raise Unavailable(text)
+
+    def _give_up_writer(self) -> None:
+        self._machine, self._form = None, None
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+    # -- what there is --------------------------------------------------------------------------------------------------------------------
+
+    def _available(self, now: LiveProgress) -> Available:
+        """What the boundary log has beyond ``now``, as far as it is read."""
+        fold = self._following.fold
+        self._hear()
+        self._hold_ms = 0
+        floor = max(fold.upto, now.stable, now.shown)
+        offers = {replica: upto for replica, upto in self._following.tentative_offers().items() if upto > floor}
+        chosen: str | None = None
+        if offers:
+            states = self._states.states(self._context.clock.now_ms())
+            chosen = self._choose(self._chosen, states, offers, floor + 1)
+            if chosen is not None:
+                self._hold_ms = self._hold.left_ms(chosen, states, floor + 1, self._context.clock.monotonic_ms())
+        if chosen is None or self._hold_ms:
+            return Available(fold.upto, self._stable_sizes(now.stable), shown=self._shown_sizes(now))
+        self._chosen = chosen
+        upto = offers[chosen]
+        new = self._tentative_sizes(chosen, floor + 1, upto)
+        return Available(fold.upto, self._stable_sizes(now.stable), upto, new, self._shown_sizes(now))
+
+    def _hear(self) -> None:
+        if self._control is None:
+            return
+        entries, now_ms = self._control.poll(0), self._context.clock.now_ms()
+        for entry in entries:
+            if isinstance(entry, Heartbeat):
+                self._states.heard(entry, now_ms)
+        self._states.look(now_ms)
+
+    def _stable_sizes(self, after: int) -> Iterator[tuple[int, int]]:
+        fold = self._following.fold
+        while after < fold.upto:
+            page = fold.stable(after + 1, fold.upto, DELIVERY_BUCKETS_MAX)
+            yield from ((bucket, _rows(parts)) for bucket, _, parts in page)
+            after = page[-1][0] if len(page) == DELIVERY_BUCKETS_MAX else fold.upto
+
+    def _tentative_sizes(self, replica: str, first: int, last: int) -> Iterator[tuple[int, int]]:
+        while first <= last:
+            page = self._following.fold.tentative_filled(replica, first, last, DELIVERY_BUCKETS_MAX)
+            readable = (found for bucket in page if (found := self._readable(replica, bucket)) is not None)
+            yield from ((found.bucket, _rows(found.parts)) for found in readable)
+            first = page[-1] + 1 if len(page) == DELIVERY_BUCKETS_MAX else last + 1
+
+    def _shown_sizes(self, now: LiveProgress) -> Iterator[tuple[int, int]]:
+        """What is shown and not stable, the newest first, from anyone who has it. Asked for by an undo only."""
+        fold, first = self._following.fold, max(self._following.fold.upto, now.stable) + 1
+        filled = {bucket for replica in self._replicas for bucket in fold.tentative_filled(replica, first, now.shown)}
+        for bucket in sorted(filled, reverse=True):
+            found = self._shown_by(bucket)
+            if found is not None and found.parts:
+                yield bucket, _rows(found.parts)
+
+    def _shown_by(self, bucket: int) -> TentativeBucket | None:
+        """A bucket that was shown, from the replica of today, else from any: which one it was does not matter, since an undo voids it."""
+        order = sorted(self._replicas, key=lambda replica: replica != self._chosen)
+        return next((found for replica in order if (found := self._readable(replica, bucket)) is not None), None)
+
+    def _readable(self, replica: str, bucket: int) -> TentativeBucket | None:
+        found = self._following.fold.tentative(replica, bucket)
+        return None if found is None or (replica, bucket, found.branch) in self._unreadable else found
+
+    # -- a transaction --------------------------------------------------------------------------------------------------------------------
+
+    def _transact(self, machine: LiveDelivery, run: LiveRun) -> None:
+        writer, form = self._writer, self._form
+        if writer is None or form is None:
+            raise LocalProtocolError("a live transaction before taking over")
+        try:
+            writer.begin()
+            form.write(writer, run, self._pieces(run))
+            crash_point("live.records_sent")
+            self._send_progress(writer, replace(run.after, written_ms=self._context.clock.now_ms()))
+            crash_point("live.progress_sent")
+            writer.commit()
+            crash_point("live.committed")
+        except _UnreadableError:
+            writer.abort()
+            raise
+        except Fenced as error:
+            raise Fenced(f"output {self._output.name}: another process delivers its live topic: {error}") from error
+        form.committed()
+        machine.advance(run)
+        self._passed = run.after.stable
+        self._transactions.inc()
+        self._undos.inc(run.undo)
+        self._failures.inc(run.before.shown == 0 and run.after.shown > 0)
+        if run.rec_done:
+            self._buckets.rest()
+        self._report(run.after)
+
+    def _pieces(self, run: LiveRun) -> Iterator[Piece]:
+        """The buckets of ``run``, read in bounded portions."""
+        fold = self._following.fold
+        if run.stable:
+            wanted = fold.stable(run.before.stable + 1, run.stable[-1])
+            for some in _portions(wanted):
+                table = self._buckets.stable(some)
+                self._stable_rows.inc(table.num_rows)
+                yield Piece(tuple(Slice(bucket, 0, _rows(parts)) for bucket, _, parts in some), table)
+        found = [bucket for number in run.again if (bucket := self._shown_by(number)) is not None]
+        if self._chosen is not None:
+            found += [bucket for number in run.tentative if (bucket := self._readable(self._chosen, number)) is not None]
+        for _, group in groupby(found, key=lambda bucket: (bucket.replica, bucket.branch, bucket.missing)):
+            alike = list(group)
+            for portion in _portions([(bucket.bucket, bucket.replica, bucket.parts) for bucket in alike]):
+                yield from self._tentative_pieces(alike[0], portion)
+
+    def _tentative_pieces(self, like: TentativeBucket, portion: Stable) -> Iterator[Piece]:
+        """Buckets of one branch; one by one where they cannot be read together, to find which it is."""
+        try:
+            table = self._buckets.tentative(like.replica, [(bucket, parts) for bucket, _, parts in portion])
+        except (DataMissing, RemoteProtocolError) as error:
+            if len(portion) > 1:
+                for one in portion:
+                    yield from self._tentative_pieces(like, [one])
+                return
+            bucket = portion[0][0]
+            self._context.logger.warning(
+                "tentative_unreadable", output=self._output.name, replica=like.replica, bucket=bucket, error=str(error)
+            )
+            self._unreadable[like.replica, bucket, like.branch] = None
+            for oldest in list(self._unreadable)[: max(0, len(self._unreadable) - UNREADABLE_MAX)]:
+                del self._unreadable[oldest]
+            raise _UnreadableError from error
+        self._tentative_rows.inc(table.num_rows)
+        yield Piece(tuple(Slice(bucket, 0, _rows(parts)) for bucket, _, parts in portion), table, like.branch, like.missing)
+
+    def _send_progress(self, writer: TransactionalWriter, progress: LiveProgress) -> None:
+        value = live_records.encode_progress(progress)
+        writer.send(TopicPartition(self._progress_topic, 0), value, self._output.name.encode())
+
+    def _report(self, now: LiveProgress) -> None:
+        width_ms = self._pipeline.bucket_ms
+        self._status.detail.update(
+            live_stable_ms=bound_ms(now.stable, width_ms), live_shown_ms=bound_ms(max(now.shown, now.stable), width_ms),
+            live_failure=now.failure is not Failure.NONE,
+        )  # fmt: skip
+
+
+def _rows(parts: tuple[Part, ...]) -> int:
+    return sum(part.rows for part in parts)
+
+
+def _portions(wanted: Stable) -> Iterator[Stable]:
+    """``wanted`` in portions of about LIVE_CHUNK_ROWS rows; buckets stay whole."""
+    some: Stable = []
+    rows = 0
+    for bucket in wanted:
+        if some and rows + _rows(bucket[2]) > LIVE_CHUNK_ROWS:
+            yield some
+            some, rows = [], 0
+        some.append(bucket)
+        rows += _rows(bucket[2])
+    if some:
+        yield some

@@ -1,0 +1,115 @@
+"""Live transactions as records: the sequence of kinds, or the compacted view by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from anabranch.codec import live_records
+from anabranch.codec.live_records import KIND_HEADER, MISSING_HEADER, tentative_suffix
+from anabranch.delivery.rendering import Records, Renderer
+from anabranch.pipeline.model import LiveSink
+from anabranch.ports import Headers, TopicPartition, TransactionalWriter
+from anabranch.protocol.delivery import Slice, partition_of
+from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.live_delivery import Kind, LiveProgress, LiveRun
+from anabranch.protocol.records import BranchNumber
+from anabranch.protocol.upsert_view import Rows, UpsertView, Version, Write
+
+_INSERTION: Final = [(KIND_HEADER, Kind.INSERTION.value.encode())]
+_TENTATIVE: Final = (KIND_HEADER, Kind.TENTATIVE.value.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some buckets of a transaction, whole and in canonical order. ``branch``: of tentative ones, which made them without ``missing``."""
+
+    slices: tuple[Slice, ...]
+    table: pa.Table
+    branch: BranchNumber | None = None
+    missing: tuple[str, ...] = ()
+
+
+class LiveForm(Protocol):
+    """How transactions stand in the topic."""
+
+    def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
+        """Send the records of ``run``: ``pieces`` are its insertions, then its tentative buckets."""
+
+    def committed(self) -> None:
+        """What was written last is in the topic."""
+
+
+class KindSequence:
+    """Every record with its kind; control kinds go to every partition (docs/live.md)."""
+
+    def __init__(self, output: str, sink: LiveSink, partitions: int, width_ms: int) -> None:
+        self._topic, self._partitions, self._width_ms = sink.topic, partitions, width_ms
+        self._renderer = Renderer(output, sink, partitions)
+
+    def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
+        """Undo, insertions, tentative buckets, rec_done, boundary."""
+        if run.undo:
+            self._control(writer, Kind.UNDO, run.before)
+        for piece in pieces:
+            records = self._renderer.render(piece.slices, piece.table)
+            headers = self._headers(piece, records)
+            writer.send_many(self._topic, records.partitions, records.values, records.keys, headers)
+        if run.rec_done:
+            self._control(writer, Kind.REC_DONE, run.after)
+        self._control(writer, Kind.BOUNDARY, run.after)
+
+    def committed(self) -> None:
+        """Nothing is remembered."""
+
+    @staticmethod
+    def _headers(piece: Piece, records: Records) -> list[Headers]:
+        if piece.branch is None:
+            return [[*_INSERTION, *head] for head in records.headers]
+        suffix, missing = tentative_suffix(piece.branch), (MISSING_HEADER, ",".join(piece.missing).encode())
+        return [[_TENTATIVE, (head[0][0], head[0][1] + suffix), *head[1:], missing] for head in records.headers]
+
+    def _control(self, writer: TransactionalWriter, kind: Kind, progress: LiveProgress) -> None:
+        value, headers = live_records.control(kind, progress, self._width_ms)
+        for partition in range(self._partitions):
+            writer.send(TopicPartition(self._topic, partition), value, None, headers)
+
+
+class CompactedView:
+    """One record per key, its newest value (``protocol.upsert_view``)."""
+
+    def __init__(self, output: str, sink: LiveSink, partitions: int, view: UpsertView) -> None:
+        self._topic, self._partitions, self._view = sink.topic, partitions, view
+        self._renderer = Renderer(output, sink, partitions)
+        self._written: list[Write] = []
+
+    def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
+        """One record for every key whose newest value, or whose last stable one, is another after ``run``."""
+        insertions: dict[bytes, Version] = {}
+        tentative: dict[bytes, Version] = {}
+        for piece in pieces:
+            for key, version in self._rows(piece):
+                (insertions if piece.branch is None else tentative)[key] = version
+        self._written = self._view.transaction(
+            undo=run.undo, insertions=insertions.items(), stable_upto=run.after.stable, tentative=tentative.items()
+        )
+        for write in self._written:
+            value, headers = live_records.upsert(write)
+            partition = partition_of(write.key, TupleId(1, 0), self._partitions)
+            writer.send(TopicPartition(self._topic, partition), value, write.key, headers)
+
+    def committed(self) -> None:
+        """The view moves on."""
+        self._view.apply(self._written)
+        self._written = []
+
+    def _rows(self, piece: Piece) -> Rows:
+        records = self._renderer.render(piece.slices, piece.table)
+        stimes = (int(head[1][1]) for head in records.headers)
+        ids = (TupleId(s.bucket, position) for s in piece.slices for position in range(s.start, s.stop))
+        for key, value, ident, stime_ms in zip(records.keys, records.values, ids, stimes, strict=True):
+            if key is not None:  # the pipeline file has a key where it has `upsert`
+                yield key, Version(ident, stime_ms, value, piece.branch, piece.missing)

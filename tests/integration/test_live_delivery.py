@@ -1,0 +1,340 @@
+"""The live topic on a real broker, from hand-written boundary records: killed, fenced, of unknown outcome; every transaction once or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.client import Follower, current
+from anabranch.delivery.service import DeliveryService
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import Delivered, Headers, TopicPartition, TransactionalWriter
+from anabranch.protocol.errors import Fenced, OutcomeUnknown
+from harness import outputs
+from harness.outputs import Replica, create_topics, delivered, drain, rows, transcript
+from harness.sources import everything
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 2
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL: nothing of the process runs afterwards."""
+
+
+class SpoiltWriter:
+    """A real writer whose next commit ends as told: "killed", "lost" or "applied" (the two outcomes that an unknown one may have had)."""
+
+    def __init__(self, real: TransactionalWriter, how: str) -> None:
+        self._real, self._how = real, how
+
+    def begin(self) -> None:
+        self._real.begin()
+
+    def send(
+        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+    ) -> None:
+        self._real.send(at, value, key, headers, timestamp_ms)
+
+    def send_many(
+        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
+    ) -> None:
+        self._real.send_many(topic, partitions, values, keys, headers)
+
+    def flush(self) -> list[Delivered]:
+        return self._real.flush()
+
+    def commit(self) -> list[Delivered]:
+        self._real.flush()  # the records are in the log, open
+        if self._how == "killed":
+            raise KilledError
+        if self._how == "applied":
+            self._real.commit()
+        raise OutcomeUnknown("planned")
+
+    def abort(self) -> None:
+        self._real.abort()
+
+    def close(self) -> None:
+        """As a process that cannot reach the broker: nothing is aborted."""
+
+
+class World:
+    """One output with a live topic on a real broker, and what feeds it."""
+
+    def __init__(self, address: str, pipeline: Pipeline) -> None:
+        self.log, self.clock, self.entropy = KafkaEventLog(address), SystemClock(), SystemEntropy()
+        self.pipeline = pipeline
+        create_topics(self.log, self.pipeline)
+        self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)
+        self.services: list[DeliveryService] = []
+
+    @property
+    def live(self) -> str:
+        sink = self.pipeline.outputs["out"].live
+        assert sink is not None
+        return sink.topic
+
+    def service(self) -> DeliveryService:
+        made = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
+        self.services.append(made)
+        made.start()
+        return made
+
+    def feeds(self) -> list[Callable[[], object]]:
+        """What leads to the lines of FAILURE."""
+        return [
+            lambda: self.replica.close_buckets(3, {2: rows(2, 30), 3: rows(3, 20)}),
+            lambda: self.replica.show(4, {4: rows(4, 10)}),
+            lambda: self.replica.show(6, {5: rows(5, 20), 6: rows(6, 10)}),
+            lambda: self.replica.close_buckets(4, {4: rows(4, 40)}),
+            lambda: self.replica.close_buckets(5, {5: rows(5, 50)}),
+            lambda: self.replica.close_buckets(7, {6: rows(6, 10)}),
+        ]
+
+    def lines(self) -> list[str]:
+        """What the live topic says, without how many records of a bucket went to which partition."""
+        found = [transcript(self.log, self.pipeline, partition) for partition in range(PARTITIONS)]
+        plain = [[", ".join(word.split(" x")[0] for word in line.split(", ")) for line in lines] for lines in found]
+        assert plain[0] == plain[1]
+        return plain[0]
+
+    def check(self) -> None:
+        """The final answer is the corrected one."""
+        view = current(self.log, self.live)
+        assert [(r.id, r.key, r.value) for r in view.stable()] == sorted((i, k, v) for _, i, k, v in delivered(self.log, self.pipeline))
+        assert (list(view.tentative()), view.in_failure, view.gaps, view.foreign) == ([], False, 0, 0)
+
+    def close(self) -> None:
+        self.replica.close()
+        for made in self.services:
+            made.stop()
+
+
+FAILURE = [
+    "insertion 2, insertion 3, boundary 3",
+    "tentative 4, boundary 3/4",
+    "tentative 5, tentative 6, boundary 3/6",
+    "undo 3.19, insertion 4, tentative 5, tentative 6, boundary 4/6",
+    "insertion 5, boundary 5/6",
+    "insertion 6, rec_done, boundary 7",
+]
+
+
+@pytest.fixture
+def world(kafka: str, topic_prefix: str) -> Iterator[World]:
+    made = World(kafka, outputs.pipeline(topic_prefix, partitions=PARTITIONS, live=True))
+    yield made
+    made.close()
+
+
+def progressed(world: World, service: DeliveryService, count: int) -> None:
+    """Step until so many transactions are in the live topic and the corrected one is as far."""
+
+    def done() -> bool:
+        service.step()
+        machine = service._live._machine if service._live is not None else None
+        return machine is not None and machine.progress.sequence >= count
+
+    wait_until(done, 30, f"live transaction {count}", every_s=0)
+    stable = service._following().fold.upto
+    if stable:
+        drain(service, stable)
+
+
+@pytest.mark.parametrize("how", ["lost", "applied"])
+@pytest.mark.parametrize("at", [1, 3])  # each of them on the log in memory: tests/unit/delivery/test_live.py
+def test_an_unknown_outcome_is_settled_by_the_progress_record(world: World, how: str, at: int) -> None:
+    service = world.service()
+    for number, feed in enumerate(world.feeds()):
+        feed()
+        if number == at:
+            assert service._live is not None
+            assert service._live._writer is not None
+            service._live._writer = SpoiltWriter(service._live._writer, how)
+        progressed(world, service, number + 1)
+    assert world.lines() == FAILURE
+    world.check()
+
+
+@pytest.mark.parametrize("at", [2, 3])
+def test_killed_between_send_and_commit(world: World, at: int) -> None:
+    service = world.service()
+    for number, feed in enumerate(world.feeds()):
+        feed()
+        if number == at:
+            assert service._live is not None
+            assert service._live._writer is not None
+            service._live._writer = SpoiltWriter(service._live._writer, "killed")
+            with pytest.raises(KilledError):
+                progressed(world, service, number + 1)
+            service = world.service()
+        progressed(world, service, number + 1)
+    assert world.lines() == FAILURE
+    world.check()
+
+
+def test_a_zombie_is_fenced(world: World) -> None:
+    zombie = world.service()
+    newer = world.service()
+    world.feeds()[0]()
+    with pytest.raises(Fenced):
+        progressed(world, zombie, 1)
+    progressed(world, newer, 1)
+    assert world.lines() == FAILURE[:1]
+
+
+def test_an_upsert_view_goes_on_after_restarts(kafka: str, topic_prefix: str) -> None:
+    world = World(kafka, outputs.pipeline(topic_prefix, partitions=PARTITIONS, upsert=True))
+    try:
+        for number, feed in enumerate(world.feeds()):
+            feed()
+            service = world.service()
+            progressed(world, service, number + 1)
+            service.stop()
+        found: dict[bytes | None, tuple[int, bytes | None]] = {}
+        for partition, ident, key, value in delivered(world.log, world.pipeline):
+            found[key] = max(found.get(key, (0, b"")), (ident.bucket * 1_000 + ident.position, value))
+            assert partition < PARTITIONS
+        newest: dict[bytes | None, bytes | None] = {}
+        for chunk in everything(world.log, world.live, PARTITIONS):
+            newest.update(zip(chunk.keys, chunk.values, strict=True))
+        assert newest == {key: value for key, (_, value) in found.items()}
+    finally:
+        world.close()
+
+
+# -- a process of its own -----------------------------------------------------------------------------------------------------------------
+
+FILE = """\
+pipeline: {name}
+bucket: 100ms
+partitions: 2
+sources:
+  reports: {{topics: [{name}.reports], record: reading.avsc, stime: {{field: time}}}}
+stages:
+  totals: {{reads: reports, transform: functions_live:totals}}
+outputs:
+  out:
+    stage: totals
+    corrected: {{topic: {name}.out, key: [car]}}
+    live: {{topic: {name}.out.live}}
+"""
+
+
+class DeliveryProcess:
+    """``python -m anabranch.delivery``. Leaving the block ends it."""
+
+    def __init__(self, pipeline: Path, kafka: str, state_dir: Path) -> None:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        self._output = state_dir / f"{len(list(state_dir.glob('*.log')))}.log"
+        command = [sys.executable, "-m", "anabranch.delivery", "--pipeline", str(pipeline), "--name", "out", "--kafka", kafka]
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen([*command, "--state-dir", str(state_dir)], stdout=output, stderr=output, env=dict(os.environ))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def check(self) -> None:
+        """Raises AssertionError if it has ended."""
+        text = self._output.read_text(encoding="utf-8", errors="replace")[-3_000:]
+        assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{text}"
+
+    def kill(self) -> None:
+        """SIGKILL. Idempotent."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture
+def pipeline_file(tmp_path: Path, topic_prefix: str) -> Path:
+    (tmp_path / "functions_live.py").write_text("def totals(reports):\n    return reports\n")
+    (tmp_path / "reading.avsc").write_text(
+        '{"type": "record", "name": "reading", "fields": [{"name": "car", "type": "long"}, {"name": "time", "type": "long"}]}'
+    )
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(FILE.format(name=topic_prefix))
+    return path
+
+
+@pytest.mark.slow
+def test_sigkill_between_transactions(kafka: str, pipeline_file: Path, tmp_path: Path) -> None:
+    """A new process takes over after each transaction; a reader that saw everything saw each transaction once."""
+    world = World(kafka, load(pipeline_file))
+    try:
+        for number, feed in enumerate(world.feeds()):
+            feed()
+            with DeliveryProcess(pipeline_file, kafka, tmp_path / "state") as process:
+
+                def there(sequence: int = number + 1, running: DeliveryProcess = process) -> bool:
+                    running.check()
+                    return current(world.log, world.live).sequence >= sequence if world_has_topic(world) else False
+
+                wait_until(there, 60, f"live transaction {number + 1}")
+        assert world.lines() == FAILURE
+        with DeliveryProcess(pipeline_file, kafka, tmp_path / "state"):
+            wait_until(lambda: len(delivered(world.log, world.pipeline)) == 150, 60, "the corrected topic")
+        world.check()
+    finally:
+        world.close()
+
+
+def world_has_topic(world: World) -> bool:
+    admin = world.log.admin()
+    try:
+        return bool(admin.partitions([world.live]))
+    finally:
+        admin.close()
+
+
+def test_a_tentative_bucket_is_soon_there_beside_a_backlog(world: World) -> None:
+    """Corrections and the corrected topic have a backlog of 120 000 tuples while a branch goes on; its buckets do not wait for them.
+
+    The bound is ten times what was measured on a quiet machine.
+    """
+    service = world.service()
+    world.replica.close_buckets(1, {1: rows(1, 100)})
+    progressed(world, service, 1)
+    world.replica.show(3, {2: rows(2, 100), 3: rows(3, 100)})
+    progressed(world, service, 2)
+    world.replica.close_buckets(2, {2: rows(2, 100)})
+    world.replica.close_buckets(61, {bucket: rows(bucket, 2_000) for bucket in range(3, 62)})
+    follower = Follower(world.log, world.live)
+    late_ms = []
+    for upto in range(70, 90):
+        began = time.monotonic()
+        world.replica.show(upto, {upto: rows(upto, 100)})
+        shown_ms = upto * outputs.WIDTH_MS
+
+        def there(wanted_ms: int = shown_ms) -> bool:
+            service.step()
+            follower.poll()
+            return follower.view.shown_ms >= wanted_ms
+
+        wait_until(there, 30, f"bucket {upto}", every_s=0)
+        late_ms.append(round((time.monotonic() - began) * 1_000))
+    follower.close()
+    print("tentative buckets after ms:", sorted(late_ms), "delivered meanwhile:", len(delivered(world.log, world.pipeline)))
+    assert sorted(late_ms)[len(late_ms) // 2] < 1_000
+    world.replica.close_buckets(90, {})
+    drain(service, 90)
+    world.check()

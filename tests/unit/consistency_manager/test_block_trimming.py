@@ -1,0 +1,144 @@
+"""The manager deletes blocks that no reader needs, and only those; on a log in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin
+from anabranch.consistency_manager.service import ConsistencyManager, build
+from anabranch.ports import TopicPartition
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.errors import DataMissing, Unavailable
+from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.runtime.block_reader import BlockReader
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.heartbeats import HeartbeatSender
+from harness import outputs
+from harness.outputs import Replica, create_topics, rows
+
+
+class World:
+    """A stage of two replicas with an output, and its manager."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.log = LocalEventLog(self.clock)
+        self.pipeline = outputs.pipeline("p", replicas=2)
+        create_topics(self.log, self.pipeline)
+        self.replicas = [Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n)) for n in (0, 1)]
+        self._sender = HeartbeatSender(self.log, "p.control", self.clock)
+        self.started = 0
+
+    def manager(self) -> ConsistencyManager:
+        self.started += 1
+        made = outputs.context(self.log, self.pipeline, self.clock, SeededEntropy(10 + self.started), "consistency_manager", "p")
+        manager = build(made.settings, made)
+        manager.start()
+        return manager
+
+    def delivered(self, bucket: int) -> None:
+        self.clock.advance(TRIM_EVERY_MS)
+        self._sender.send(Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=bucket))
+
+    def starts(self) -> list[int]:
+        """First offset of each block partition."""
+        reader = self.log.reader()
+        return [reader.offsets(TopicPartition(f"p.totals.blocks.{r}", p))[0] for r in "01" for p in (0, 1)]
+
+    def readable(self, first: int, last: int) -> list[int]:
+        """Buckets of which the blocks are there, from whoever was first."""
+        following = BoundaryReader(self.log, "p.totals.boundaries", ["0", "1"])
+        following.read_to_end()
+        blocks = BlockReader(self.log, lambda replica: f"p.totals.blocks.{replica}", self.clock)
+        found = []
+        for wanted in following.fold.stable(first, last):
+            try:
+                found += [bucket for bucket, _ in blocks.read_buckets([wanted])]
+            except DataMissing:
+                continue
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    for upto in (3, 6, 9):
+        for replica in made.replicas:
+            replica.close_buckets(upto, {n: rows(n, 6) for n in range(upto - 2, upto + 1)})
+    return made
+
+
+def stepped(manager: ConsistencyManager, count: int = 4) -> ConsistencyManager:
+    for _ in range(count):
+        manager.step()
+    return manager
+
+
+def test_blocks_go_as_the_delivery_goes_on(world: World) -> None:
+    manager = stepped(world.manager())
+    assert world.starts() == [0, 0, 0, 0]
+    world.delivered(4)
+    stepped(manager)
+    assert world.readable(1, 9) == [5, 6, 7, 8, 9]
+    world.delivered(9)
+    stepped(manager)
+    assert world.readable(1, 9) == []
+    reader = world.log.reader()
+    assert world.starts() == [reader.offsets(TopicPartition(f"p.totals.blocks.{r}", p))[1] for r in "01" for p in (0, 1)]
+
+
+def test_a_slower_reader_holds_everything_back(world: World) -> None:
+    manager = stepped(world.manager())
+    world.delivered(2)
+    stepped(manager)
+    assert world.readable(1, 9) == [3, 4, 5, 6, 7, 8, 9]
+    world.clock.advance(10 * TRIM_EVERY_MS)
+    stepped(manager)
+    assert world.readable(1, 9) == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_without_a_word_of_the_delivery_nothing_is_deleted(world: World) -> None:
+    stepped(world.manager(), 10)
+    assert world.starts() == [0, 0, 0, 0]
+
+
+def test_a_restart_makes_up_for_what_was_not_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+
+        def refuse(_self: LocalLogAdmin, _offsets: Mapping[TopicPartition, int]) -> None:
+            raise Unavailable("no answer")
+
+        patch.setattr(LocalLogAdmin, "delete_before", refuse)
+        manager = stepped(world.manager())
+        world.delivered(6)
+        stepped(manager)
+    assert world.starts() == [0, 0, 0, 0]
+    again = stepped(world.manager())
+    assert world.readable(1, 9) == [7, 8, 9]
+    world.delivered(9)
+    stepped(again)
+    assert world.readable(1, 9) == []
+    manager.stop()
+    again.stop()
+    again.stop()
+
+
+def test_a_refusal_is_tried_again_after_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def refuse(_self: LocalLogAdmin, _offsets: Mapping[TopicPartition, int]) -> None:
+        asked.append(1)
+        raise Unavailable("no answer")
+
+    manager = stepped(world.manager())
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalLogAdmin, "delete_before", refuse)
+        world.delivered(6)
+        stepped(manager, 10)
+        assert asked == [1]
+    world.clock.advance(TRIM_EVERY_MS)
+    stepped(manager)
+    assert world.readable(1, 9) == [7, 8, 9]

@@ -1,0 +1,157 @@
+"""What the manager says: grants, fences, trim points, and that it is heard; on a log in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.codec import control_records
+from anabranch.consistency_manager.control import ControlRoom, readers_of
+from anabranch.pipeline.model import Stage
+from anabranch.ports import TopicPartition
+from anabranch.protocol.consistency import IndexImage
+from anabranch.protocol.control import Alarm, ControlRecord, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
+from anabranch.protocol.trimming import StreamReader
+from harness import outputs
+from harness.outputs import create_topics
+from harness.sources import everything
+
+BEAT = Heartbeat("processing", "totals", "0", 7, "running", 9, 0)
+DELIVERY = Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=5)
+
+
+class World:
+    """A stage of three replicas with an output, and the manager's control room."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.log = LocalEventLog(self.clock)
+        self.pipeline = outputs.pipeline("p", replicas=3)
+        create_topics(self.log, self.pipeline)
+        self.image = IndexImage("p")
+
+    def room(self) -> ControlRoom:
+        room = ControlRoom(outputs.context(self.log, self.pipeline, self.clock, SeededEntropy(1), "consistency_manager", "p"), self.image)
+        room.start()
+        return room
+
+    def hears(self, *entries: ControlRecord) -> None:
+        writer = self.log.writer()
+        for entry in entries:
+            stamped = replace(entry, written_ms=self.clock.now_ms())
+            writer.send(TopicPartition("p.control", 0), control_records.encode(stamped), control_records.key_of(stamped))
+        writer.flush()
+
+    def said(self, kind: type[ControlRecord]) -> list[ControlRecord]:
+        found = [control_records.decode(value) for chunk in everything(self.log, "p.control") for value in chunk.values]
+        return [entry for entry in found if isinstance(entry, kind) and getattr(entry, "service", "") in ("", "consistency_manager")]
+
+    def content(self) -> dict[str, object]:
+        found: dict[str, object] = {}
+        while (write := self.image.next_write(self.clock.now_ms())) is not None:
+            found[write.key.removeprefix("anabranch:p:")] = write.fields
+            self.image.written(write)
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_it_lives_and_says_so(world: World) -> None:
+    room = world.room()
+    assert room.round({"totals": 8}, "running") == 0
+    assert room.round({"totals": 8}, "running") == 1
+    (beat,) = world.said(Heartbeat)
+    assert isinstance(beat, Heartbeat)
+    assert (beat.service, beat.name, beat.bucket) == ("consistency_manager", "p", 8)
+
+
+def test_one_at_a_time_is_granted(world: World) -> None:
+    room = world.room()
+    world.hears(replace(BEAT, wants_grant=True), replace(BEAT, replica="1", epoch=8, wants_grant=True))
+    room.round({}, "running")
+    room.round({}, "running")
+    (grant,) = world.said(Grant)
+    assert isinstance(grant, Grant)
+    assert (grant.stage, grant.replica, grant.epoch) == ("totals", "0", 7)
+    assert world.content()["grant:totals"] == {
+        "replica": "0", "epoch": "7", "number": str(grant.number), "until_ms": str(grant.until_ms),
+    }  # fmt: skip
+    world.room().round({}, "running")
+    assert len(world.said(Grant)) == 1, "a new manager knows from the log that it was given"
+
+
+def test_a_grant_that_could_not_be_written_is_lost_time_only(world: World) -> None:
+    room = world.room()
+    world.hears(replace(BEAT, wants_grant=True))
+    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.control")
+    room.round({}, "running")
+    assert world.said(Grant) == []
+    for _ in range(20):
+        world.clock.advance(HEARTBEAT_SEND_MS // 10)
+        world.hears(replace(BEAT, wants_grant=True))
+        room.round({}, "running")
+    assert world.said(Grant) != []
+
+
+def test_a_stage_of_one_replica_needs_no_grants(world: World) -> None:
+    world.pipeline = outputs.pipeline("p", replicas=1)
+    room = world.room()
+    world.hears(replace(BEAT, wants_grant=True))
+    room.round({}, "running")
+    assert world.said(Grant) == []
+
+
+def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
+    room = world.room()
+    fence = room.fence("totals", "2", 9, 42)
+    assert fence is not None
+    assert room.fence("totals", "2", 9, 43) is None
+    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.control")
+    room.round({}, "running")
+    assert world.said(Fence) == []
+    world.clock.advance(HEARTBEAT_SEND_MS)
+    room.round({}, "running")
+    room.round({}, "running")
+    assert world.said(Fence) == [fence]
+    assert world.room().fence("totals", "2", 9, 42) is None
+    room.close()
+    room.close()
+
+
+def test_trim_points_follow_the_slowest_reader(world: World) -> None:
+    room = world.room()
+    room.round({"totals": 9}, "running")
+    assert world.said(TrimPoint) == []
+    world.hears(DELIVERY)
+    room.round({"totals": 9}, "running")
+    world.clock.advance(TRIM_EVERY_MS)
+    world.hears(replace(DELIVERY, checkpoint_bucket=20))
+    room.round({"totals": 9}, "running")
+    room.round({"totals": 9}, "running")
+    assert [point.bucket for point in world.said(TrimPoint) if isinstance(point, TrimPoint)] == [5, 9]
+    assert world.content()["trim:totals"] == {"bucket": "9"}
+
+
+def test_what_is_of_no_use_is_counted(world: World) -> None:
+    room = world.room()
+    world.hears(Alarm("k", "s", 1, "t", 0), Grant("unknown", "0", 1, 1, 0, 1), TrimPoint("unknown", 1, 0))
+    room.round({}, "running")
+    assert room.refused._value.get() == 3
+    assert world.content() == {}
+
+
+def test_every_reader_of_a_stream_holds_its_trimming_back() -> None:
+    pipeline = outputs.pipeline("p", replicas=2)
+    after = Stage(name="after", participant="north", reads=["totals"], transform=["m:f"], replicas=2)
+    pipeline = pipeline.model_copy(update={"stages": {**pipeline.stages, "after": after}})
+    assert readers_of(pipeline) == {
+        "totals": [*(StreamReader("processing", "after", r) for r in "01"), StreamReader("delivery", "out", "0")],
+        "after": [],
+    }

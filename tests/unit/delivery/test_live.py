@@ -1,0 +1,489 @@
+"""The live half of the delivery service on a log in memory whose transactions end as the test says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.codec import control_records, live_records
+from anabranch.delivery import live as module
+from anabranch.delivery import service as service_module
+from anabranch.delivery.service import DeliveryService
+from anabranch.pipeline.model import LiveSink, Pipeline
+from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.errors import ConfigurationError, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.limits import LIVE_HOLD_MS
+from anabranch.protocol.live_delivery import Kind, LiveProgress
+from harness import outputs
+from harness.outputs import Replica, create_topics, delivered, drain, ids, rows, transcript
+from harness.sources import everything
+
+LIVE = "p.out.live"
+PROGRESS = "p.out.live.progress"
+
+
+class World:
+    """One output with a live topic, and what feeds it."""
+
+    def __init__(self, **facts: object) -> None:
+        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
+        self.log = LocalEventLog(self.clock)
+        self.pipeline: Pipeline = outputs.pipeline("p", **{"live": True, "partitions": 1, **facts})  # type: ignore[arg-type]
+        create_topics(self.log, self.pipeline)
+        writers = self.pipeline.stream_writers(outputs.STAGE)
+        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in writers]
+        self.replica = self.replicas[0]
+
+    def service(self) -> DeliveryService:
+        made = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
+        made.start()
+        return made
+
+    def transcript(self) -> list[str]:
+        return transcript(self.log, self.pipeline)
+
+    def says(self, replica: str, state: str) -> None:
+        """A heartbeat of a replica of the stage."""
+        beat = Heartbeat("processing", outputs.STAGE, replica, 0, "running", 0, self.clock.now_ms(), replica_state=state)
+        writer = self.log.writer()
+        writer.send(TopicPartition(self.pipeline.topic_names.control(), 0), control_records.encode(beat))
+        writer.flush()
+        writer.close()
+
+
+def settle(service: DeliveryService, rounds: int = 6) -> None:
+    for _ in range(rounds):
+        service.step()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+FAILURE = [
+    "insertion 2 x3, insertion 3 x2, boundary 3",
+    "tentative 4, boundary 3/4",
+    "tentative 5 x2, tentative 6, boundary 3/6",
+    "undo 3.1, insertion 4 x4, tentative 5 x2, tentative 6, boundary 4/6",
+    "insertion 5 x5, boundary 5/6",
+    "insertion 6, rec_done, boundary 7",
+]
+
+
+def feed(world: World, number: int) -> None:
+    """The log entry that leads to line ``number`` of FAILURE."""
+    replica = world.replica
+    if number == 0:
+        replica.close_buckets(3, {2: rows(2, 3), 3: rows(3, 2)})
+    elif number == 1:
+        replica.show(4, {4: rows(4, 1)})
+    elif number == 2:
+        replica.show(6, {5: rows(5, 2), 6: rows(6, 1)})
+    elif number == 3:
+        replica.close_buckets(4, {4: rows(4, 4)})
+    elif number == 4:
+        replica.close_buckets(5, {5: rows(5, 5)})
+    else:
+        replica.close_buckets(7, {6: rows(6, 1)})
+
+
+def test_a_failure_from_its_first_tentative_bucket_to_rec_done(world: World) -> None:
+    service = world.service()
+    for number in range(6):
+        feed(world, number)
+        settle(service)
+    assert world.transcript() == FAILURE
+    view = outputs.live_view(world.log, world.pipeline)
+    found = delivered(world.log, world.pipeline)
+    assert [(r.id, r.key, r.value) for r in view.stable()] == [(i, k, v) for _, i, k, v in found]
+    assert (list(view.tentative()), view.in_failure, view.failures, view.stable_upto, view.gaps) == ([], False, 1, 7, 0)
+    detail = service.status.detail
+    assert (detail["live"], detail["live_stable_ms"], detail["live_shown_ms"], detail["live_failure"]) == ("running", 700, 700, False)
+
+
+def test_what_a_tentative_record_says(world: World) -> None:
+    service = world.service()
+    branch = world.replica.show(1, {1: rows(1, 2)}, ("reports", "other"))
+    settle(service)
+    record = next(r for _, r in outputs.live_records_of(world.log, world.pipeline) if r.kind is Kind.TENTATIVE)
+    assert (record.id, record.branch, record.missing, record.stime_ms) == (TupleId(1, 0), branch, ("reports", "other"), 1)
+    assert json.loads(record.value or b"")["total"] == 1_000_000
+    assert (service.status.detail["live_failure"], service.status.detail["live_shown_ms"]) == (True, 100)
+
+
+@pytest.mark.parametrize("operation", [Operation.FLUSH, Operation.COMMIT, Operation.BEGIN])
+@pytest.mark.parametrize("applied", [None, 0])
+@pytest.mark.parametrize("at", range(6))
+def test_an_unknown_outcome_at_any_transaction_is_settled(world: World, operation: Operation, applied: int | None, at: int) -> None:
+    service = world.service()
+    for number in range(6):
+        feed(world, number)
+        if number == at:
+            world.log.fail_next(operation, applied=applied, topic=LIVE if operation is Operation.FLUSH else None)
+        settle(service)
+    assert world.transcript() == FAILURE
+    assert service._live is not None
+    assert service._live._unknown._value.get() == 1
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_killed_between_any_two_transactions(world: World, at: int) -> None:
+    service = world.service()
+    for number in range(6):
+        feed(world, number)
+        if number == at:
+            service = world.service()  # nothing of the older process runs any more
+        settle(service)
+    assert world.transcript() == FAILURE
+
+
+def test_killed_between_send_and_commit(world: World) -> None:
+    service = world.service()
+    feed(world, 0)
+    assert service._live is not None
+    service._live._writer.commit = lambda: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[union-attr, method-assign]
+    service._following().poll(0)
+    with pytest.raises(KeyboardInterrupt):
+        settle(service)
+    settle(world.service())
+    assert world.transcript() == FAILURE[:1]
+
+
+def test_outcomes_that_stay_unknown_do_not_stop_the_corrected_topic(world: World) -> None:
+    service = world.service()
+    feed(world, 0)
+    assert service._live is not None
+
+    class Spoilt:
+        def __init__(self, real: object) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._real, name)
+
+        def commit(self) -> None:
+            raise OutcomeUnknown("planned")
+
+    real = world.log.transactional_writer
+    world.log.transactional_writer = lambda ident: Spoilt(real(ident)) if ident.endswith("live") else real(ident)  # type: ignore[assignment, method-assign, return-value]
+    service._live._writer = Spoilt(service._live._writer)  # type: ignore[assignment]
+    drain(service, 3)
+    assert len(delivered(world.log, world.pipeline)) == 5
+    assert service.status.detail["live"] == "waiting: planned"
+    world.log.transactional_writer = real  # type: ignore[method-assign]
+    for _ in range(20):
+        service.step()
+    assert world.transcript() == FAILURE[:1]
+
+
+def test_a_zombie_is_fenced_and_ends(world: World) -> None:
+    zombie = world.service()
+    newer = world.service()
+    feed(world, 0)
+    with pytest.raises(Fenced, match="another process delivers its live topic"):
+        settle(zombie)
+    settle(newer)
+    assert world.transcript() == FAILURE[:1]
+
+
+def test_a_record_that_the_live_topic_refuses_does_not_stop_the_corrected_one(world: World) -> None:
+    world.log.admin().create([TopicSettings(LIVE, 1, config={"max.message.bytes": "10"})])
+    service = world.service()
+    feed(world, 0)
+    drain(service, 3)
+    assert "too large" in str(service.status.detail["live"])
+    assert len(delivered(world.log, world.pipeline)) == 5
+
+
+def test_the_corrected_topic_begins_only_when_it_is_recorded_where_the_live_one_begins(world: World) -> None:
+    feed(world, 0)
+    service = outputs.service(world.log, world.pipeline, world.clock, world.entropy)
+    world.log.admin().create([TopicSettings(PROGRESS, 1)])
+    world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic=PROGRESS)
+    service.start()
+    assert service.status.waiting_for == "it is not recorded yet where the live topic of output out begins"
+    drain(service, 3)
+    settle(service)
+    assert world.transcript() == FAILURE[:1]
+
+
+def test_a_live_topic_that_is_added_later_begins_where_the_corrected_one_is(world: World) -> None:
+    output = world.pipeline.outputs["out"]
+    world.pipeline = world.pipeline.model_copy(update={"outputs": {"out": output.model_copy(update={"live": None})}})
+    feed(world, 0)
+    drain(world.service(), 3)
+    world.replica.close_buckets(4, {4: rows(4, 4)})
+    drain(world.service(), 4)
+    assert output.live is not None
+    world.pipeline = world.pipeline.model_copy(update={"outputs": {"out": output}})
+    service = world.service()
+    settle(service)
+    world.replica.close_buckets(5, {5: rows(5, 2)})
+    settle(service)
+    assert world.transcript() == ["insertion 5 x2, boundary 5"]
+
+
+def test_an_open_transaction_of_another_producer_is_not_waited_for_long(world: World) -> None:
+    world.log.admin().create([TopicSettings(PROGRESS, 1)])
+    other = world.log.transactional_writer("other")
+    other.begin()
+    other.send(TopicPartition(PROGRESS, 0), b"open")
+    other.flush()
+    service = world.service()
+    assert "an open transaction, or no broker" in str(service.status.detail["live"])
+    other.abort()
+    feed(world, 0)
+    drain(service, 3)
+    settle(service, 20)
+    assert world.transcript() == FAILURE[:1]
+
+
+def test_foreign_records_in_the_progress_topic_do_not_disturb(world: World) -> None:
+    world.log.admin().create([TopicSettings(PROGRESS, 1)])
+    writer = world.log.writer()
+    foreign = live_records.encode_progress(LiveProgress("other", 1, 5, 9))
+    for value in (b"x", foreign):
+        writer.send(TopicPartition(PROGRESS, 0), value)
+    writer.flush()
+    service = world.service()
+    feed(world, 0)
+    settle(service)
+    assert world.transcript() == FAILURE[:1]
+
+
+def test_tentative_blocks_that_are_gone_are_left_out() -> None:
+    world = World(partitions=2)
+    service = world.service()
+    world.replica.show(1, {1: rows(1, 6)})
+    for partition in range(2):
+        at = TopicPartition("p.totals.blocks.0", partition)
+        world.log.trim(at, world.log.partition(at).end)
+    world.replica.show(2, {2: rows(2, 2)})
+    settle(service)
+    found = [r for _, r in outputs.live_records_of(world.log, world.pipeline) if r.kind is Kind.TENTATIVE]
+    assert sorted(str(r.id) for r in found) == ["2.0", "2.1"]
+    assert len(world.transcript()) == 1
+
+
+def test_with_the_undo_a_bucket_comes_from_whoever_has_it() -> None:
+    world = World(replicas=2)
+    first, second = world.replicas
+    service = world.service()
+    first.show(2, {1: rows(1, 2), 2: rows(2, 2)})
+    settle(service)
+    second.show(2, {2: rows(2, 5)})
+    at = TopicPartition("p.totals.blocks.0", 0)
+    world.log.trim(at, world.log.partition(at).end)
+    second.close_buckets(1, {1: rows(1, 3)})
+    settle(service)
+    assert world.transcript() == ["tentative 1 x2, tentative 2 x2, boundary 0/2", "undo, insertion 1 x3, tentative 2 x5, boundary 1/2"]
+
+
+def test_a_tentative_bucket_is_held_while_a_sibling_is_stable() -> None:
+    world = World(replicas=2)
+    first, second = world.replicas
+    service = world.service()
+    world.says("0", "up_failure")
+    world.says("1", "stable")
+    first.show(1, {1: rows(1, 2)})
+    service.step()
+    assert service._live is not None
+    assert service._live.wait_ms == LIVE_HOLD_MS
+    second.close_buckets(1, {1: rows(1, 3)})
+    settle(service)
+    assert world.transcript() == ["insertion 1 x3, boundary 1"]
+    first.show(2, {2: rows(2, 2)})
+    world.says("1", "stable")
+    settle(service)
+    assert world.transcript()[1:] == ["tentative 2 x2, boundary 1/2"]
+
+
+def test_a_sibling_that_fell_silent_holds_nothing() -> None:
+    world = World(replicas=2)
+    first, _ = world.replicas
+    service = world.service()
+    world.says("1", "stable")
+    service.step()
+    settle(service, 30)  # 3 s: nobody is heard
+    world.says("0", "up_failure")
+    first.show(1, {1: rows(1, 2)})
+    service.step()
+    assert service._live is not None
+    assert service._live.wait_ms is None
+    assert world.transcript() == ["tentative 1 x2, boundary 0/1"]
+
+
+def test_tentative_buckets_come_from_the_better_replica() -> None:
+    world = World(replicas=2)
+    first, second = world.replicas
+    service = world.service()
+    world.says("0", "stabilization")
+    world.says("1", "up_failure")
+    first.show(1, {1: rows(1, 2)})
+    second.show(1, {1: rows(1, 3)})
+    settle(service)
+    assert world.transcript() == ["tentative 1 x3, boundary 0/1"]
+    service.stop()
+    service.stop()
+
+
+def test_large_transactions_are_read_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LIVE_CHUNK_ROWS", 4)
+    service = world.service()
+    world.replica.close_buckets(3, {1: rows(1, 3), 2: rows(2, 3), 3: rows(3, 9)})
+    world.replica.show(6, {4: rows(4, 3), 5: rows(5, 3), 6: rows(6, 1)})
+    settle(service)
+    assert world.transcript() == [
+        "insertion 1 x3, insertion 2 x3, insertion 3 x9, boundary 3",
+        "tentative 4 x3, tentative 5 x3, tentative 6, boundary 3/6",
+    ]
+
+
+def test_many_stable_buckets_are_seen_page_by_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DELIVERY_BUCKETS_MAX", 2)
+    service = world.service()
+    buckets = (1, 2, 4, 5, 9)
+    world.replica.close_buckets(9, {bucket: rows(bucket, 1) for bucket in buckets})
+    settle(service)
+    world.replica.show(20, {10 + bucket: rows(10 + bucket, 1) for bucket in buckets})
+    settle(service)
+    assert world.transcript() == [
+        "insertion 1, insertion 2, insertion 4, insertion 5, insertion 9, boundary 9",
+        "tentative 11, tentative 12, tentative 14, tentative 15, tentative 19, boundary 9/20",
+    ]
+
+
+def test_the_corrected_topic_takes_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "BESIDE_LIVE_ROWS_MAX", 10)
+    service = world.service()
+    world.replica.close_buckets(1, {1: rows(1, 95)})
+    service.step()
+    service.step()
+    service.step()
+    world.replica.show(2, {2: rows(2, 1)})
+    service.step()
+    service.step()
+    assert world.transcript()[-1] == "tentative 2, boundary 1/2"
+    assert len(delivered(world.log, world.pipeline)) < 95
+    drain(service, 1)
+    assert [i for _, i, _, _ in delivered(world.log, world.pipeline)] == ids({1: 95})
+
+
+def test_the_fold_keeps_what_the_live_topic_still_needs(world: World) -> None:
+    service = world.service()
+    feed(world, 0)
+    settle(service)
+    assert service._following().fold.forgotten == 0
+    world.replica.close_buckets(4, {4: rows(4, 1)})
+    settle(service)
+    assert service._following().fold.forgotten == 3
+
+
+def test_heartbeats_say_what_no_take_over_reads_again(world: World) -> None:
+    service = world.service()
+    feed(world, 0)
+    settle(service)
+    world.replica.close_buckets(4, {4: rows(4, 1)})
+    settle(service, 20)
+    service.stop()
+    beats = [control_records.decode(value) for chunk in everything(world.log, "p.control", 1) for value in chunk.values]
+    found = [(b.service, b.name, b.state, b.bucket, b.checkpoint_bucket) for b in beats if isinstance(b, Heartbeat)]
+    assert (found[0], found[-1]) == (("delivery", "out", "running", 0, 0), ("delivery", "out", "running", 4, 3))
+
+
+def test_topics_that_cannot_be_right_are_refused() -> None:
+    world = World(live_partitions=3)
+    world.log.admin().create([TopicSettings(LIVE, 2)])
+    with pytest.raises(ConfigurationError, match="has 2 partitions, the file says 3"):
+        world.service()
+    world = World()
+    world.log.admin().create([TopicSettings(LIVE, 1, config={"cleanup.policy": "compact"})])
+    with pytest.raises(ConfigurationError, match="would remove parts of the sequence"):
+        world.service()
+    world = World(upsert=True)
+    world.log.admin().create([TopicSettings(LIVE, 1, config={"cleanup.policy": "delete"})])
+    with pytest.raises(ConfigurationError, match="an upsert view keeps its state in its topic"):
+        world.service()
+
+
+def test_partitions_are_pinned(world: World) -> None:
+    world.service()
+    settings, partitions = world.log.topics[LIVE]
+    world.log.topics[LIVE] = (settings, [*partitions, *partitions])
+    with pytest.raises(ConfigurationError, match="has 2 partitions, delivery began with 1"):
+        world.service()
+
+
+def test_control_kinds_go_to_every_partition() -> None:
+    world = World(partitions=3)
+    service = world.service()
+    for number in range(6):
+        feed(world, number)
+        settle(service)
+    for partition in range(3):
+        kinds = [r.kind for p, r in outputs.live_records_of(world.log, world.pipeline) if p == partition]
+        assert (kinds.count(Kind.UNDO), kinds.count(Kind.REC_DONE), kinds.count(Kind.BOUNDARY)) == (1, 1, 6)
+    view = outputs.live_view(world.log, world.pipeline)
+    assert len(list(view.records())) == 15
+    assert view.sequence == 6
+
+
+# -- the compacted view -------------------------------------------------------------------------------------------------------------------
+
+
+def compacted(world: World) -> dict[int, tuple[str, int | None]]:
+    """Car -> (kind, total) of the newest record of each key, as a reader of the compacted topic has it."""
+    sink = world.pipeline.outputs["out"].live
+    assert isinstance(sink, LiveSink)
+    found = {}
+    for chunk in everything(world.log, LIVE, world.pipeline.partitions):
+        for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True):
+            total = None if value is None else json.loads(value)["total"]
+            found[json.loads(key or b"")["car"]] = (dict(headers)["anabranch-kind"].decode(), total)
+    return found
+
+
+@pytest.mark.parametrize("restart", range(7))
+def test_an_upsert_view_restores_what_an_undo_takes_back(restart: int) -> None:
+    world = World(upsert=True, partitions=2)
+    service = world.service()
+    expected: list[dict[int, tuple[str, int | None]]] = [
+        {0: ("insertion", 1_000_000), 1: ("insertion", 1_000_001)},
+        {0: ("tentative", 2_000_000), 1: ("tentative", 2_000_001), 2: ("tentative", 2_000_002)},
+        {0: ("tentative", 3_000_000), 1: ("tentative", 2_000_001), 2: ("tentative", 2_000_002)},
+        {0: ("tentative", 3_000_000), 1: ("undo", 1_000_001), 2: ("undo", None)},
+        {0: ("insertion", 3_000_000), 1: ("insertion", 3_000_001), 2: ("undo", None)},
+        {0: ("insertion", 3_000_000), 1: ("insertion", 3_000_001), 2: ("undo", None)},
+    ]
+    feeds: list[Callable[[], object]] = [
+        lambda: world.replica.close_buckets(1, {1: rows(1, 2)}),
+        lambda: world.replica.show(2, {2: rows(2, 3)}),
+        lambda: world.replica.show(3, {3: rows(3, 1)}),
+        lambda: world.replica.close_buckets(2, {}),
+        lambda: world.replica.close_buckets(3, {3: rows(3, 2)}),
+        lambda: world.replica.close_buckets(4, {}),
+    ]
+    for number, (feed_it, answer) in enumerate(zip(feeds, expected, strict=True)):
+        feed_it()
+        if number == restart:
+            service = world.service()
+        settle(service)
+        assert compacted(world) == answer, number
+    assert world.service().status.detail["live_keys"] == 2
+
+
+def test_foreign_records_of_an_upsert_view_are_counted() -> None:
+    world = World(upsert=True)
+    world.log.admin().create([TopicSettings(LIVE, 1, config={"cleanup.policy": "compact"})])
+    writer = world.log.writer()
+    writer.send(TopicPartition(LIVE, 0), b"x", b"k")
+    writer.send(TopicPartition(LIVE, 0), None, None, [("anabranch-kind", b"undo")])
+    writer.flush()
+    assert world.service().status.detail["live_foreign_records"] == 1

@@ -1,0 +1,118 @@
+"""The client on a log in memory that the real delivery has written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.client import Kind, LiveView, current, follow
+from anabranch.delivery.service import DeliveryService
+from anabranch.ports import LogReader, TopicPartition
+from anabranch.protocol.errors import ConfigurationError
+from harness import outputs
+from harness.outputs import Replica, create_topics, delivered, rows
+
+TOPIC = "p.out.live"
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
+        self.log = LocalEventLog(self.clock)
+        self.pipeline = outputs.pipeline("p", live=True, partitions=2)
+        create_topics(self.log, self.pipeline)
+        self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)
+        self.service: DeliveryService = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
+        self.service.start()
+
+    def deliver(self) -> None:
+        for _ in range(5):
+            self.service.step()
+
+
+class Wakeful:
+    """A log whose readers find more, as soon as they are assigned: ``sizes`` are delivered then."""
+
+    def __init__(self, world: World, sizes: dict[int, int]) -> None:
+        self._world, self._sizes = world, sizes
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._world.log, name)
+
+    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> LogReader:
+        reader = self._world.log.reader(committed=committed, headers=headers, timestamps=timestamps)
+        assign = reader.assign
+
+        def assigned(positions: Mapping[TopicPartition, int]) -> None:
+            assign(positions)
+            self._world.replica.close_buckets(max(self._sizes), {b: rows(b, n) for b, n in self._sizes.items()})
+            self._world.deliver()
+
+        reader.assign = assigned  # type: ignore[method-assign]
+        return reader
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_follow_shows_the_answer_as_it_changes(world: World) -> None:
+    stopping = threading.Event()
+    views = follow(world.log, TOPIC, stopping=stopping, wait_ms=1)
+    world.replica.close_buckets(1, {1: rows(1, 3)})
+    world.deliver()
+    view = next(views)
+    assert [r.kind for r in view.records()] == [Kind.INSERTION] * 3
+    world.replica.show(2, {2: rows(2, 2)}, ("reports",))
+    world.deliver()
+    assert next(views) is view
+    assert [r.kind for r in view.records()] == [Kind.INSERTION] * 3 + [Kind.TENTATIVE] * 2
+    assert (view.missing, view.in_failure, view.stable_ms, view.shown_ms) == (("reports",), True, 100, 200)
+    world.replica.close_buckets(2, {2: rows(2, 4)})
+    world.deliver()
+    next(views)
+    assert [(r.id, r.key, r.value) for r in view.stable()] == sorted(
+        ((i, k, v) for _, i, k, v in delivered(world.log, world.pipeline)), key=lambda entry: entry[0]
+    )
+    assert (list(view.tentative()), view.in_failure, view.foreign, view.undone) == ([], False, 0, 2)
+    stopping.set()
+    assert list(views) == []
+
+
+def test_follow_can_begin_with_what_comes(world: World) -> None:
+    world.replica.close_buckets(1, {1: rows(1, 3)})
+    world.deliver()
+    stopping = threading.Event()
+    wakeful = Wakeful(world, {2: 1})
+    views = follow(wakeful, TOPIC, stopping=stopping, from_beginning=False, wait_ms=1)  # type: ignore[arg-type]
+    assert [r.id.bucket for r in next(views).records() if r.id is not None] == [2]
+
+
+def test_current_is_the_answer_of_now(world: World) -> None:
+    assert list(current(world.log, TOPIC).records()) == []
+    world.replica.close_buckets(1, {1: rows(1, 3)})
+    world.deliver()
+    view = current(world.log, TOPIC, buckets_kept=5)
+    assert (len(list(view.records())), len(view.by_key())) == (3, 3)
+
+
+def test_a_topic_that_is_not_there_is_said(world: World) -> None:
+    with pytest.raises(ConfigurationError, match="topic nowhere does not exist"):
+        current(world.log, "nowhere")
+    with pytest.raises(ConfigurationError, match="topic nowhere does not exist"):
+        next(follow(world.log, "nowhere"))
+
+
+def test_records_of_others_are_left_out(world: World) -> None:
+    view = LiveView(1)
+    assert not view.apply(0, [], b"k", b"v")
+    assert view.foreign == 1
+    writer = world.log.writer()
+    writer.send(TopicPartition(TOPIC, 0), b"x")
+    writer.flush()
+    assert current(world.log, TOPIC).foreign == 1
