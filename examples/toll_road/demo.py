@@ -1,9 +1,11 @@
-"""The toll road from end to end: ``make demo``.
+"""The toll road from end to end, a failure on the way: ``make demo``.
 
 Starts ``anabranch up`` with a real broker and a real Redis, writes generated traffic to the input topics, reads the output topics, and
-compares every record with the oracle. Nothing here uses more of anabranch than its command line and its topics.
+compares every record with the oracle. Half-way one source is cut off from Kafka: results go on without it, tentative, and are corrected when
+it is back. Nothing here uses more of anabranch than its command line, its topics and its client library.
 
-Exit codes: 0 nothing missing, duplicated, wrong or out of order, exactly the bad records refused, no process left; 1 otherwise; 2 usage.
+Exit codes: 0 nothing missing, duplicated, wrong or out of order, exactly the bad records refused, no process left, and the live topic kept
+its promises (results went on within the bound, one undo, all corrected); 1 otherwise; 2 usage.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import tempfile
 import threading
 import time
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from examples.toll_road import consuming, oracle
 from examples.toll_road.comparing import Comparison, Delivered, Refusals, compare, compare_refused, percentile_ms
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline
 from examples.toll_road.process_tree import MemoryMeter
+from examples.toll_road.story import FailureReport, LiveTopic, Story
 from examples.toll_road.traffic import Refused, Traffic, TrafficWriter, Truth, span
 
 HERE = Path(__file__).resolve().parent
@@ -38,7 +42,10 @@ CLOSING_MS = 3_000
 SETTLE_S = 2.0
 """After the last expected record, so long nothing more must come."""
 UNITS_MS = {"second": 1_000, "seconds": 1_000, "minute": 60_000, "minutes": 60_000}
-SERVER_SERVICES = ("kafka", "redis")
+SERVER_SERVICES = ("kafka", "redis", "proxy")
+DELAY_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
+AFTER_HEAL_S = 30.0
+"""Traffic goes on for so long after the cut is healed, to show that all is as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,10 @@ class Job:
     dead_letters: list[str]
     outputs: dict[str, str]
     """Output to its topic."""
+    live: dict[str, str]
+    """Output to its live topic, of those that have one."""
+    sources: list[str]
+    max_delay_ms: int
     window_ms: int
     free_vehicles: int
     free_speed: int
@@ -66,10 +77,29 @@ def read_job(pipeline: Path) -> Job:
         topics=[source["topics"][0] for source in sources],
         dead_letters=[source.get("dead_letter", f"{source['topics'][0]}.rejected") for source in sources],
         outputs={name: output["corrected"]["topic"] for name, output in document["outputs"].items()},
+        live={name: output["live"]["topic"] for name, output in document["outputs"].items() if "live" in output},
+        sources=list(document["sources"]),
+        max_delay_ms=_delay_ms(document["max_delay"]),
         window_ms=int(number) * UNITS_MS[unit],
         free_vehicles=int(parameters.get("free_vehicles", 50)),
         free_speed=int(parameters.get("free_speed", 40)),
     )
+
+
+def planned(options: argparse.Namespace, job: Job) -> tuple[str | None, float]:
+    """Which service is cut off, and how many seconds of traffic there are.
+
+    Cut off is the one asked for; else the last source, where there is a live topic to see it on and nothing is killed.
+    """
+    cut: str | None = options.cut or (None if options.kill or options.kill_each else f"ingestion/{job.sources[-1]}")
+    if not job.live or options.cut_for <= 0:
+        cut = None
+    return cut, float(options.duration or (40.0 if cut is None else options.cut_at + options.cut_for + AFTER_HEAL_S))
+
+
+def _delay_ms(text: str) -> int:
+    number = text.rstrip("ms")
+    return int(float(number) * DELAY_UNITS_MS[text[len(number) :]])
 
 
 @dataclass(slots=True)
@@ -103,6 +133,8 @@ class Outcome:
     killed: list[str]
     left_processes: list[int]
     seconds: float
+    failure: FailureReport | None = None
+    """Of the cut, if there was one."""
 
     def is_good(self) -> bool:
         """Whether the promise was kept."""
@@ -111,6 +143,7 @@ class Outcome:
             and bool(self.outputs)
             and self.refusals.is_equal()
             and not self.left_processes
+            and (self.failure is None or self.failure.is_good())
         )
 
 
@@ -130,6 +163,9 @@ class Demo:
         self._failure: Exception | None = None
         self._give_up = threading.Event()
         self._behind_ms = 0
+        self._cut, self._seconds = planned(options, self._job)
+        self._live = LiveTopic()
+        self._story: Story | None = None
 
     def run(self) -> Outcome:
         """From start to stop.
@@ -138,7 +174,7 @@ class Demo:
             DeploymentError: the deployment did not start, or ended early.
         """
         begin = time.monotonic()
-        deployment = Deployment(self._pipeline, self._folder / "state", self._folder / "up.log")
+        deployment = Deployment(self._pipeline, self._folder / "state", self._folder / "up.log", drills=self._cut is not None)
         meter = MemoryMeter(deployment.pid)
         meter.start()
         left: list[int] = []
@@ -165,10 +201,16 @@ class Demo:
             self._read(kafka, topic, lambda message, to=self._collected.results[name]: to.append(consuming.delivered(message)))
         for topic in self._job.dead_letters:
             self._read(kafka, topic, lambda message: self._collected.refused.append(consuming.refused(message)))
-        start_ms, end_ms = span(time.time_ns() // 1_000_000, self._options.duration, self._job.window_ms, is_paced=True)
+        if self._cut is not None:
+            self._read(kafka, next(iter(self._job.live.values())), self._live.take)
+        start_ms, end_ms = span(time.time_ns() // 1_000_000, self._seconds, self._job.window_ms, is_paced=True)
         traffic = Traffic(start_ms, end_ms, self._options.rate, len(self._job.topics), self._options.seed, self._options.bad_share)
         generator = threading.Thread(target=self._generate, args=(writer, traffic), name="traffic", daemon=True)
         generator.start()
+        if self._cut is not None:
+            options = self._options
+            say = partial(self._console.print, soft_wrap=True, highlight=False)
+            self._story = Story(self._cut, options.cut_at, options.cut_for, self._live, say, self._job.max_delay_ms, end_ms)
         kills = self._kill_plan(deployment, (end_ms - start_ms) / 1_000)
         with Live(self._progress(writer, meter, traffic), console=self._console, refresh_per_second=4, transient=True) as live:
             started = time.monotonic()
@@ -176,6 +218,8 @@ class Demo:
                 if kills and time.monotonic() - started >= kills[0][0]:
                     self._kill(deployment, kills.pop(0)[1])
                 self._look(deployment)
+                if self._story is not None:
+                    self._story.tick(deployment)
                 live.update(self._progress(writer, meter, traffic))
                 time.sleep(0.25)
             self._look(deployment)
@@ -226,10 +270,13 @@ class Demo:
         counts = (-1, -1)
         while time.monotonic() < end:
             self._look(deployment)
+            if self._story is not None:
+                self._story.tick(deployment)
             now = (self._collected.results_total(), len(set(self._collected.refused)))
             if now != counts:
                 counts, changed = now, time.monotonic()
-            if now[0] >= expected and now[1] >= len(truth.refused) and time.monotonic() - changed >= SETTLE_S:
+            is_settled = time.monotonic() - changed >= SETTLE_S and (self._story is None or self._story.is_told())
+            if now[0] >= expected and now[1] >= len(truth.refused) and is_settled:
                 return
             show()
             time.sleep(0.25)
@@ -241,7 +288,12 @@ class Demo:
     def _judge(self, writer: TrafficWriter, truth: Truth, meter: MemoryMeter, left: list[int], seconds: float) -> Outcome:
         truth.write(self._folder / "truth")
         results = self._collected.results
-        outputs = {name: compare(frame, results[name], oracle.KEYS[name]) for name, frame in self._answers(truth).items()}
+        answers = self._answers(truth)
+        outputs = {name: compare(frame, results[name], oracle.KEYS[name]) for name, frame in answers.items()}
+        failure = None
+        if self._story is not None:
+            name = next(iter(self._job.live))
+            failure = self._story.report(lambda records: compare(answers[name], records, oracle.KEYS[name]))
         latencies = [record.received_ms - record.stime_ms for records in results.values() for record in records]
         return Outcome(
             records_in=writer.written,
@@ -254,6 +306,7 @@ class Demo:
             killed=self._killed,
             left_processes=left,
             seconds=seconds,
+            failure=failure,
         )
 
     def _progress(self, writer: TrafficWriter, meter: MemoryMeter, traffic: Traffic) -> Table:
@@ -289,6 +342,8 @@ def report(outcome: Outcome) -> Table:
             ("out of order", output.out_of_order),
         ):
             table.add_row(f"{name}: {what}", f"[{'red' if count else 'green'}]{count:,}[/]")
+    if outcome.failure is not None:
+        _report_failure(table, outcome.failure)
     table.add_section()
     table.add_row("latency p50 / p99", f"{_ms(outcome.latency_p50_ms)} / {_ms(outcome.latency_p99_ms)}")
     peak = outcome.memory_peak_bytes
@@ -297,6 +352,23 @@ def report(outcome: Outcome) -> Table:
     table.add_row("processes left", ", ".join(map(str, outcome.left_processes)) or "none")
     table.add_row("time", f"{outcome.seconds:.0f} s")
     return table
+
+
+def _report_failure(table: Table, failure: FailureReport) -> None:
+    table.add_section()
+    table.add_row("cut off from Kafka", f"{failure.cut}, {failure.cut_ms / 1_000:.1f} s")
+    table.add_row("live: tentative results", f"{failure.tentative:,} (without {', '.join(failure.missing) or 'anything missing'})")
+    table.add_row("live: of these undone", f"{failure.undone:,} by {failure.undos} undo, in {failure.failures} failure")
+    table.add_row("live: corrected results", f"{failure.corrected:,}, the last {_ms(failure.stable_again_ms)} after the heal")
+    added, bound = failure.added_ms, failure.max_delay_ms
+    good = added is not None and added <= bound and failure.can_judge()
+    table.add_row("live: longest delay of new results", f"{_ms(failure.longest_ms)}; before the cut {_ms(failure.usual_max_ms)}")
+    table.add_row("live: so the failure added (bound)", f"[{'green' if good else 'red'}]{_ms(added)}[/] ({_ms(bound)})")
+    for what, compared in (("live, final", failure.final), ("live, answer of the client library", failure.answer)):
+        counts = compared.missing, compared.duplicated, compared.wrong, compared.out_of_order
+        colour = "red" if any(counts) else "green"
+        table.add_row(f"{what}: missing / duplicated / wrong / out of order", f"[{colour}]{' / '.join(map(str, counts))}[/]")
+    table.add_row("live: promises not kept", f"[{'red' if failure.broken else 'green'}]{len(failure.broken)}[/]")
 
 
 def _ms(value: int | None) -> str:
@@ -308,7 +380,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="demo", description="The toll road from end to end, compared with an oracle.")
     parser.add_argument("--pipeline", type=Path, default=HERE / "pipeline.yaml", help="pipeline.yaml (default) or with_notices.yaml")
     parser.add_argument("--rate", type=int, default=1_000, help="reports per second and expressway (default 1000)")
-    parser.add_argument("--duration", type=float, default=40.0, help="seconds of traffic; goes on to the end of a window (default 40)")
+    parser.add_argument(
+        "--duration", type=float, help=f"seconds of traffic; goes on to the end of a window (default {AFTER_HEAL_S:g} after the heal; 40)"
+    )
+    parser.add_argument(
+        "--cut", metavar="SERVICE/NAME", help="cut this off from Kafka (default: the last source, unless something is killed)"
+    )
+    parser.add_argument("--cut-at", type=float, default=40.0, metavar="S", help="seconds after the start of the traffic (default 40)")
+    parser.add_argument("--cut-for", type=float, default=20.0, metavar="S", help="for so many seconds; 0: no cut (default 20)")
     parser.add_argument("--replicas", type=int, help="replicas of the first stage (default: as the pipeline file says)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bad-share", type=float, default=0.005, help="share of records that are bad on purpose (default 0.005)")
@@ -335,7 +414,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     console.print(report(outcome))
     console.print("[dim]latency: from a result's time (the end of its window), by the clock, until a read_committed consumer had it[/dim]")
-    for example in [*outcome.refusals.examples, *(text for output in outcome.outputs.values() for text in output.examples)]:
+    if outcome.failure is not None and not outcome.failure.can_judge():
+        console.print(
+            "[yellow]this machine is too slow or too busy: results were late before the cut, so the bound shows nothing; try --rate 300[/]"
+        )
+    told = [] if outcome.failure is None else [*outcome.failure.broken, *outcome.failure.final.examples, *outcome.failure.answer.examples]
+    for example in [*told, *outcome.refusals.examples, *(text for output in outcome.outputs.values() for text in output.examples)]:
         console.print(example, markup=False, highlight=False)
     if options.json is not None:
         options.json.write_text(json.dumps({"is_good": outcome.is_good(), **asdict(outcome)}, indent=1))

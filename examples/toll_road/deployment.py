@@ -58,12 +58,13 @@ def copy_pipeline(pipeline: Path, folder: Path, replicas: int | None) -> Path:
 class Deployment:
     """One ``anabranch up`` in a process group of its own."""
 
-    def __init__(self, pipeline: Path, state_dir: Path, log: Path) -> None:
+    def __init__(self, pipeline: Path, state_dir: Path, log: Path, *, drills: bool = False) -> None:
+        """Start it; ``drills``: so that services can be cut off from Kafka."""
         self._state_dir = state_dir
         self._log = log
         self._output: IO[bytes] = log.open("wb")
         self._process = subprocess.Popen(
-            [*_anabranch(), "up", str(pipeline), "--state-dir", str(state_dir)],
+            [*_anabranch(), "up", str(pipeline), "--state-dir", str(state_dir), *(["--drills"] if drills else [])],
             stdout=self._output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -120,6 +121,17 @@ class Deployment:
                     return row.pid
             time.sleep(0.5)
         raise DeploymentError(f"cannot kill {title}: status shows no such process")
+
+    def drill(self, *arguments: str) -> None:
+        """``anabranch cut``, ``heal`` and the like; it is done when this returns.
+
+        Raises:
+            DeploymentError: it failed.
+        """
+        command = [*_anabranch(), *arguments, "--state-dir", str(self._state_dir)]
+        done = subprocess.run(command, capture_output=True, timeout=30, check=False, text=True)
+        if done.returncode != 0:
+            raise DeploymentError(f"anabranch {' '.join(arguments)}: exit code {done.returncode}: {done.stderr.strip()}")
 
     def check_running(self) -> None:
         """Raises DeploymentError if the supervisor has ended."""

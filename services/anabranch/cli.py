@@ -22,6 +22,8 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
+from anabranch.local import access_command, drill_commands
+from anabranch.protocol.addresses import holds_password
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ _STATE_STYLES: Final = {
     "restarting": "yellow",
     "silent": "red",
     "failed": "red",
+    "paused": "magenta",
 }
 
 PipelineFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
@@ -95,11 +98,7 @@ def _stop_events() -> Iterator[tuple[threading.Event, threading.Event]]:
 def _state_directory(state_dir: Path | None, pipeline_file: Path | None) -> Path:
     from anabranch.local import state_file
 
-    if state_dir is not None:
-        return state_dir
-    if pipeline_file is not None:
-        return state_file.default_directory(pipeline_file)
-    return Path(state_file.DIRECTORY_NAME)
+    return state_file.directory_of(state_dir, pipeline_file)
 
 
 @app.command()
@@ -109,7 +108,12 @@ def up(
         str | None,
         typer.Option(metavar="ADDR", help="Bootstrap address of a Kafka cluster, HOST:PORT. Without it a real broker is started here."),
     ] = None,
-    redis: Annotated[str | None, typer.Option(metavar="URL", help="redis://HOST:PORT/DB. Without it a Redis is started here.")] = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="redis://HOST:PORT/DB, or rediss:// with TLS (also ANABRANCH_REDIS). Without it a Redis is started here."
+        ),
+    ] = None,
     state_dir: StateDir = None,
     only: Annotated[
         list[str] | None,
@@ -121,6 +125,10 @@ def up(
     replication: Annotated[
         int, typer.Option(min=1, max=7, help="Copies of each topic that is created; 3 on a cluster that must not lose any.")
     ] = 1,
+    drills: Annotated[
+        bool,
+        typer.Option("--drills", help="Put a proxy between each service and the embedded broker, for `cut` and `heal`; costs CPU time."),
+    ] = False,
 ) -> None:
     """Run a pipeline on this machine: every service as a process, restarted when it dies.
 
@@ -134,12 +142,18 @@ def up(
         anabranch up pipeline.yaml --kafka broker-1:9092 --redis redis://cache:6379/0 --replication 3
 
         anabranch up pipeline.yaml --kafka broker-1:9092 --only delivery/tolls
+
+        anabranch up pipeline.yaml --drills         # then, elsewhere: anabranch cut ingestion/reports --for 20s
     """
     from anabranch.local.up import up as run_up
 
     console = Console(soft_wrap=True)
     if kafka is not None and kafka_port:
         raise ConfigurationError("--kafka-port is for the embedded broker; leave it out with --kafka")
+    if redis is not None and holds_password(redis):
+        raise ConfigurationError(
+            "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or ANABRANCH_REDIS_PASSWORD_FILE"
+        )
     with _stop_events() as (stopping, stop_now):
         run_up(
             file,
@@ -148,10 +162,11 @@ def up(
             stopping=stopping,
             stop_now=stop_now,
             kafka=kafka,
-            redis=redis,
+            redis=redis if redis is not None else os.environ.get("ANABRANCH_REDIS"),
             only=only or (),
             kafka_port=kafka_port,
             replication=replication,
+            drills=drills,
         )
 
 
@@ -189,7 +204,7 @@ def status(
 ) -> None:
     """What runs: per process its state, last bucket, lag and restarts, and what it waits for.
 
-    Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: paused, or very busy.
+    Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: it is very busy. `paused`: somebody stopped it.
 
         anabranch status pipeline.yaml
 
@@ -230,7 +245,7 @@ def _status_table(rows: list[Row]) -> Table:
             str(row["restarts"]),
             _or_dash(row["pid"]),
             _or_dash(row["metrics_port"]),
-            escape(str(row["error"] or waiting or row["address"] or "").partition("\n")[0]),
+            escape(str(row["cut"] or row["error"] or waiting or row["address"] or "").partition("\n")[0]),
         )
     return table
 
@@ -338,7 +353,11 @@ def tail(
 ) -> None:
     """Show an output as it grows: one value per line. Values that are not text (Avro) are shown as base64.
 
+    With --live each line begins with what it is: insertion, tentative, undo (what is tentative above is void), rec_done (all is corrected).
+
     anabranch tail tolls
+
+    anabranch tail tolls --live
 
     anabranch tail tolls --from-beginning --count 10 --with-id
     """
@@ -357,10 +376,15 @@ def tail(
         raise ConfigurationError("give --pipeline and --kafka")
     topic = sink_of(load(file), output, live=live).topic
     with _stop_events() as (stopping, _):
-        for record in follow(KafkaEventLog(address), topic, stopping, from_beginning=from_beginning, count=count):
-            before = f"{record.id}\t{record.stime_ms}\t{record.key}\t" if with_id else ""
-            sys.stdout.write(f"{before}{record.value}\n")
+        shown = 0
+        for record in follow(KafkaEventLog(address), topic, stopping, from_beginning=from_beginning):
+            if live and record.repeated:
+                continue
+            sys.stdout.write(f"{record.line(with_id=with_id, live=live)}\n")
             sys.stdout.flush()
+            shown += 1
+            if shown == count:
+                break
 
 
 @app.command()
@@ -394,6 +418,10 @@ def version() -> None:
         typer.echo(importlib.metadata.version("anabranch"))
     except importlib.metadata.PackageNotFoundError:
         typer.echo("not installed (run from a checkout)")
+
+
+drill_commands.add_to(app)
+access_command.add_to(app)
 
 
 if __name__ == "__main__":

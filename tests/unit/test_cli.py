@@ -17,6 +17,7 @@ from anabranch.local import doctor, probe, state_file
 from anabranch.local.state_file import Deployment, Lock, ProcessRow
 from harness.waiting import wait_until
 
+DRILLS = ["kill", "pause", "resume", "cut", "heal"]
 _FILE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
 
 
@@ -34,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  #
     return lambda *arguments: _run(capsys, monkeypatch, *arguments)
 
 
-@pytest.mark.parametrize("command", ["up", "down", "status", "check", "topics", "tail", "doctor", "version"])
+@pytest.mark.parametrize("command", ["up", "down", "status", "check", "topics", "tail", "doctor", "version", *DRILLS])
 def test_every_command_has_help(run, command: str) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     code, out, _ = run(command, "--help")
     assert code == 0
@@ -91,6 +92,9 @@ def test_where_nothing_runs(run, tmp_path: Path) -> None:  # type: ignore[no-unt
     assert code == 0
     assert "nothing runs" in out
     assert run("tail", "tolls", *at)[0] == 2
+    for command in DRILLS:
+        code, _, err = run(command, "ingestion/reports_0", *at)
+        assert (code, "nothing runs" in err) == (2, True)
 
 
 def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001

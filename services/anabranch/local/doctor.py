@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import struct
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.local.embedded_redis import find_redis_server
 from anabranch.local.java import find_java
@@ -128,7 +130,22 @@ def _broker_version(address: str) -> Check:
             raise ConfigurationError(f"older than 4.0 (EndTxn {version}): a transaction may be torn; upgrade the broker to 4.0 or newer")
         return f"{address}: 4.0 or newer"
 
-    return _asked("Broker", question, "give its address as HOST:PORT; TLS and passwords are not tried here")
+    return _asked(
+        "Broker",
+        question,
+        "give its address as HOST:PORT; with TLS or passwords set ANABRANCH_KAFKA_SECURITY_PROTOCOL and what belongs to it",
+    )
+
+
+def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:
+    plain = socket.create_connection((host, port), timeout=_CONNECT_S)
+    if tls is None:
+        return plain
+    try:
+        return tls.wrap_socket(plain, server_hostname=host)
+    except OSError:
+        plain.close()
+        raise
 
 
 def api_versions(address: str) -> bytes:
@@ -143,7 +160,8 @@ def api_versions(address: str) -> bytes:
         raise ConfigurationError(f"{address!r} is not HOST:PORT")
     client = b"anabranch-doctor"
     request = struct.pack(">hhih", 18, 0, 1, len(client)) + client
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S) as connection:
+    tls = security_from_environment().tls()
+    with _connected(host.strip("[]"), int(port), tls) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
             head = stream.read(4)

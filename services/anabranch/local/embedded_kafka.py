@@ -1,6 +1,9 @@
 """A real Kafka broker of one node, from its jars, for a machine without one.
 
 The same state folder gives the same broker: its data, its cluster id and, if it is free, its port.
+
+With ``linked`` services the broker has one listener more for each, which advertises the address of a proxy (``local.links``): a client that
+comes through the proxy is told that the broker is there, and never goes around it.
 """
 
 from __future__ import annotations
@@ -10,17 +13,18 @@ import json
 import shutil
 import subprocess
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from anabranch.adapters.kafka.admin import broker_answers
 from anabranch.adapters.kafka.settings import RECORD_BYTES_ON_BROKER_MAX
-from anabranch.adapters.system.clock import SystemClock
-from anabranch.local.child_process import ChildProcess
 from anabranch.local.java import find_java
 from anabranch.local.kafka_jars import kafka_classpath
-from anabranch.local.tcp_ports import LOOPBACK, free_port, port_is_free
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.local.links import Link
+from anabranch.local.owned_server import OwnedServer, port_of_last_time, write_whole
+from anabranch.local.tcp_ports import LOOPBACK, port_is_free
+from anabranch.protocol.errors import Unavailable
 
 HEAP_MIB: Final = 512
 START_TIMEOUT_S: Final = 60.0
@@ -47,7 +51,6 @@ _SETTINGS: Final = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",
     # One node: every internal topic has one copy and, to save memory and start time, one partition.
     "offsets.topic.replication.factor": "1",
@@ -79,42 +82,24 @@ _SETTINGS: Final = {
 }
 
 
-class EmbeddedKafka:
-    """One broker and its state folder. Not thread-safe."""
+class EmbeddedKafka(OwnedServer):
+    """One broker and its state folder. Not thread-safe. The data stays when it ends."""
 
-    def __init__(self, state_dir: Path, port: int = 0, heap_mib: int = HEAP_MIB) -> None:
-        """Nothing is started. ``port`` 0: the port of last time if there was one and it is free, else any free one."""
-        self._dir = state_dir
-        self._port_wanted = port
-        self._port = port
-        self._heap_mib = heap_mib
-        self._process: ChildProcess | None = None
+    def __init__(self, state_dir: Path, port: int = 0, heap_mib: int = HEAP_MIB, *, linked: Sequence[str] = ()) -> None:
+        """Nothing is started.
 
-    @property
-    def address(self) -> str:
-        """``host:port`` for clients.
-
-        Raises:
-            Unavailable: it was never started.
+        ``port`` 0: the port of last time if there was one and it is free, else any free one. ``linked``: labels of the services that come
+        through a proxy.
         """
-        if self._port == 0:
-            message = "the embedded Kafka has no address before its first start"
-            raise Unavailable(message)
-        return f"{LOOPBACK}:{self._port}"
+        super().__init__("embedded Kafka", state_dir, "kafka.log", port=port, pause_ms=_PAUSE_MS)
+        self._heap_mib = heap_mib
+        self._linked = tuple(linked)
+        self._links: tuple[Link, ...] = ()
 
     @property
-    def pid(self) -> int | None:
-        """Process id of the broker; None before the first start."""
-        return None if self._process is None else self._process.pid
-
-    @property
-    def log_path(self) -> Path:
-        """Where the broker writes what it has to say."""
-        return self._dir / "kafka.log"
-
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process is not None and self._process.alive()
+    def links(self) -> tuple[Link, ...]:
+        """The links of the ``linked`` services, in their order; empty before the first start. They keep their ports until this ends."""
+        return self._links
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
         """Start the broker and wait until it answers; its address. Does nothing when it runs already.
@@ -129,58 +114,55 @@ class EmbeddedKafka:
         classpath = ":".join(str(jar) for jar in kafka_classpath())
         self._dir.mkdir(parents=True, exist_ok=True)
         (self._dir / "log4j2.xml").write_text(_LOG4J)
-        process: ChildProcess | None = None
+        is_first = not self._links
         for attempt in range(_ATTEMPTS):
-            self._port, controller_port = self._choose_ports(afresh=attempt > 0)
+            self._port, controller_port = self._choose_ports(afresh=attempt > 0, relink=is_first)
             properties = self._write_properties(self._port, controller_port)
             command = [str(java.executable), *self._jvm_options(), "-cp", classpath]
             if not (self._dir / "formatted").exists():
                 self._format(command, properties)
-            self._process = process = ChildProcess([*command, "kafka.Kafka", str(properties)], self.log_path)
-            if self._await_answer(process, timeout_s):
+            if self._run([*command, "kafka.Kafka", str(properties)], self._answers, timeout_s):
                 return self.address
-            if self._port_wanted or not any(sign in process.said() for sign in _PORT_TAKEN):
+            if self._port_wanted or not any(sign in self._said() for sign in _PORT_TAKEN):
                 break
-        ended = f"code {process.exit_code}; its log ends: {process.said()[-2_000:]}" if process is not None else "no attempt"
-        message = f"the embedded Kafka ended with {ended}"
-        raise Unavailable(message)
+        raise self._ended()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End the broker cleanly, or by force after ``timeout_s``. Idempotent; the data stays."""
-        if self._process is not None:
-            self._process.stop(timeout_s)
+        super().stop(timeout_s)
 
-    def kill(self) -> None:
-        """End the broker as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-
-    def _choose_ports(self, *, afresh: bool) -> tuple[int, int]:
-        """(broker's, controller's) port, those of last time where possible, and remember them."""
+    def _choose_ports(self, *, afresh: bool, relink: bool) -> tuple[int, int]:
+        """(broker's, controller's) port and, with ``relink``, the links; those of last time where possible. Remember them."""
         remembered = self._dir / "ports.json"
         last = json.loads(remembered.read_text()) if remembered.exists() and not afresh else {}
-
-        def choose(name: str) -> int:
-            port = int(last.get(name, 0))
-            return port if port and port_is_free(port) else free_port()
-
-        if self._port_wanted and not port_is_free(self._port_wanted):
-            message = f"port {self._port_wanted} for the embedded Kafka is taken: end what uses it, or let anabranch choose one"
-            raise ConfigurationError(message)
-        ports = {"broker": self._port_wanted or choose("broker"), "controller": choose("controller")}
-        _write_whole(remembered, json.dumps(ports))
+        self._refuse_taken_port()
+        ports = {
+            "broker": self._port_wanted or port_of_last_time(int(last.get("broker", 0))),
+            "controller": port_of_last_time(int(last.get("controller", 0))),
+        }
+        known = last.get("links", {})
+        if relink:  # not at a later start: the proxy then holds the links' ports and knows the broker's
+            self._links = tuple(Link(label, *map(port_of_last_time, known.get(label, (0, 0)))) for label in self._linked)
+        links = {**known, **{link.label: (link.port, link.broker_port) for link in self._links}}
+        write_whole(remembered, json.dumps({**ports, "links": links}))
         return ports["broker"], ports["controller"]
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
+        at = {"PLAINTEXT": port, "CONTROLLER": controller_port}
+        names = [f"LINK{number}" for number in range(len(self._links))]
+        listening = {**at, **dict(zip(names, (link.broker_port for link in self._links), strict=True))}
+        advertised = {**at, **dict(zip(names, (link.port for link in self._links), strict=True))}
         settings = {
             **_SETTINGS,
-            "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listening),
+            "listeners": _addresses(listening),
+            "advertised.listeners": _addresses(advertised),
+            **{f"listener.name.{name.lower()}.num.network.threads": "1" for name in names},
             "controller.quorum.bootstrap.servers": f"{LOOPBACK}:{controller_port}",
             "log.dir": str(self._dir / "data"),
         }
         path = self._dir / "server.properties"
-        _write_whole(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
+        write_whole(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
         return path
 
     def _jvm_options(self) -> list[str]:
@@ -208,25 +190,13 @@ class EmbeddedKafka:
         if done.returncode != 0:
             message = f"the data folder of the embedded Kafka could not be made: {(done.stdout + done.stderr).strip()[-1_000:]}"
             raise Unavailable(message)
-        _write_whole(self._dir / "formatted", cluster)
+        write_whole(self._dir / "formatted", cluster)
 
-    def _await_answer(self, process: ChildProcess, timeout_s: float) -> bool:
-        """Whether the broker answered before it ended. An open port is not enough: it opens before the broker can serve."""
-        clock = SystemClock()
-        deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-        while process.alive():
-            if not port_is_free(self._port) and broker_answers(self.address, _ANSWER_S) and process.alive():
-                return True
-            if clock.monotonic_ms() >= deadline_ms:
-                process.kill()
-                message = f"the embedded Kafka did not answer within {timeout_s:g} s; its log ends: {process.said()[-2_000:]}"
-                raise Unavailable(message)
-            clock.sleep_ms(_PAUSE_MS)
-        return False
+    def _answers(self) -> bool:
+        """Whether the broker answers. An open port is not enough: it opens before the broker can serve."""
+        return not port_is_free(self._port) and broker_answers(self.address, _ANSWER_S)
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Write ``path`` so that it never holds half of ``text``."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_text(text)
-    unfinished.replace(path)
+def _addresses(ports: Mapping[str, int]) -> str:
+    """``NAME://host:port,...`` as the broker's settings have it."""
+    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())

@@ -9,10 +9,9 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from anabranch.adapters.system.clock import SystemClock
-from anabranch.local.child_process import ChildProcess
-from anabranch.local.tcp_ports import LOOPBACK, free_port, port_is_free
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.local.owned_server import OwnedServer, port_of_last_time, write_whole
+from anabranch.local.tcp_ports import LOOPBACK
+from anabranch.protocol.errors import ConfigurationError
 
 START_TIMEOUT_S: Final = 20.0
 STOP_TIMEOUT_S: Final = 5.0
@@ -40,46 +39,17 @@ def find_redis_server() -> Path:
     raise ConfigurationError(message)
 
 
-class EmbeddedRedis:
-    """One Redis server. Not thread-safe."""
+class EmbeddedRedis(OwnedServer):
+    """One Redis server. Not thread-safe. What it held is gone after a stop, as after any restart of an index."""
 
     def __init__(self, state_dir: Path, port: int = 0) -> None:
         """Nothing is started. ``port`` 0: the port of last time if there was one and it is free, else any free one."""
-        self._dir = state_dir
-        self._port_wanted = port
-        self._port = port
-        self._process: ChildProcess | None = None
-
-    @property
-    def address(self) -> str:
-        """``host:port``.
-
-        Raises:
-            Unavailable: it was never started.
-        """
-        if self._port == 0:
-            message = "the embedded Redis has no address before its first start"
-            raise Unavailable(message)
-        return f"{LOOPBACK}:{self._port}"
+        super().__init__("embedded Redis", state_dir, "redis.log", port=port, pause_ms=_PAUSE_MS)
 
     @property
     def url(self) -> str:
         """``redis://host:port/0``."""
         return f"redis://{self.address}/0"
-
-    @property
-    def pid(self) -> int | None:
-        """Process id; None before the first start."""
-        return None if self._process is None else self._process.pid
-
-    @property
-    def log_path(self) -> Path:
-        """Where the server writes what it has to say."""
-        return self._dir / "redis.log"
-
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process is not None and self._process.alive()
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
         """Start the server and wait until it answers; its URL. Does nothing when it runs already.
@@ -105,41 +75,21 @@ class EmbeddedRedis:
             "daemonize": "no",
         }
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
-        self._process = ChildProcess([str(program), *arguments], self.log_path)
-        clock = SystemClock()
-        deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-        while self._process.alive():
-            if self._answers():
-                return self.url
-            if clock.monotonic_ms() >= deadline_ms:
-                self._process.kill()
-                break
-            clock.sleep_ms(_PAUSE_MS)
-        message = f"the embedded Redis did not come up (code {self._process.exit_code}); its log ends: {self._process.said()[-1_000:]}"
-        raise Unavailable(message)
+        if self._run([str(program), *arguments], self._answers, timeout_s):
+            return self.url
+        raise self._ended()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End the server. Idempotent; what it held is gone, as after any restart of an index."""
-        if self._process is not None:
-            self._process.stop(timeout_s)
-
-    def kill(self) -> None:
-        """End the server as a crash would."""
-        if self._process is not None:
-            self._process.kill()
+        """End the server. Idempotent."""
+        super().stop(timeout_s)
 
     def _choose_port(self) -> int:
+        self._refuse_taken_port()
         if self._port_wanted:
-            if not port_is_free(self._port_wanted):
-                message = f"port {self._port_wanted} for the embedded Redis is taken: end what uses it, or let anabranch choose one"
-                raise ConfigurationError(message)
             return self._port_wanted
         remembered = self._dir / "port"
-        last = int(remembered.read_text()) if remembered.exists() else 0
-        port = last if last and port_is_free(last) else free_port()
-        unfinished = remembered.with_name("port.unfinished")
-        unfinished.write_text(str(port))
-        unfinished.replace(remembered)
+        port = port_of_last_time(int(remembered.read_text()) if remembered.exists() else 0)
+        write_whole(remembered, str(port))
         return port
 
     def _answers(self) -> bool:

@@ -25,6 +25,9 @@ MARK: Final = "ANABRANCH_SUPERVISED_BY"
 MARK_OF_ONE: Final = "ANABRANCH_SUPERVISED_AS"
 """Environment variable of one process and all below it; its value is its log file, which no other has."""
 
+STOPPED: Final = "Tt"
+"""States of a process that SIGSTOP or a debugger stopped, as ``has_state`` takes them."""
+
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 """A log file larger than this is moved aside (one older file is kept) when its process starts."""
 
@@ -81,10 +84,12 @@ class ManagedProcess:
         return self._child.exit_code
 
     def terminate(self) -> None:
-        """Ask it to end. A paused process is woken, else it could not."""
+        """Ask it to end. What is paused of it and below it is woken, else it could not."""
         if self.exit_code() is None:
             os.kill(self.pid, signal.SIGTERM)
-            os.kill(self.pid, signal.SIGCONT)
+            for pid in {self.pid, *marked(MARK_OF_ONE, str(self.log_path))}:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """End it and everything below it, now. Also after it has ended: its group may have outlived it."""
@@ -141,6 +146,15 @@ def marked(variable: str, value: str) -> list[int]:
             if wanted in environment.split(b"\0"):
                 found.append(int(entry.name))
     return found
+
+
+def has_state(pid: int, states: str) -> bool:
+    """Whether a process is in one of ``states``, letters of /proc/PID/stat: T stopped, Z zombie ...; one that is gone is in X."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return "X" in states
+    return text.rpartition(")")[2].split()[0] in states
 
 
 def sweep(state_dir: Path) -> list[int]:

@@ -2,7 +2,7 @@
 
 Invariants:
     S1  Who holds the lock is the one supervisor of the directory; only it writes ``supervisor.json``. The lock goes with its process.
-    S2  ``supervisor.json`` is replaced as a whole, readable by its owner only (addresses may hold a password).
+    S2  ``supervisor.json`` is replaced as a whole, readable by its owner only, and holds no password.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import fcntl
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from typing import IO, TYPE_CHECKING, Final
+from pathlib import Path
+from typing import IO, Final
 
 from anabranch.protocol.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DIRECTORY_NAME: Final = ".anabranch"
 _FILE: Final = "supervisor.json"
@@ -39,7 +37,10 @@ class ProcessRow:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What ``supervisor.json`` says. ``ready``: every service was ready at least once since ``up``."""
+    """What ``supervisor.json`` says.
+
+    ``ready``: every service was ready at least once since ``up``. ``drills``: there is a proxy whose links can be cut.
+    """
 
     pid: int
     pipeline: str
@@ -47,11 +48,19 @@ class Deployment:
     redis: str | None
     ready: bool = False
     processes: tuple[ProcessRow, ...] = field(default=())
+    drills: bool = False
 
 
 def default_directory(pipeline_file: Path) -> Path:
     """Where the state of a pipeline is kept unless told otherwise: next to its file."""
     return pipeline_file.resolve().parent / DIRECTORY_NAME
+
+
+def directory_of(state_dir: Path | None, pipeline_file: Path | None) -> Path:
+    """The state directory that a command means: the one given, else that of the pipeline file, else that of the current folder."""
+    if state_dir is not None:
+        return state_dir
+    return default_directory(pipeline_file) if pipeline_file is not None else Path(DIRECTORY_NAME)
 
 
 def write(directory: Path, deployment: Deployment) -> None:

@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from anabranch.local import probe, state_file
+from anabranch.local import links, probe, state_file
+from anabranch.local.links import Cut
+from anabranch.local.processes import STOPPED, has_state
 from anabranch.local.state_file import ProcessRow
 
 _ASKED_AT_ONCE: Final = 16
@@ -17,17 +19,19 @@ Row = dict[str, object]
 def rows_of(state_dir: Path) -> list[Row] | None:
     """One object per process, servers first; None: no supervisor runs there.
 
-    Keys: service, name, pid, state, last_bucket_ms, lag_ms, metrics_port, restarts, error, address, waiting_for. A process that is there
-    but does not answer has the state ``silent`` (it is paused, or very busy).
+    Keys: service, name, pid, state, last_bucket_ms, lag_ms, metrics_port, restarts, error, address, waiting_for, cut. A process that is there
+    but does not answer has the state ``paused`` if it was stopped, else ``silent`` (it is very busy). ``cut``: what does not pass between it
+    and Kafka, in words; None: everything passes.
     """
     deployment = state_file.read(state_dir)
     if deployment is None or state_file.Lock(state_dir).holder() is None:
         return None
+    cuts = links.wanted(links.directory_of(state_dir)) if deployment.drills else {}
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
-        return list(threads.map(_row, deployment.processes))
+        return list(threads.map(lambda known: _row(known, cuts.get(f"{known.service}/{known.name}")), deployment.processes))
 
 
-def _row(known: ProcessRow) -> Row:
+def _row(known: ProcessRow, cut: Cut | None) -> Row:
     row: Row = {
         "service": known.service,
         "name": known.name,
@@ -40,7 +44,11 @@ def _row(known: ProcessRow) -> Row:
         "error": known.error,
         "address": known.address,
         "waiting_for": None,
+        "cut": None if cut is None else cut.in_words(),
     }
+    if known.pid is not None and has_state(known.pid, STOPPED):
+        row["state"] = "paused"
+        return row
     if known.metrics_port is None or known.pid is None:
         return row
     answer = probe.status(known.metrics_port)

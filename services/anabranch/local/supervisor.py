@@ -23,11 +23,12 @@ from anabranch.local.processes import ManagedProcess, ProcessSpec, sweep
 from anabranch.local.restarts import DELAY_MAX_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
 from anabranch.local.state_file import Deployment, ProcessRow
 from anabranch.ports import Clock
+from anabranch.protocol.addresses import without_password
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.runtime.service import ExitCode
 
 STOP_ORDER: Final = ("ingestion", "processing", "delivery", "consistency_manager")
-SERVER_STOP_ORDER: Final = ("redis", "kafka")
+SERVER_STOP_ORDER: Final = ("redis", "proxy", "kafka")
 
 _ROUND_S: Final = 0.1
 _GROUP_PATIENCE_MS: Final = {"ingestion": 2_000, "processing": 5_000, "delivery": 2_000, "consistency_manager": 1_500}
@@ -38,7 +39,7 @@ _SERVERS_STOP_S: Final = 3.0
 
 
 class Server(Protocol):
-    """An embedded Kafka or Redis."""
+    """An embedded Kafka or Redis, or the proxy of the drills."""
 
     @property
     def pid(self) -> int | None:
@@ -111,12 +112,13 @@ class Supervisor:
         kafka: str,
         redis: str | None = None,
         servers: Mapping[str, Server] | None = None,
+        drills: bool = False,
     ) -> None:
-        """``servers``: those that run already and are to be watched, by ``kafka`` or ``redis``."""
+        """``servers``: those that run already and are to be watched, by ``kafka``, ``redis`` or ``proxy``; ``drills``: one is a proxy."""
         self._state_dir = state_dir
         self._clock = clock
         self._say = say
-        self._pipeline, self._kafka, self._redis = pipeline, kafka, redis
+        self._pipeline, self._kafka, self._redis, self._drills = pipeline, kafka, redis, drills
         self._services = [_Watched(spec) for spec in specs]
         now_ms = clock.monotonic_ms()
         self._servers = [_WatchedServer(name, server, started_ms=now_ms) for name, server in (servers or {}).items()]
@@ -262,7 +264,8 @@ class Supervisor:
             self._say(f"{watched.name} is running (pid {watched.server.pid})")
 
     def _deployment(self, rows: Sequence[ProcessRow]) -> Deployment:
-        return Deployment(os.getpid(), self._pipeline, self._kafka, self._redis, self._said_ready, tuple(rows))
+        index = None if self._redis is None else without_password(self._redis)
+        return Deployment(os.getpid(), self._pipeline, self._kafka, index, self._said_ready, tuple(rows), self._drills)
 
     def _publish(self) -> None:
         rows = [*(server.row() for server in self._servers), *(service.row() for service in self._services)]
@@ -280,12 +283,6 @@ def stop_servers(servers: Mapping[str, Server], timeout_s: float) -> None:
         ordered = sorted(servers, key=lambda name: SERVER_STOP_ORDER.index(name) if name in SERVER_STOP_ORDER else 0)
         for done in [threads.submit(servers[name].stop, timeout_s) for name in ordered]:
             done.result()
-
-
-def without_password(url: str) -> str:
-    """``url`` as it may be shown."""
-    scheme, mark, rest = url.partition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
 
 def _how_ended(code: int) -> str:

@@ -18,7 +18,7 @@ _WAIT_MS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One record of an output, as text. ``id`` and ``stime_ms`` are its headers; empty where it has none."""
+    """One record of an output, as text. ``id``, ``stime_ms``, ``kind`` and ``missing`` are its headers; empty where it has none."""
 
     partition: int
     offset: int
@@ -26,6 +26,22 @@ class Shown:
     stime_ms: str
     key: str
     value: str
+    kind: str = ""
+    missing: str = ""
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it says to this partition what another one is told, too, or only that time goes on: nothing for people."""
+        return self.kind == "boundary" or (self.kind in ("undo", "rec_done") and self.value.startswith("{") and self.partition > 0)
+
+    def line(self, *, with_id: bool, live: bool) -> str:
+        """As it is printed, with tabs between its parts."""
+        words = [self.kind] if live else []
+        words += [self.id, self.stime_ms, self.key] if with_id else []
+        words.append(self.value or (f"deleted: {self.key}" if live else ""))
+        if live and self.missing:
+            words.append(f"missing: {self.missing}")
+        return "\t".join(words)
 
 
 def sink_of(pipeline: Pipeline, output: str, *, live: bool) -> Sink:
@@ -44,8 +60,8 @@ def sink_of(pipeline: Pipeline, output: str, *, live: bool) -> Sink:
     return found.live
 
 
-def follow(log: EventLog, topic: str, stopping: threading.Event, *, from_beginning: bool, count: int | None) -> Iterator[Shown]:
-    """Committed records of ``topic`` as they come, until ``stopping`` is set or ``count`` were shown.
+def follow(log: EventLog, topic: str, stopping: threading.Event, *, from_beginning: bool) -> Iterator[Shown]:
+    """Committed records of ``topic`` as they come, until ``stopping`` is set.
 
     Raises:
         ConfigurationError: the topic does not exist.
@@ -58,14 +74,9 @@ def follow(log: EventLog, topic: str, stopping: threading.Event, *, from_beginni
             raise ConfigurationError(f"topic {topic} does not exist on this broker; has `anabranch up` made it?")
         places = [TopicPartition(topic, number) for number in range(partitions)]
         reader.assign({place: reader.offsets(place)[0 if from_beginning else 1] for place in places})
-        shown = 0
-        while not stopping.is_set() and (count is None or shown < count):
+        while not stopping.is_set():
             for chunk in reader.fetch(_RECORDS_AT_ONCE, _WAIT_MS):
-                for record in _records(chunk):
-                    if count is not None and shown >= count:
-                        return
-                    yield record
-                    shown += 1
+                yield from _records(chunk)
     finally:
         admin.close()
         reader.close()
@@ -81,6 +92,8 @@ def _records(chunk: Chunk) -> Iterator[Shown]:
             _text(named.get("anabranch-stime")),
             _text(key),
             _text(value),
+            _text(named.get("anabranch-kind")),
+            _text(named.get("anabranch-missing")),
         )
 
 

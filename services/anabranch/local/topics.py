@@ -56,7 +56,9 @@ def topics_of(pipeline: Pipeline, *, replication: int = 1, embedded: bool = Fals
         add("output", "output", output.corrected.topic, wanted or pipeline.partitions, pinned=wanted is not None)
         if output.live is not None:
             wanted = output.live.partitions
-            add("output", "output", output.live.topic, wanted or pipeline.partitions, pinned=wanted is not None)
+            add("live_progress", "internal", names.live_progress(output.name))
+            kind = "live_upsert" if output.live.upsert else "live"
+            add(kind, "output", output.live.topic, wanted or pipeline.partitions, pinned=wanted is not None)
     return list(found.values())
 
 

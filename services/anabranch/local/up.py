@@ -7,18 +7,28 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
+from anabranch.adapters.kafka import security as kafka_security
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.redis import security as redis_security
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import state_file
 from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.local.embedded_proxy import EmbeddedProxy
 from anabranch.local.embedded_redis import EmbeddedRedis
+from anabranch.local.links import Link
 from anabranch.local.processes import MARK, ProcessSpec, mark_of, sweep
 from anabranch.local.supervisor import STOP_ORDER, Server, Supervisor, stop_servers
+from anabranch.local.tcp_ports import LOOPBACK
 from anabranch.local.topics import prepare, topics_of
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError
+
+PACE: Final = "ANABRANCH_SPARK_PACE_MS"
+_PACE_STEP_MS: Final = 200
+_PACE_MAX_MS: Final = 1_000
 
 
 def service_names(pipeline: Pipeline) -> list[tuple[str, str]]:
@@ -46,16 +56,34 @@ def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tupl
     return [(service, name) for service, name in names if service in only or f"{service}/{name}" in only]
 
 
-def specs_of(names: Sequence[tuple[str, str]], pipeline_file: Path, state_dir: Path, kafka: str, redis: str | None) -> list[ProcessSpec]:
-    """How each process is started. The Redis URL may hold a password, so it goes by the environment, which others cannot read."""
+def pace_ms(replicas: int, cores: int) -> int:
+    """Least time between two batches of a query, where ``replicas`` share ``cores``: a small batch takes about 0.3 s of one core."""
+    return min(_PACE_MAX_MS, _PACE_STEP_MS * max(0, replicas - cores))
+
+
+def specs_of(
+    names: Sequence[tuple[str, str]],
+    pipeline_file: Path,
+    state_dir: Path,
+    kafka: str,
+    redis: str | None,
+    links: Sequence[Link] = (),
+) -> list[ProcessSpec]:
+    """How each process is started; one with a link is told that for Kafka's address.
+
+    The Redis URL may hold a password, so it goes by the environment, which others cannot read.
+    """
     environment = {} if redis is None else {"ANABRANCH_REDIS": redis}
+    replicas = sum(service == "processing" for service, _ in names)
+    environment |= {PACE: os.environ.get(PACE) or str(pace_ms(replicas, os.cpu_count() or 1))}
     program = (sys.executable, "-m")
-    where = ("--pipeline", str(pipeline_file), "--kafka", kafka, "--state-dir", str(state_dir))
+    where = ("--pipeline", str(pipeline_file), "--state-dir", str(state_dir))
+    linked = {link.label: f"{LOOPBACK}:{link.port}" for link in links}
     return [
         ProcessSpec(
             service,
             name,
-            [*program, f"anabranch.{service}", *where, "--name", name],
+            [*program, f"anabranch.{service}", *where, "--kafka", linked.get(f"{service}/{name}", kafka), "--name", name],
             environment,
         )
         for service, name in names
@@ -74,13 +102,22 @@ def up(
     only: Sequence[str] = (),
     kafka_port: int = 0,
     replication: int = 1,
+    drills: bool = False,
 ) -> None:
     """Run ``pipeline_file`` until ``stopping`` is set; everything is stopped when this returns or raises.
+
+    ``drills``: every service reaches the embedded Kafka by a link of its own, which can be cut.
 
     Raises:
         ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a service refuses its settings.
         Unavailable: Kafka cannot be reached or started.
     """
+    if drills and kafka is not None:
+        raise ConfigurationError("--drills is for the embedded broker, which it gives a listener for each service; leave out --kafka")
+    if kafka is None:
+        kafka_security.refuse_security_for("the embedded broker has no security")
+    if redis is None:
+        redis_security.refuse_security_for("the embedded Redis has no security")
     pipeline = load(pipeline_file)
     names = selected(service_names(pipeline), only)
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -95,11 +132,17 @@ def up(
         if left:
             say(f"ended {len(left)} processes that a killed supervisor had left")
         embedded = kafka is None
+        links: tuple[Link, ...] = ()
         if kafka is None:
             say("starting Kafka")
-            broker = EmbeddedKafka(state_dir / "kafka", kafka_port)
+            labels = [f"{service}/{name}" for service, name in names] if drills else []
+            broker = EmbeddedKafka(state_dir / "kafka", kafka_port, linked=labels)
             servers["kafka"] = broker
             kafka = broker.start()
+            links = broker.links
+        if drills and not stopping.is_set():
+            servers["proxy"] = proxy = EmbeddedProxy(state_dir, links)
+            proxy.start()
         if redis is None and not stopping.is_set():
             redis = _start_redis(state_dir, servers, say)
         created = prepare(
@@ -109,13 +152,14 @@ def up(
             say(f"created {len(created)} topics")
         supervisor = Supervisor(
             state_dir,
-            specs_of(names, pipeline_file.resolve(), state_dir, kafka, redis),
+            specs_of(names, pipeline_file.resolve(), state_dir, kafka, redis, links),
             SystemClock(),
             say,
             pipeline=str(pipeline_file.resolve()),
             kafka=kafka,
             redis=redis,
             servers=servers,
+            drills=drills,
         )
         supervisor.run(stopping)
     finally:

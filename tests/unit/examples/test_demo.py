@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from examples.toll_road.comparing import Comparison, Refusals
-from examples.toll_road.demo import Outcome, report
+from examples.toll_road.demo import Outcome, parse, planned, read_job, report
+from examples.toll_road.story import FailureReport
 
 GOOD = Outcome(
     records_in=10,
@@ -21,8 +22,27 @@ GOOD = Outcome(
 )
 
 
+FAILURE = FailureReport(
+    cut="ingestion/reports_2",
+    cut_ms=20_000,
+    max_delay_ms=3_000,
+    usual_p50_ms=500,
+    usual_max_ms=700,
+    longest_ms=3_000,
+    first_tentative_ms=2_900,
+    stable_again_ms=None,
+    tentative=2,
+    undone=2,
+    corrected=3,
+    failures=1,
+    undos=1,
+    rec_dones=1,
+)
+
+
 def test_good_only_if_nothing_is_wrong() -> None:
     assert GOOD.is_good()
+    assert replace(GOOD, failure=FAILURE).is_good()
 
 
 @pytest.mark.parametrize(
@@ -38,6 +58,7 @@ def test_good_only_if_nothing_is_wrong() -> None:
         replace(GOOD, refusals=Refusals(1, 2, 0, 1, 0)),
         replace(GOOD, refusals=Refusals(1, 1, 0, 0, 1)),
         replace(GOOD, left_processes=[4711]),
+        replace(GOOD, failure=replace(FAILURE, longest_ms=3_701)),
     ],
 )
 def test_any_deviation_is_not_good(outcome: Outcome) -> None:
@@ -46,4 +67,29 @@ def test_any_deviation_is_not_good(outcome: Outcome) -> None:
 
 def test_the_table_has_a_row_per_finding() -> None:
     assert report(GOOD).row_count == 12
+    assert report(replace(GOOD, failure=FAILURE)).row_count == 21
     assert report(replace(GOOD, latency_p50_ms=None, latency_p99_ms=None)).row_count == 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cut", "seconds"),
+    [
+        ([], "ingestion/reports_2", 90),
+        (["--cut-at", "10", "--cut-for", "5"], "ingestion/reports_2", 45),
+        (["--duration", "20"], "ingestion/reports_2", 20),
+        (["--cut-for", "0"], None, 40),
+        (["--kill-each"], None, 40),
+        (["--kill", "delivery/tolls"], None, 40),
+        (["--kill", "delivery/tolls", "--cut", "ingestion/reports_0"], "ingestion/reports_0", 90),
+    ],
+)
+def test_a_source_is_cut_off_unless_something_is_killed(arguments: list[str], cut: str | None, seconds: float) -> None:
+    options = parse(arguments)
+    assert planned(options, read_job(options.pipeline)) == (cut, seconds)
+
+
+def test_without_a_live_topic_nothing_is_cut() -> None:
+    options = parse([])
+    job = read_job(options.pipeline)
+    assert (job.live, job.max_delay_ms) == ({"tolls": "tolls.live"}, 3_000)
+    assert planned(options, replace(job, live={})) == (None, 40)

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import state_file
-from anabranch.local.supervisor import Supervisor, stop_servers, without_password
+from anabranch.local.supervisor import Supervisor, stop_servers
 from anabranch.protocol.errors import Unavailable
 from harness.waiting import wait_until
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0"),
-        ("redis://:secret@r:2/0", "redis://r:2/0"),
-        ("rediss://u:p@ss@r:2/0", "rediss://r:2/0"),
-        ("unix:///run/redis.sock", "unix:///run/redis.sock"),
-    ],
-)
-def test_passwords_are_not_shown(url: str, shown: str) -> None:
-    assert without_password(url) == shown
 
 
 class _Server:

@@ -72,7 +72,9 @@ def test_all_topics_of_the_example(pipeline: Pipeline) -> None:
         "toll-road.control",
         "toll-road.control.alarms",
         "toll-road.tolls.progress",
+        "toll-road.tolls.live.progress",
         "tolls",
+        "tolls.live",
     }
     assert found["toll-road.tolls.boundaries"].settings.partitions == 1
     assert found["toll-road.tolls.blocks.0"].settings.partitions == pipeline.partitions

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.local.links import Link
 from anabranch.local.state_file import Lock
-from anabranch.local.up import selected, service_names, specs_of, up
+from anabranch.local.up import pace_ms, selected, service_names, specs_of, up
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError
 
@@ -55,9 +56,21 @@ def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
         "--kafka": "b:1",
         "--state-dir": "/x/state",
     }
-    assert spec.environment == {"ANABRANCH_REDIS": "redis://:secret@r:2/0"}
+    assert spec.environment["ANABRANCH_REDIS"] == "redis://:secret@r:2/0"
+    linked = specs_of(_NAMES[:2], Path("/x/p.yaml"), Path("/x/state"), "b:1", None, [Link("ingestion/reports_1", 7, 8)])
+    assert [list(spec.command)[list(spec.command).index("--kafka") + 1] for spec in linked] == ["b:1", "127.0.0.1:7"]
     (without,) = specs_of([("delivery", "tolls")], Path("/x/p.yaml"), Path("/x/state"), "b:1", None)
-    assert not without.environment
+    assert "ANABRANCH_REDIS" not in without.environment
+
+
+def test_more_replicas_than_cores_are_paced() -> None:
+    assert [pace_ms(replicas, 2) for replicas in (0, 1, 2, 3, 4, 100)] == [0, 0, 0, 200, 400, 1_000]
+
+
+def test_drills_need_the_embedded_broker(tmp_path: Path) -> None:
+    stop = threading.Event()
+    with pytest.raises(ConfigurationError, match="--drills is for the embedded broker"):
+        up(_FILE, state_dir=tmp_path, say=print, stopping=stop, stop_now=stop, kafka="b:1", drills=True)
 
 
 def test_a_state_directory_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:

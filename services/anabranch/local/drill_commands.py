@@ -1,0 +1,180 @@
+"""The commands of the fault drills: kill, pause, resume, cut, heal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.local import state_file
+from anabranch.local.drills import Drill
+from anabranch.local.links import Cut, Direction
+from anabranch.pipeline.durations import parse_ms
+from anabranch.protocol.errors import ConfigurationError
+
+PANEL = "Fault drills on a running deployment"
+
+Names = Annotated[
+    list[str], typer.Argument(metavar="SERVICE/NAME...", help="As `anabranch status` shows them, e.g. `ingestion/reports_2`.")
+]
+StateDir = Annotated[
+    Path | None, typer.Option("--state-dir", metavar="DIR", help="That of `anabranch up` (default: `.anabranch` in the current folder).")
+]
+PipelineFile = Annotated[
+    Path | None, typer.Option("--pipeline", metavar="FILE", help="The pipeline file, instead of --state-dir: `.anabranch` next to it.")
+]
+Duration = Annotated[
+    str | None, typer.Option("--for", metavar="TIME", help="Undo it after this time, e.g. `20s`; the command waits. Ctrl-C undoes it too.")
+]
+
+
+def kill(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = None) -> None:
+    """Kill processes with SIGKILL, with all below them (a stage's JVM and Python workers), as a crash would.
+
+    The supervisor starts them again after half a second, later when it happens often. What to see: `anabranch status` counts a restart,
+    the output topics get each result once all the same; with a second replica of a stage nothing is even late.
+
+        anabranch kill processing/segment_statistics.0
+
+        anabranch kill kafka/kafka        # the embedded servers too: kafka/kafka, redis/redis
+    """
+    drill = _drill(state_dir, pipeline, names)
+    for name in names:
+        typer.echo(f"killed {name}: processes {_listed(drill.kill(name))}; it is started again")
+
+
+def pause(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = None, duration: Duration = None) -> None:
+    """Stop processes with SIGSTOP, with all below them: they are there and do nothing, as on a machine that hangs.
+
+    The nastier sister of `kill`: nobody restarts it, and after `resume` it goes on with what it believed before - for a stage or a delivery
+    that was replaced meanwhile, to find out that it no longer counts. What to see: `status` shows it as `paused`.
+
+        anabranch pause processing/segment_statistics.0 --for 20s
+
+        anabranch pause ingestion/reports_2; anabranch resume ingestion/reports_2
+    """
+    drill = _drill(state_dir, pipeline, names)
+
+    def undo() -> None:
+        for name in names:
+            drill.resume(name)
+            typer.echo(f"resumed {name}")
+
+    with _Undone(duration, undo) as wait:
+        for name in names:
+            typer.echo(f"paused {name}: processes {_listed(drill.pause(name))}")
+        wait()
+
+
+def resume(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = None) -> None:
+    """Let processes go on that `pause` stopped.
+
+    anabranch resume processing/segment_statistics.0
+    """
+    drill = _drill(state_dir, pipeline, names)
+    for name in names:
+        typer.echo(f"resumed {name}: processes {_listed(drill.resume(name))}")
+
+
+def cut(
+    names: Names,
+    state_dir: StateDir = None,
+    pipeline: PipelineFile = None,
+    direction: Annotated[
+        Direction,
+        typer.Option(help="`to`: its requests do not reach Kafka; `from`: they do, but Kafka's answers do not come back."),
+    ] = Direction.BOTH,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Close its connections and refuse new ones, instead of letting bytes vanish.")
+    ] = False,
+    duration: Duration = None,
+) -> None:
+    """Cut services off from Kafka, as a lost network does: no byte passes, no connection is closed. Needs `anabranch up --drills`.
+
+    Cut a source off and watch the outputs. For `max_delay` nothing is seen; then the live topic goes on with tentative results, made without
+    that source. After `heal`: one undo, the corrections, and the corrected topic is as if nothing had happened.
+
+        anabranch cut ingestion/reports_2 --for 20s
+
+        anabranch cut ingestion/reports_2; anabranch tail tolls --live; anabranch heal ingestion/reports_2
+
+        anabranch cut delivery/tolls --direction from      # what it writes arrives, but it never hears of it
+    """
+    drill = _drill(state_dir, pipeline, names)
+    wanted = Cut(direction, reset)
+
+    def undo() -> None:
+        for name in names:
+            drill.heal(name)
+            typer.echo(f"healed {name}")
+
+    with _Undone(duration, undo) as wait:
+        for name in names:
+            drill.cut(name, wanted)
+            typer.echo(f"cut {name}: {wanted.in_words()}")
+        wait()
+
+
+def heal(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[SERVICE/NAME...]", help="Without any: all that are cut.")] = None,
+    state_dir: StateDir = None,
+    pipeline: PipelineFile = None,
+) -> None:
+    """Let the traffic of services pass again that `cut` held back; what was held goes on where it stood.
+
+    anabranch heal ingestion/reports_2
+
+    anabranch heal
+    """
+    drill = _drill(state_dir, pipeline, names or ())
+    chosen = names or list(drill.cuts())
+    for name in chosen:
+        drill.heal(name)
+        typer.echo(f"healed {name}")
+    if not chosen:
+        typer.echo("nothing is cut")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make them commands of ``app``."""
+    for command in (kill, pause, resume, cut, heal):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+class _Undone:
+    """A block that undoes itself at its end when a duration was given; without one, not at all."""
+
+    def __init__(self, duration: str | None, undo: Callable[[], None]) -> None:
+        self._duration_ms = None if duration is None else _milliseconds(duration)
+        self._undo = undo
+
+    def __enter__(self) -> Callable[[], None]:
+        return self._wait
+
+    def _wait(self) -> None:
+        if self._duration_ms is not None:
+            SystemClock().sleep_ms(self._duration_ms)
+
+    def __exit__(self, *_: object) -> None:
+        if self._duration_ms is not None:
+            self._undo()
+
+
+def _milliseconds(duration: str) -> int:
+    try:
+        return parse_ms(duration)
+    except ValueError as error:
+        raise ConfigurationError(f"--for {duration}: {error}") from error
+
+
+def _drill(state_dir: Path | None, pipeline: Path | None, names: Sequence[str]) -> Drill:
+    drill = Drill(state_file.directory_of(state_dir, pipeline))
+    drill.check(names)
+    return drill
+
+
+def _listed(pids: list[int]) -> str:
+    return " ".join(map(str, sorted(pids)))

@@ -1,0 +1,201 @@
+"""Cuts with a real broker and an ordinary client, and drills on a whole deployment of processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.local import links, state_file
+from anabranch.local.drills import Drill
+from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.local.embedded_proxy import EmbeddedProxy
+from anabranch.local.links import Cut, Direction, Link
+from anabranch.local.status import rows_of
+from anabranch.local.tcp_ports import LOOPBACK
+from anabranch.ports import TopicSettings
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+SOURCE, PARTITIONS = "ingestion/reports", 4
+WRITER, READER = "ingestion/a", "delivery/o"
+
+
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "stateless" / "pipeline.yaml"
+
+
+class Linked:
+    """A broker, its proxy, a producer behind one link and a consumer behind another."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.broker = EmbeddedKafka(state_dir / "kafka", linked=[WRITER, READER])
+        self.direct = self.broker.start()
+        self.folder = links.directory_of(state_dir)
+        self.proxy = EmbeddedProxy(state_dir, self.broker.links)
+        self.proxy.start()
+        KafkaEventLog(self.direct).admin().create([TopicSettings("t", 1)])
+        self._producer = Producer(
+            {"bootstrap.servers": self.address(WRITER), "linger.ms": 0, "enable.idempotence": True, "reconnect.backoff.max.ms": 500}
+        )
+        self.acknowledged: list[int] = []
+        self.behind, self.beside = self._consumer(self.address(READER)), self._consumer(self.direct)
+        self.seen: list[int] = []
+        self.seen_beside: list[int] = []
+
+    def address(self, label: str) -> str:
+        link: Link = next(link for link in self.broker.links if link.label == label)
+        return f"{LOOPBACK}:{link.port}"
+
+    def _consumer(self, address: str) -> Consumer:
+        consumer = Consumer(
+            {"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False, "reconnect.backoff.max.ms": 500}
+        )
+        consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+        return consumer
+
+    def cut(self, label: str, cut: Cut | None) -> None:
+        links.want(self.folder, label, cut)
+        wait_until(lambda: links.applied(self.folder).get(label) == cut, 5, "the proxy did it")
+
+    def produce(self, *numbers: int) -> None:
+        def noted(error: object, message: Message) -> None:
+            assert error is None
+            self.acknowledged.append(int(message.value() or b""))
+
+        for number in numbers:
+            self._producer.produce("t", b"%d" % number, on_delivery=noted)
+        self._producer.poll(0)
+
+    def flushed(self, timeout_s: float) -> bool:
+        return bool(self._producer.flush(timeout_s) == 0)
+
+    def read(self, timeout_s: float = 0.1) -> list[int]:
+        self.seen += [int(message.value() or b"") for message in self.behind.consume(100, timeout_s) if message.error() is None]
+        return self.seen
+
+    def read_beside(self, timeout_s: float = 0.1) -> list[int]:
+        self.seen_beside += [int(message.value() or b"") for message in self.beside.consume(100, timeout_s) if message.error() is None]
+        return self.seen_beside
+
+    def stop(self) -> None:
+        for label in (WRITER, READER):
+            self.cut(label, None)
+        self.behind.close()
+        self.beside.close()
+        self.proxy.stop()
+        self.broker.stop()
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Iterator[Linked]:
+    made = Linked(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_cut_off_nothing_is_written_or_read_and_healed_nothing_is_lost(linked: Linked) -> None:
+    """Both ways, then one way each, then by reset, then with the proxy and the broker killed: all records once and in order at the end."""
+    metadata = linked.behind.list_topics(timeout=10)
+    assert [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()] == [linked.address(READER)], "no way around the link"
+    linked.produce(0)
+    assert linked.flushed(10)
+    wait_until(lambda: linked.read() == [0], 10, "it passes")
+
+    linked.cut(WRITER, Cut())
+    linked.produce(1)
+    assert not linked.flushed(1.5), "no acknowledgement"
+    assert linked.read_beside(1) == [0], "it is not in the log"
+    linked.cut(WRITER, None)
+    assert linked.flushed(15)
+
+    linked.cut(READER, Cut())
+    linked.produce(2)
+    assert linked.flushed(10), "the other link passes"
+    wait_until(lambda: linked.read_beside() == [0, 1, 2], 10, "it is in the log")
+    before = len(linked.seen)
+    assert len(linked.read(1.5)) - before in {0, 1}, "at most what it had fetched before the cut"
+    assert 2 not in linked.seen
+    linked.cut(READER, None)
+    wait_until(lambda: linked.read() == [0, 1, 2], 20, "it goes on")
+
+    linked.cut(WRITER, Cut(Direction.FROM))
+    linked.produce(3)
+    assert not linked.flushed(1.5), "no acknowledgement"
+    wait_until(lambda: linked.read_beside() == [0, 1, 2, 3], 10, "written all the same")
+    linked.cut(WRITER, Cut(Direction.TO, reset=True))
+    linked.produce(4)
+    assert not linked.flushed(1), "refused"
+    linked.cut(WRITER, None)
+    assert linked.flushed(20)
+
+    linked.proxy.kill()
+    linked.produce(5)
+    linked.proxy.start()
+    assert linked.flushed(20)
+    linked.broker.kill()
+    linked.produce(6)
+    kept = linked.broker.links
+    assert linked.broker.start() == linked.direct
+    assert linked.broker.links == kept
+    assert linked.flushed(30)
+    wait_until(lambda: len(linked.read()) >= 7, 30, "all are read")
+    assert linked.acknowledged == linked.seen == list(range(7))
+
+
+def test_a_deployment_with_drills(tmp_path: Path) -> None:
+    """The command line's way: a source that is cut off closes no bucket, and closes all that it missed once healed; then kill and pause."""
+    anabranch = [sys.executable, "-m", "anabranch.cli"]
+    at = ["--state-dir", str(tmp_path / "state")]
+    log = tmp_path / "up.log"
+    with log.open("wb") as output:
+        up = subprocess.Popen([*anabranch, "up", str(_EXAMPLE), "--drills", "--only", "ingestion", *at], stdout=output, stderr=output)
+    try:
+        wait_until(lambda: up.poll() is not None or "\nready " in log.read_text(), 60, "ready")
+        drill = Drill(tmp_path / "state")
+        assert {"kafka/kafka", "proxy/proxy", SOURCE} <= set(drill.labels)
+        deployment = state_file.read(tmp_path / "state")
+        assert deployment is not None
+        producer = Producer({"bootstrap.servers": deployment.kafka})
+
+        def write(*times_ms: int) -> None:
+            for time_ms in times_ms:
+                for partition in range(PARTITIONS):
+                    beat = [("anabranch-heartbeat", b"%d" % time_ms)]
+                    producer.produce("reports", None, partition=partition, headers=beat)
+            assert producer.flush(10) == 0
+
+        def row() -> dict[str, object]:
+            return next(row for row in rows_of(tmp_path / "state") or [] if row["service"] == "ingestion")
+
+        def closed_ms() -> int:
+            found = row()["last_bucket_ms"]
+            return found if isinstance(found, int) else 0
+
+        now_ms = SystemClock().now_ms()
+        write(now_ms - 60_000)
+        wait_until(lambda: closed_ms() > now_ms - 62_000, 20, "closed")
+        assert subprocess.run([*anabranch, "cut", SOURCE, *at], check=True, capture_output=True, text=True).stdout.startswith("cut ")
+        write(now_ms - 40_000)
+        before_ms, shown = closed_ms(), row()
+        assert (before_ms < now_ms - 60_000, shown["cut"], shown["pid"]) == (True, "cut off from Kafka", shown["pid"])
+        drill.pause(SOURCE)
+        assert row()["state"] == "paused"
+        drill.resume(SOURCE)
+        assert closed_ms() == before_ms, "nothing was read"
+        drill.heal(SOURCE)
+        wait_until(lambda: closed_ms() > now_ms - 42_000, 30, "what it missed is closed")
+        killed = drill.kill(SOURCE)
+        wait_until(lambda: row()["pid"] not in {None, *killed}, 20, "it is started again")
+        write(now_ms - 20_000)
+        wait_until(lambda: closed_ms() > now_ms - 22_000, 30, "and goes on")
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(30)

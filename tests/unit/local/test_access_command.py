@@ -1,0 +1,48 @@
+"""The command ``acls``: what it prints, three ways."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from anabranch.cli import app
+from anabranch.protocol.errors import ConfigurationError
+
+FILE = str(Path(__file__).parents[2] / "security" / "pipeline.yaml")
+
+
+def run(*words: str) -> str:
+    done = CliRunner().invoke(app, ["acls", FILE, *words], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_a_table_for_people() -> None:
+    lines = run().splitlines()
+    assert lines[0] == "secure.ingestion.reports"
+    assert lines[1].split() == ["topic", "secure-in.reports", "Read", "DescribeConfigs", "input"]
+    assert any(line.split()[:2] == ["group", "secure.consumer.out*"] for line in lines)
+
+
+def test_json_and_commands_say_the_same() -> None:
+    rights = json.loads(run("--json", "--principal-prefix", "p-"))
+    told = set()
+    for line in run("--commands", "--principal-prefix", "p-").splitlines()[2:]:
+        words = shlex.split(line)
+        assert words[:6] == ["kafka-acls.sh", "--bootstrap-server", "$BROKERS", "--command-config", "$ADMIN_CONFIG", "--add"]
+        who = words[words.index("--allow-principal") + 1].removeprefix("User:")
+        resource = next(kind for kind in ("topic", "group", "transactional-id") if f"--{kind}" in words)
+        name, pattern = words[words.index(f"--{resource}") + 1], words[words.index("--resource-pattern-type") + 1]
+        operations = [words[place + 1] for place, word in enumerate(words) if word == "--operation"]
+        told |= {(who, resource, name, pattern == "prefixed", operation) for operation in operations}
+    assert told == {(r["principal"], r["resource"], r["name"], r["prefixed"], r["operation"]) for r in rights}
+
+
+@pytest.mark.parametrize("words", [["--json", "--commands"], ["--principal-prefix", "a b"], ["--principal-prefix", "$(x)"]])
+def test_mistakes(words: list[str]) -> None:
+    with pytest.raises(ConfigurationError):
+        run(*words)
