@@ -75,7 +75,7 @@ LOCK_FLAGS = --quiet --universal --python-version 3.11 --generate-hashes --no-em
 # ---------------------------------------------------------------- checks
 
 .PHONY: test
-test: lint types imports tidy unit conformance integration ## everything CI runs, in the order of what fails first
+test: lint types imports tidy unit simulated conformance security integration ## everything CI runs, in the order of what fails first
 
 .PHONY: lint
 lint: install ## ruff: style and mistakes
@@ -100,9 +100,27 @@ tidy: install ## layering, names, mirror of tests, limits, documents
 	$(PYTEST) tests/tidy --quiet $(ARGS)
 
 .PHONY: unit
-unit: java install ## unit and property tests; protocol/ and codec/ must be covered whole, by branch
-	$(PYTEST) tests/unit tests/properties --quiet --cov=anabranch.protocol --cov=anabranch.codec --cov-branch \
+unit: java install ## unit, property and transcript tests; protocol/ and codec/ must be covered whole, by branch
+	$(PYTEST) tests/unit tests/properties tests/transcripts --quiet --cov=anabranch.protocol --cov=anabranch.codec --cov-branch \
 	  --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
+
+.PHONY: simulated
+simulated: install ## 300 seeds of the whole system under virtual time, and the checkers themselves (about two minutes of CPU)
+	$(PYTEST) tests/checkers tests/simulation --quiet $(ARGS)
+
+# What `simulation` and `mutants` take: how many seeds, the first one, how many processes at once.
+SEEDS ?=
+SEED ?=
+FIRST ?= 0
+JOBS ?= 2
+
+.PHONY: simulation
+simulation: install ## many seeds (SEEDS=3000 FIRST=1000 JOBS=2), or one with its history (SEED=17)
+	@PYTHONPATH=tests:services $(BIN)/python -m simulation.explore $(if $(SEED),--first $(SEED) --seeds 1 --show,--first $(FIRST) --seeds $(or $(SEEDS),1000) --jobs $(JOBS)) $(ARGS)
+
+.PHONY: mutants
+mutants: install ## bugs planted on purpose, each to be found within SEEDS=1000 seeds (an hour; ARGS="name ..." for some)
+	@PYTHONPATH=tests:services $(BIN)/python -m simulation.mutants --seeds $(or $(SEEDS),1000) --jobs $(JOBS) $(ARGS)
 
 .PHONY: conformance
 conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters
@@ -111,6 +129,10 @@ conformance: java install ## one suite per port, over the in-memory, Kafka and R
 .PHONY: integration
 integration: java install ## services on a real broker, Redis and Spark
 	$(PYTEST) tests/integration --quiet $(ARGS)
+
+.PHONY: security
+security: java install ## who may do what on a secured broker and Redis, where secrets show, hostile input (two minutes)
+	$(PYTEST) tests/security --quiet $(ARGS)
 
 .PHONY: compose-test
 compose-test: install ## bring docker-compose.yml up, produce, consume, compare, take down (needs a docker engine)
@@ -128,6 +150,10 @@ demo: java install ## the toll-road example end to end, compared with an oracle
 .PHONY: bench
 bench: java install ## throughput and latency beside plain PySpark, to benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.run $(ARGS)
+
+.PHONY: bench-dpc
+bench-dpc: java install ## delay and inconsistency under failures, beside the published figures, to benchmarks/dpc/RESULTS.md
+	$(BIN)/python -m benchmarks.dpc $(ARGS)
 
 .PHONY: up
 up: ## the deployment of docker-compose.yml (needs a docker engine)

@@ -1,0 +1,1 @@
+"""What must be true of a run, as pure functions over what was recorded of it. They know neither simulation nor broker."""

@@ -1,0 +1,40 @@
+"""How late new results may come while something is missing (DESIGN 3.3): the promise that ``max_delay`` is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+
+
+def signs(arrivals: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """(time, bucket) of every input record, as its topic got it -> when it became known that the input is past each bucket's predecessor.
+
+    A record of bucket b is a sign for every bucket up to b. Only buckets that records are in are named.
+    """
+    ordered = sorted(arrivals)
+    found: dict[int, int] = {}
+    for bucket in sorted({bucket for _, bucket in ordered}):
+        found[bucket] = next(at_ms for at_ms, other in ordered if other >= bucket)
+    return found
+
+
+def check(signs_ms: Mapping[int, int], shown: list[tuple[int, int]], bound_ms: int, until_ms: int) -> list[str]:
+    """What came too late, in words.
+
+    Args:
+        signs_ms: Of each bucket with data.
+        shown: (time, last bucket that the live topic covers, stable or tentative), ascending in both.
+        bound_ms: How long after its sign a bucket must be covered.
+        until_ms: Buckets whose bound ends later are not judged.
+    """
+    wrong = []
+    covered = [bucket for _, bucket in shown]
+    for bucket, sign_ms in sorted(signs_ms.items()):
+        deadline_ms = sign_ms + bound_ms
+        if deadline_ms > until_ms:
+            continue
+        index = bisect_left(covered, bucket)
+        at_ms = shown[index][0] if index < len(shown) else None
+        if at_ms is None or at_ms > deadline_ms:
+            wrong.append(f"live: bucket {bucket}, first sign at {sign_ms} ms, shown at {at_ms} ms, allowed until {deadline_ms} ms")
+    return wrong

@@ -1,0 +1,157 @@
+"""A boundary log and its blocks against the answer, by a second, smaller reading of the rules (1, 4, 5, 6).
+
+Every bucket that a writer has closed must hold the answer's rows, whichever writer it is; so replicas agree, nothing that a dead process wrote
+late counts, and a restart neither loses nor doubles parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+
+Row = tuple[object, ...]
+ReadPart = Callable[[str, Part], Sequence[Row] | None]
+"""(writer, part) -> its rows; None: the blocks are not there, or do not match."""
+
+
+@dataclass
+class Writer:
+    """One writer of a stream."""
+
+    epoch: int = -1
+    closed: int = 0
+    base: int = 0
+    path: list[BatchId] = field(default_factory=list)
+    seen: set[BatchId] = field(default_factory=set)
+    pending: list[tuple[BatchId, Part]] = field(default_factory=list)
+    final: dict[int, list[Part]] = field(default_factory=dict)
+    accepted: list[BoundaryRecord] = field(default_factory=list)
+    branch: tuple[int, int] = (-1, -1)
+    branch_tip: BatchId | None = None
+    branch_closed: int = 0
+    branch_pending: list[Part] = field(default_factory=list)
+    tentative: list[Tentative] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tentative:
+    """A bucket as a branch closed it."""
+
+    bucket: int
+    branch: tuple[int, int]
+    parts: tuple[Part, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass
+class Reading:
+    """What became of a boundary log."""
+
+    writers: dict[str, Writer]
+    refused: dict[str, int] = field(default_factory=dict)
+    epochs_back: list[str] = field(default_factory=list)
+
+
+def read(entries: Iterable[tuple[int, LogEntry]], writers: Iterable[str]) -> Reading:
+    """Fold a boundary log, given as (offset, entry) in log order."""
+    reading = Reading({name: Writer() for name in writers})
+    for offset, entry in entries:
+        if isinstance(entry, EpochStarted):
+            reading.writers[entry.replica].epoch = offset
+        elif isinstance(entry, BoundaryRecord):
+            take = _take if entry.kind is BoundaryKind.STABLE else _take_tentative
+            reason = take(reading.writers[entry.replica], entry)
+            reading.refused[reason] = reading.refused.get(reason, 0) + 1
+    return reading
+
+
+def _take(writer: Writer, record: BoundaryRecord) -> str:
+    if record.epoch != writer.epoch:
+        return "fenced"
+    if record.id in writer.seen:
+        return "known"
+    if record.base is not None:
+        writer.path, writer.pending = [] if record.prev is None else [record.prev], []
+        writer.base = max(writer.base, record.base)
+        writer.closed = max(writer.closed, record.base)
+    elif record.prev is None:
+        writer.path, writer.pending = [], []
+    elif record.prev in writer.path:
+        writer.path = writer.path[: writer.path.index(record.prev) + 1]
+        writer.pending = [(ident, part) for ident, part in writer.pending if ident in writer.path]
+    else:
+        return "off_chain"
+    writer.seen.add(record.id)
+    writer.path.append(record.id)
+    writer.accepted.append(record)
+    writer.pending += [(record.id, part) for part in record.parts if part.bucket > writer.closed]
+    for ident, part in list(writer.pending):
+        if part.bucket <= record.closed:
+            writer.final.setdefault(part.bucket, []).append(part)
+            writer.pending.remove((ident, part))
+    writer.closed = max(writer.closed, record.closed)
+    return "accepted"
+
+
+def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
+    number = record.branch or (-1, -1)
+    if record.epoch != writer.epoch:
+        return "fenced"
+    if record.id in writer.seen:
+        return "known"
+    if number > writer.branch and record.base is not None:
+        writer.branch, writer.branch_closed, writer.branch_pending = number, record.base, []
+    elif number != writer.branch or record.prev != writer.branch_tip:
+        return "off_branch"
+    writer.seen.add(record.id)
+    writer.branch_tip = record.id
+    writer.branch_pending += record.parts
+    for bucket in sorted({part.bucket for part in writer.branch_pending if part.bucket <= record.closed}):
+        parts = tuple(part for part in writer.branch_pending if part.bucket == bucket)
+        if bucket > writer.branch_closed:
+            writer.tentative.append(Tentative(bucket, number, parts, record.missing))
+    writer.branch_pending = [part for part in writer.branch_pending if part.bucket > record.closed]
+    writer.branch_closed = max(writer.branch_closed, record.closed)
+    return "tentative"
+
+
+def check_whole(name: str, reading: Reading, answer: Mapping[int, Sequence[Row]], rows_of: ReadPart) -> list[str]:
+    """Tentative buckets that name nothing as missing hold what the answer holds. (Empty buckets are not looked at.)"""
+    wrong: list[str] = []
+    for replica, writer in reading.writers.items():
+        for made in writer.tentative:
+            if not made.missing:
+                rows = [row for part in made.parts for row in rows_of(replica, part) or ()]
+                if sorted(rows, key=repr) != sorted(answer.get(made.bucket, ()), key=repr):
+                    wrong.append(
+                        f"{name}.{replica}: tentative bucket {made.bucket} of branch {made.branch} names nothing as missing, but is {rows}"
+                    )
+    return wrong
+
+
+def check(name: str, reading: Reading, answer: Mapping[int, Sequence[Row]], rows_of: ReadPart) -> list[str]:
+    """What is wrong with the closed buckets of a stream, in words."""
+    wrong: list[str] = []
+    for replica, writer in reading.writers.items():
+        buckets = {bucket for bucket in {*writer.final, *answer} if writer.base < bucket <= writer.closed}
+        for bucket in sorted(buckets):
+            rows: list[Row] = []
+            for part in writer.final.get(bucket, ()):
+                found = rows_of(replica, part)
+                if found is None:
+                    wrong.append(f"{name}.{replica}: blocks of bucket {bucket} are missing: {part}")
+                rows += found or ()
+            expected = list(answer.get(bucket, ()))
+            if sorted(rows, key=repr) != sorted(expected, key=repr):
+                wrong.append(f"{name}.{replica}: bucket {bucket} is {sorted(rows, key=repr)}, not {expected}")
+    return wrong
+
+
+def rows_by_bucket(reading: Reading, replica: str, rows_of: ReadPart) -> dict[int, list[Row]]:
+    """What one writer has closed: for streams whose answer depends on when records came."""
+    writer = reading.writers[replica]
+    found = {bucket: [row for part in parts for row in rows_of(replica, part) or ()] for bucket, parts in writer.final.items()}
+    return {bucket: sorted(found[bucket], key=repr) for bucket in sorted(found)}

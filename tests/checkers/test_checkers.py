@@ -1,0 +1,236 @@
+"""Each checker passes what is right and finds each fault that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+from checkers import availability, conservation, corrected, live, streams, upsert
+from checkers.corrected import Delivered
+from checkers.live import LiveRecord
+
+ANSWER: dict[int, list[tuple[object, ...]]] = {3: [("a",), ("b",)], 5: [("c",)]}
+
+
+# ---------------------------------------------------------------- corrected
+
+
+def good_delivery() -> list[Delivered]:
+    return [Delivered(0, 0, 3, 0, ("a",)), Delivered(1, 0, 3, 1, ("b",)), Delivered(0, 1, 5, 0, ("c",))]
+
+
+def test_a_right_corrected_topic_passes() -> None:
+    assert corrected.check(good_delivery(), ANSWER, is_ordered=True) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda d: d[:2], "missing: 5.0"),
+        (lambda d: [*d, d[0]._replace(offset=2)], "duplicate: 3.0"),
+        (lambda d: [*d, Delivered(0, 2, 6, 0, ("d",))], "invented: 6.0"),
+        (lambda d: [*d[:2], d[2]._replace(row=("x",))], "wrong: 5.0"),
+        (lambda d: [d[2], d[0], d[1]], "order: 3.0"),
+    ],
+)
+def test_a_wrong_corrected_topic_is_found(change: object, found: str) -> None:
+    wrong = corrected.check(change(good_delivery()), ANSWER, is_ordered=True)  # type: ignore[operator]
+    assert any(line.startswith(found) for line in wrong), wrong
+
+
+def test_order_is_not_asked_after_a_torn_transaction() -> None:
+    assert corrected.check(good_delivery()[::-1], ANSWER, is_ordered=False) == []
+
+
+# ---------------------------------------------------------------- streams
+
+
+def part(bucket: int, name: str) -> Part:
+    return Part(bucket, 0, name, 1, 0, 1, 1, 0)
+
+
+def record(batch: int, closed: int, *names: tuple[int, str], prev: int | None = -1, epoch: int = 0, lineage: str = "l") -> BoundaryRecord:
+    before = None if prev is None or (batch == 1 and prev == -1) else BatchId("l", batch - 1 if prev == -1 else prev)
+    return BoundaryRecord("0", epoch, BatchId(lineage, batch), before, closed, tuple(part(*name) for name in names))
+
+
+ROWS = {"a": [("a",)], "b": [("b",)], "c": [("c",)], "x": [("x",)]}
+
+
+def judged(entries: Sequence[LogEntry]) -> list[str]:
+    reading = streams.read(enumerate([EpochStarted("0", "f", "t"), *entries]), ["0"])
+    return streams.check("s", reading, ANSWER, lambda _writer, named: ROWS.get(named.attempt))
+
+
+GOOD = [record(1, 3, (3, "a"), (3, "b"), (5, "c")), record(2, 5)]
+
+
+def test_a_right_stream_passes() -> None:
+    assert judged(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        ([record(1, 3, (3, "a")), record(2, 5, (5, "c"))], "bucket 3 is"),
+        ([record(1, 3, (3, "a"), (3, "b")), record(2, 5, (5, "c"), (5, "x"))], "bucket 5 is"),
+        ([record(1, 3, (3, "a"), (3, "b"), (5, "gone")), record(2, 5)], "blocks of bucket 5 are missing"),
+        ([record(1, 5, (3, "a"), (3, "b"))], "bucket 5 is"),
+    ],
+)
+def test_a_wrong_stream_is_found(entries: list[LogEntry], text: str) -> None:
+    assert any(text in line for line in judged(entries))
+
+
+def test_the_second_reading_knows_the_rules() -> None:
+    fenced = replace(record(2, 5, (5, "x")), epoch=7)
+    assert judged([GOOD[0], fenced, GOOD[0], GOOD[1]]) == []
+    off_chain = record(3, 5, (5, "x"), prev=9)
+    assert judged([GOOD[0], off_chain, GOOD[1]]) == []
+    rewound = [record(1, 2, (3, "a"), (3, "b")), record(2, 2, (5, "x")), record(7, 5, (5, "c"), prev=1, lineage="m")]
+    assert judged(rewound) == []
+    base = replace(record(1, 3), base=3, prev=BatchId("sibling", 9))
+    assert judged([base, record(2, 5, (5, "c"), prev=1)]) == []
+
+
+def tentative(batch: int, closed: int, *names: tuple[int, str], base: int | None = None, missing: tuple[str, ...] = ()) -> BoundaryRecord:
+    prev = None if base is not None else BatchId("b", batch - 1)
+    made = tuple(part(*name) for name in names)
+    return BoundaryRecord("0", 0, BatchId("b", batch), prev, closed, made, base, BoundaryKind.TENTATIVE, (0, 1), missing)
+
+
+@pytest.mark.parametrize(
+    ("entries", "count"),
+    [
+        ([tentative(1, 3, (3, "a"), (3, "b"), base=2), tentative(2, 5, (5, "c"))], 0),
+        ([tentative(1, 3, (3, "a"), base=2, missing=("s",))], 0),
+        ([tentative(1, 3, (3, "a"), base=2)], 1),
+        ([tentative(1, 3, (3, "a"), (3, "b"), base=2), tentative(3, 5, (5, "x"))], 0),
+    ],
+)
+def test_a_tentative_bucket_without_missing_streams_is_whole(entries: list[LogEntry], count: int) -> None:
+    reading = streams.read(enumerate([EpochStarted("0", "f", "t"), *entries]), ["0"])
+    assert len(streams.check_whole("s", reading, ANSWER, lambda _writer, named: ROWS.get(named.attempt))) == count
+
+
+# ---------------------------------------------------------------- conservation
+
+
+@pytest.mark.parametrize(
+    ("in_stream", "dead", "text"),
+    [
+        ([1, 2], [3], None),
+        ([1], [3], "2 is lost"),
+        ([1, 2, 2], [3], "2 is in the stream 2 times"),
+        ([1, 2, 3], [], "bad record 3"),
+        ([1, 2], [2, 3], "and a dead letter"),
+        ([1], [2, 3], "good record 2"),
+        ([1, 2, 9], [3], "nobody sent [9]"),
+    ],
+)
+def test_conservation(in_stream: list[int], dead: list[int], text: str | None) -> None:
+    wrong = conservation.check("a", {1: True, 2: True, 3: False}, in_stream, dead, may_be_late=False)
+    assert (wrong == []) if text is None else any(text in line for line in wrong), wrong
+
+
+# ---------------------------------------------------------------- live
+
+
+def boundary(sequence: int, stable: int, shown: int = 0) -> LiveRecord:
+    return LiveRecord(0, 0, "boundary", None, stable=stable, shown=shown, sequence=sequence)
+
+
+def insertion(bucket: int, position: int, row: str) -> LiveRecord:
+    return LiveRecord(0, 0, "insertion", (bucket, position), row=(row,))
+
+
+def shown(bucket: int, position: int, row: str) -> LiveRecord:
+    return LiveRecord(0, 0, "tentative", (bucket, position), (0, 1), (row,))
+
+
+UNDO = LiveRecord(0, 0, "undo", None)
+DONE = LiveRecord(0, 0, "rec_done", None, stable=5)
+A, B, C = insertion(3, 0, "a"), insertion(3, 1, "b"), insertion(5, 0, "c")
+GOOD_LIVE = [
+    [shown(3, 0, "a"), boundary(1, 2, 3)],
+    [shown(5, 0, "x"), boundary(2, 2, 5)],
+    [UNDO, A, B, shown(5, 0, "x"), boundary(3, 3, 5)],
+    [C, DONE, boundary(4, 5)],
+]
+
+
+def live_verdict(runs: list[list[LiveRecord]], *, is_complete: bool = True) -> list[str]:
+    flat = [each._replace(offset=offset) for offset, each in enumerate(each for run in runs for each in run)]
+    return live.check(flat, 1, ANSWER, is_complete=is_complete).wrong
+
+
+def test_a_right_live_topic_passes() -> None:
+    assert live_verdict(GOOD_LIVE) == []
+    assert live_verdict([[A, B, boundary(1, 4)], [C, boundary(2, 5)]]) == []
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        ([GOOD_LIVE[0], GOOD_LIVE[1], [A, B, boundary(3, 3, 5)]], "corrections without an undo"),
+        ([*GOOD_LIVE[:3], [UNDO, C, DONE, boundary(4, 5)]], "a second undo"),
+        ([[UNDO, A, B, boundary(1, 3)]], "undo outside a failure"),
+        ([[A, B, boundary(1, 3)], [shown(5, 0, "x"), boundary(2, 3, 5)], [UNDO, C, DONE, boundary(3, 5)]], "undo names"),
+        ([*GOOD_LIVE[:2], [UNDO, A, B, boundary(3, 3, 5)]], "fall out of the answer"),
+        ([*GOOD_LIVE[:2], [UNDO, A, B, shown(5, 0, "x"), DONE, boundary(3, 3)]], "are left at rec_done"),
+        ([[A, boundary(1, 3)]], "is not whole"),
+        ([[A, B, boundary(1, 3)], [A, B, boundary(2, 3)]], "insertion 3.0, stable from 3"),
+        ([[insertion(3, 0, "x"), B, boundary(1, 3)]], "insertion 3.0 is ('x',)"),
+        ([[A, B, boundary(1, 3)], [shown(3, 0, "a"), boundary(2, 3, 3)]], "tentative bucket 3 below"),
+        ([[shown(3, 0, "a"), boundary(1, 2, 3)], [shown(3, 0, "a"), boundary(2, 2, 3)]], "shown twice"),
+        ([[A, B, boundary(1, 3)], [boundary(2, 2)]], "stable goes back"),
+        ([[A, B, boundary(1, 3)], [C, boundary(3, 5)]], "has transaction 3 after 1"),
+        ([[A, B, boundary(1, 3)]], "at the end bucket 5"),
+        (GOOD_LIVE[:2], "are tentative"),
+        ([[A, B, boundary(1, 3)], [C]], "after the last boundary"),
+        ([[shown(3, 1, "a"), boundary(1, 2, 3)]], "has positions [1]"),
+    ],
+)
+def test_a_wrong_live_topic_is_found(runs: list[list[LiveRecord]], text: str) -> None:
+    wrong = live_verdict(runs)
+    assert any(text in line for line in wrong), wrong
+
+
+def test_all_partitions_must_bring_each_transaction() -> None:
+    assert any("in 1 of 2 partitions" in line for line in live.check([boundary(1, 3)], 2, {}, is_complete=False).wrong)
+
+
+# ---------------------------------------------------------------- upsert
+
+
+@pytest.mark.parametrize(
+    ("newest", "count"),
+    [
+        ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",)), "c": ("insertion", ("c",))}, 0),
+        ({"a": ("insertion", ("a",)), "b": ("tentative", ("b",)), "c": ("insertion", ("c",))}, 1),
+        ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",))}, 1),
+        ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",)), "c": ("insertion", ("c",)), "d": ("tentative", ("d",))}, 1),
+        ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",)), "c": ("insertion", ("c",)), "d": ("undo", None)}, 0),
+    ],
+)
+def test_upsert(newest: dict[object, tuple[str, tuple[object, ...] | None]], count: int) -> None:
+    assert len(upsert.check(newest, ANSWER, 0)) == count
+
+
+# ---------------------------------------------------------------- availability
+
+
+def test_a_record_is_a_sign_for_every_bucket_up_to_its_own() -> None:
+    assert availability.signs([(10, 3), (40, 2), (20, 5)]) == {2: 10, 3: 10, 5: 20}
+
+
+@pytest.mark.parametrize(
+    ("covered", "count"), [([(50, 3), (90, 5)], 0), ([(50, 3)], 1), ([(111, 5)], 1), ([(50, 3), (121, 5)], 1), ([(50, 9)], 0)]
+)
+def test_a_late_result_is_found(covered: list[tuple[int, int]], count: int) -> None:
+    assert len(availability.check({3: 10, 5: 20}, covered, 100, 1_000)) == count
+    assert availability.check({3: 10, 5: 20}, covered, 100, 109) == [], "what could not be judged is not"

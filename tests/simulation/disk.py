@@ -1,0 +1,206 @@
+"""The disk of one replica: checkpoint directories and lineage files in memory, and what a power cut leaves of them.
+
+A directory holds what Spark keeps in one: per batch its offsets (the plan), its commit, the state after it. Spark syncs none of it; lineage
+files and copies are synced (``adapters.local.checkpoints``). So a power cut takes away the last operations of any directory back to its last
+sync, in their order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.codec.plan_offsets import Offset, position_of
+from anabranch.protocol.errors import Fenced, Unavailable
+from anabranch.protocol.lineage import Lineage, newest, obsolete
+
+State = tuple[tuple[tuple[int, int], int], ...]
+"""((end bucket of a window, key), total), sorted."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A batch in the directory's log, written before it runs."""
+
+    offsets: dict[str, Offset]
+    watermark_ms: int
+
+
+@dataclass
+class Directory:
+    """One checkpoint directory."""
+
+    name: str
+    logged: dict[int, Logged] = field(default_factory=dict)
+    commits: dict[int, State] = field(default_factory=dict)
+    """Batch -> state after it."""
+    unsynced: list[tuple[str, int]] = field(default_factory=list)
+    """Operations since the last sync, in their order: (logged or commits, batch)."""
+
+    @property
+    def last_commit(self) -> int:
+        """-1: none."""
+        return max(self.commits, default=-1)
+
+    def log(self, batch: int, logged: Logged) -> None:
+        """Before a batch runs."""
+        self.logged[batch] = logged
+        self.unsynced.append(("logged", batch))
+
+    def commit(self, batch: int, state: State) -> None:
+        """After its record was accepted."""
+        self.commits[batch] = state
+        self.unsynced.append(("commits", batch))
+
+    def lose(self, count: int) -> None:
+        """The last ``count`` unsynced operations did not reach the disk."""
+        for kind, batch in reversed(self.unsynced[len(self.unsynced) - count :]):
+            entries: dict[int, Any] = self.logged if kind == "logged" else self.commits
+            entries.pop(batch, None)
+        del self.unsynced[len(self.unsynced) - count :]
+
+
+class Machine:
+    """What outlives the processes of a replica."""
+
+    def __init__(self) -> None:
+        self.directories: dict[str, Directory] = {}
+        self.lineages: dict[str, Lineage] = {}
+
+    def power_cut(self, rng: random.Random) -> int:
+        """Lose a random tail of what was not synced; how many operations."""
+        lost = 0
+        for name in sorted(self.directories):
+            directory = self.directories[name]
+            count = rng.randint(0, len(directory.unsynced))
+            directory.lose(count)
+            lost += count
+        return lost
+
+    def sync(self) -> None:
+        """Everything is on the disk."""
+        for directory in self.directories.values():
+            directory.unsynced.clear()
+
+
+class SimulatedDisk:
+    """``ports.Checkpoints`` of one process."""
+
+    def __init__(
+        self, machine: Machine, step: Callable[[], None], reached: Callable[[str], None], siblings: Callable[[], Mapping[str, Machine]]
+    ) -> None:
+        """``siblings``: the machines of the other replicas, as they are now."""
+        self._machine, self._step, self._reached, self._siblings = machine, step, reached, siblings
+
+    def directory(self, name: str) -> Directory:
+        """The directory, for the engine.
+
+        Raises:
+            Fenced: it was removed by a newer process (rule 21).
+        """
+        found = self._machine.directories.get(name)
+        if found is None:
+            self._reached("directory removed under a process")
+            raise Fenced(f"checkpoint {name} is gone")
+        return found
+
+    def newest(self) -> Lineage | None:
+        """See the port."""
+        self._step()
+        name = newest(self._machine.lineages)
+        return None if name is None else self._machine.lineages[name]
+
+    def create(self, name: str) -> None:
+        """See the port."""
+        self._step()
+        self._machine.directories.setdefault(name, Directory(name))
+
+    def copy(self, source: str, target: str) -> None:
+        """See the port. File by file: the source may change between its logs and its commits."""
+        self._step()
+        found = self._machine.directories.get(source)
+        if found is None:
+            raise Unavailable(f"checkpoint {source} vanished while it was copied")
+        logged = dict(found.logged)
+        self._step()
+        if self._machine.directories.get(source) is not found:
+            raise Unavailable(f"checkpoint {source} vanished while it was copied")
+        self._machine.directories[target] = Directory(target, logged, dict(found.commits))
+        self._machine.sync()
+        self._step()
+
+    def last_commit(self, name: str) -> int:
+        """See the port."""
+        self._step()
+        return self.directory(name).last_commit
+
+    def batches(self, name: str) -> Sequence[int]:
+        """See the port."""
+        self._step()
+        return sorted(self.directory(name).commits, reverse=True) or [-1]
+
+    def whole(self, name: str, batches: Sequence[int]) -> int | None:
+        """See the port. Nothing is ever half written here, but a plan may be gone while its commit is there."""
+        self._step()
+        directory = self.directory(name)
+        return next((batch for batch in batches if batch < 0 or batch in directory.logged), None)
+
+    def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
+        """See the port."""
+        self._step()
+        directory = self.directory(name)
+        directory.logged = {b: logged for b, logged in directory.logged.items() if b <= batch + keep_plan}
+        directory.commits = {b: state for b, state in directory.commits.items() if b <= batch}
+        directory.unsynced.clear()
+
+    def bucket(self, name: str, batch: int) -> int:
+        """See the port."""
+        return 0 if batch < 0 else position_of(next(iter(self.directory(name).logged[batch].offsets.values()))).bucket
+
+    def siblings(self) -> Sequence[tuple[str, Lineage]]:
+        """See the port."""
+        self._step()
+        return [(r, machine.lineages[name]) for r, machine in self._siblings().items() if (name := newest(machine.lineages)) is not None]
+
+    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
+        """See the port. File by file, as ``copy``."""
+        self._step()
+        found = self._siblings()[replica].directories.get(source)
+        if found is None:
+            return False
+        logged = dict(found.logged)
+        self._step()
+        if self._siblings()[replica].directories.get(source) is not found:
+            return False
+        self._reached("sibling copied")
+        self._machine.directories[target] = Directory(target, logged, dict(found.commits))
+        self._step()
+        return True
+
+    def write(self, lineage: Lineage) -> None:
+        """See the port."""
+        self._step()
+        self._machine.lineages[lineage.name] = lineage
+        self._step()
+
+    def sync(self) -> None:
+        """See the port."""
+        self._step()
+        self._machine.sync()
+        self._step()
+
+    def clean(self, epoch: int) -> None:
+        """See the port."""
+        self._step()
+        for name in obsolete(list(self._machine.directories), epoch):
+            del self._machine.directories[name]
+        self._step()
+        for name in obsolete(list(self._machine.lineages), epoch):
+            del self._machine.lineages[name]
+
+    def remove(self, name: str) -> None:
+        """See the port."""
+        self._step()
+        self._machine.directories.pop(name, None)

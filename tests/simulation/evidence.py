@@ -1,0 +1,269 @@
+"""What a run left behind, as plain values for the checkers: read from the raw log, by nothing that the services use to read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from anabranch.adapters.local.partition import Fate, Record
+from anabranch.codec import boundary_records
+from anabranch.codec.blocks import BlockHeaders
+from anabranch.pipeline.shape import normal_ms
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.records import LogEntry, Part
+from checkers import availability, conservation, corrected, live, streams, upsert
+from checkers.corrected import Delivered
+from checkers.live import LiveRecord
+from simulation import workload
+from simulation.options import Options
+from simulation.workload import Row
+from simulation.world import Run
+
+_IDLE_MARGIN_MS = 250
+_ENGINE_MS = 500
+"""What a batch of the small engine, its blocks and its record, and a transaction of delivery take at most, per stage, without faults."""
+
+
+def records(run: Run, topic: str) -> Iterator[tuple[int, int, Record]]:
+    """(partition, offset, record) of everything that committed readers see of a topic."""
+    for number, partition in enumerate(run.log.topics[topic][1]):
+        for offset in range(partition.start, partition.end):
+            record = partition.at(offset)
+            if not record.control and (record.transaction is None or record.transaction.fate is Fate.COMMITTED):
+                yield number, offset, record
+
+
+def boundary_log(run: Run, stream: str) -> list[tuple[int, LogEntry]]:
+    """The entries of a boundary log."""
+    topic = run.pipeline.topic_names.boundaries(stream)
+    return [(offset, boundary_records.decode(record.value, record.headers)) for _, offset, record in records(run, topic)]
+
+
+class Blocks:
+    """Reads the blocks of one stream, part by part."""
+
+    def __init__(self, run: Run, stream: str) -> None:
+        self._run, self._stream = run, stream
+
+    def __call__(self, replica: str, part: Part) -> list[tuple[object, ...]] | None:
+        """The rows of a part; None: its blocks are not there."""
+        topic = self._run.pipeline.topic_names.blocks(self._stream, replica)
+        partition = self._run.log.topics[topic][1][part.partition]
+        rows: list[tuple[object, ...]] = []
+        blocks = 0
+        for offset in range(part.offset_first, min(part.offset_next, partition.end)):
+            gone = offset < partition.start
+            record = self._run.trimmed[topic, part.partition, offset] if gone else partition.at(offset)
+            head = BlockHeaders.decode(record.headers)
+            if head.attempt == part.attempt and head.bucket == part.bucket:
+                blocks += 1
+                rows += rows_of(pa.ipc.open_stream(record.value).read_all())
+        return rows if blocks == part.blocks and len(rows) == part.rows else None
+
+
+def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
+    """A table's rows as the workload has them."""
+    columns = [table.column(name).to_pylist() for name in ("stime", "id", "key", "v")]
+    return list(zip(*columns, strict=True))
+
+
+def is_exact(run: Run) -> bool:
+    """No record can be late, so the answer follows from the input alone: nothing, or only silence that was not observed, is left out."""
+    idle_ms = run.options.idle_ms
+    if idle_ms is None or run.options.source_partitions == 1:
+        return True
+    if any(fault.kind.startswith("silent") for fault in run.faults):
+        return False
+    spoken: dict[tuple[str, int], int] = {}
+    for each in run.sent:
+        if each.at_ms - spoken.get((each.source, each.partition), 0) >= idle_ms - _IDLE_MARGIN_MS:
+            return False
+        if each.row is not None:
+            spoken[each.source, each.partition] = each.at_ms
+    places = [(source, partition) for source in run.options.sources for partition in range(run.options.source_partitions)]
+    return all(workload.data_end_ms(run.options) - spoken.get(place, 0) < idle_ms - _IDLE_MARGIN_MS for place in places)
+
+
+def source_streams(run: Run) -> dict[str, workload.Buckets]:
+    """The streams of the sources as they must be: from the input alone where that is all that counts."""
+    found: dict[str, workload.Buckets] = {}
+    for source in run.options.sources:
+        if is_exact(run):
+            found[source] = workload.source_buckets(run.options, run.sent, source)
+        else:
+            reading = streams.read(boundary_log(run, source), ["0"])
+            found[source] = _typed(streams.rows_by_bucket(reading, "0", Blocks(run, source)))
+    return found
+
+
+def _typed(buckets: dict[int, list[tuple[object, ...]]]) -> workload.Buckets:
+    return {bucket: sorted((int(a), int(b), int(c), int(d)) for a, b, c, d in rows) for bucket, rows in buckets.items()}  # type: ignore[call-overload]
+
+
+def delivered(run: Run) -> list[Delivered]:
+    """The corrected topic."""
+    found = []
+    for partition, offset, record in records(run, "out"):
+        headers = dict(record.headers)
+        bucket, position = headers["anabranch-id"].decode().split(".")
+        found.append(Delivered(partition, offset, int(bucket), int(position), _user_row(record.value)))
+    return found
+
+
+def _user_row(value: bytes | None) -> tuple[object, ...]:
+    row = json.loads(value or b"")
+    return row["id"], row["key"], row["v"]
+
+
+def user_rows(buckets: workload.Buckets) -> dict[int, list[tuple[object, ...]]]:
+    """A stream as its users see it: without stime."""
+    return {bucket: [(ident, key, v) for _, ident, key, v in rows] for bucket, rows in buckets.items()}
+
+
+def judge(run: Run) -> list[str]:
+    """Everything that is wrong with a run, in words."""
+    options = run.options
+    wrong = list(run.unexpected)
+    if not run.is_complete:
+        wrong.append(f"progress: not done at {run.ended_ms} ms, healed at {options.heal_ms} ms")
+    sources = source_streams(run)
+    answers = workload.answers(options, sources)
+    for stream in run.pipeline.streams():
+        entries = boundary_log(run, stream)
+        fold = StreamFold(run.pipeline.stream_writers(stream))
+        for offset, entry in entries:
+            run.history.reached(f"fold {fold.apply(offset, entry).reason}")
+        reading = streams.read(entries, run.pipeline.stream_writers(stream))
+        wrong += streams.check(stream, reading, answers[stream], Blocks(run, stream))
+        wrong += streams.check_whole(stream, reading, answers[stream], Blocks(run, stream))
+    wrong += _conservation(run, sources)
+    torn = run.history.probes["transaction torn"] > 0
+    answer = user_rows(answers[options.final]) if run.is_complete else {}
+    if run.is_complete:
+        wrong += corrected.check(delivered(run), answer, is_ordered=not torn)
+        if options.is_live:
+            wrong += _upsert(run, answer) if options.is_upsert else _live(run, answer)
+    return wrong
+
+
+def _upsert(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
+    newest: dict[object, tuple[str, tuple[object, ...] | None]] = {}
+    for _, _, record in records(run, "out.live"):
+        kind = dict(record.headers)["anabranch-kind"].decode()
+        newest[json.loads(record.key or b"")["key"]] = (kind, None if record.value is None else _user_row(record.value))
+    return upsert.check(newest, answer, key_index=1)
+
+
+def live_records(run: Run) -> list[LiveRecord]:
+    """The live topic."""
+    return [_live_record(partition, offset, record) for partition, offset, record in records(run, "out.live")]
+
+
+def _live_record(partition: int, offset: int, record: Record) -> LiveRecord:
+    headers = dict(record.headers)
+    kind = headers["anabranch-kind"].decode()
+    if kind in ("insertion", "tentative"):
+        text, _, branch = headers["anabranch-id"].decode().partition("/")
+        return LiveRecord(partition, offset, kind, _pair(text), _pair(branch) if branch else None, _user_row(record.value))
+    fields = json.loads(record.value or b"")
+    last = fields.get("last_id")
+    return LiveRecord(
+        partition, offset, kind, None if last is None else _pair(last), stable=fields["stable"], shown=fields.get("shown", 0),
+        sequence=fields.get("sequence", 0),
+    )  # fmt: skip
+
+
+def _pair(text: str) -> tuple[int, int]:
+    first, second = text.split(".")
+    return int(first), int(second)
+
+
+def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
+    """The live topic: what it says, and how soon."""
+    found = live_records(run)
+    verdict = live.check(found, run.options.output_partitions, answer, is_complete=run.is_complete)
+    reached = run.history.probes
+    reached["live undo"] += verdict.undos
+    reached["live rec_done"] += verdict.rec_dones
+    reached["live failure"] += verdict.failures
+    reached["live shown again"] += verdict.shown_again
+    if not _has_bound(run):
+        return verdict.wrong
+    reached["live bound judged"] += 1
+    shown = sorted(
+        (run.visible_ms["out.live", record.partition, record.offset], max(record.stable, record.shown))
+        for record in found
+        if record.kind == "boundary"
+    )
+    for number in range(1, len(shown)):
+        shown[number] = (shown[number][0], max(shown[number][1], shown[number - 1][1]))
+    width_ms = run.options.bucket_ms
+    rows = {(f"in.{each.source}", each.row[1]): each.row for each in run.sent if each.row is not None}
+    arrivals = [
+        (event.at_ms, workload.bucket_of(rows[str(event.facts[0]), int(event.facts[3])][0], width_ms))
+        for event in run.history.events
+        if event.who == "producer" and event.facts[3] is not None
+    ]
+    signs_ms = availability.signs(arrivals)
+    stages = len(run.options.stages)
+    bound_ms = normal_ms(run.pipeline, run.options.final) + run.options.max_delay_ms + stages * _ENGINE_MS
+    return verdict.wrong + availability.check(signs_ms, shown, bound_ms, run.options.heal_ms)
+
+
+def _has_bound(run: Run) -> bool:
+    """Only inputs fail, or one replica of a stage that has others: nothing that the bound does not cover (DESIGN 1)."""
+    if any(stage.policy != "process" for stage in run.options.stages):
+        return False
+    struck: set[str] = set()
+    for fault in run.faults:
+        if fault.kind.startswith(("silent", "index")) or fault.target.startswith("consistency_manager"):
+            continue
+        if not fault.target.startswith("processing/"):
+            return False
+        struck.add(fault.target)
+    for stage in run.options.stages:
+        mine = [target for target in struck if target.split("/")[1].split(".")[0] == stage.name]
+        if len(mine) > (1 if stage.replicas > 1 else 0):
+            return False
+    return True
+
+
+def _conservation(run: Run, sources: dict[str, workload.Buckets]) -> list[str]:
+    """By the number of the record in its input partition; good ones are found in the stream by their id."""
+    if not run.is_complete:
+        return []
+    wrong: list[str] = []
+    for source in run.options.sources:
+        by_place: dict[tuple[int, int], int] = {}
+        given: dict[int, bool] = {}
+        counts: dict[int, int] = {}
+        for each in run.sent:
+            if each.source == source:
+                offset = counts.get(each.partition, 0)
+                counts[each.partition] = offset + 1
+                number = each.row[1] if each.row else -len(given) - 1
+                by_place[each.partition, offset] = number
+                given[number] = each.row is not None
+        dead = {by_place[place] for place in dead_letters(run, source)}
+        rows: list[Row] = [row for bucket in sources[source].values() for row in bucket]
+        wrong += conservation.check(source, given, [row[1] for row in rows], dead, may_be_late=not is_exact(run))
+    return wrong
+
+
+def dead_letters(run: Run, source: str) -> set[tuple[int, int]]:
+    """(partition, offset) of the input records that are dead letters."""
+    topic = f"in.{source}.rejected"
+    if topic not in run.log.topics:
+        return set()
+    found = set()
+    for _, _, record in records(run, topic):
+        headers = dict(record.headers)
+        found.add((int(headers["anabranch-partition"]), int(headers["anabranch-offset"])))
+    return found
+
+
+def describe(options: Options) -> str:
+    """One line."""
+    return ", ".join(f"{name}={value!r}" for name, value in vars(options).items())

@@ -1,0 +1,154 @@
+"""Many seeds: runs them, judges them, shrinks the faults of the first that fails.
+
+::
+
+    python -m simulation.explore --seeds 300 --first 0 [--twice] [--jobs 2]
+    python -m simulation.explore --first 17 --seeds 1 --show     # one seed, with its history
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from simulation import evidence, options
+from simulation.faults import Fault
+from simulation.options import Options
+from simulation.probes import EXPECTED
+from simulation.world import World
+
+
+@dataclass
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    wrong: list[str]
+    digest: str
+    faults: list[Fault]
+    probes: Counter[str]
+    transcript: str
+    steps: int
+    virtual_ms: int
+
+
+def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None = None) -> Outcome:
+    """Run a seed and judge it. ``faults``, ``chosen``: instead of the seed's own."""
+    world = World(chosen or options.draw(seed), faults)
+    try:
+        run = world.run()
+    except Exception as error:  # noqa: BLE001 - whatever ends a run is what is wrong with it
+        wrong = [*world.unexpected, f"{type(error).__name__}: {error}"]
+    else:
+        wrong = evidence.judge(run)
+    history = world.history
+    return Outcome(
+        seed, wrong, history.digest(), world.faults, history.probes, history.transcript(), world.scheduler.steps, world.scheduler.now_ms
+    )
+
+
+def shrink(seed: int, faults: list[Fault], tries_max: int = 60) -> list[Fault]:
+    """Fewer faults with which the seed still fails: each is left out once, again and again until none can be."""
+    tries, number = 0, 0
+    while number < len(faults) and tries < tries_max:
+        fewer = faults[:number] + faults[number + 1 :]
+        tries += 1
+        if once(seed, fewer).wrong:
+            faults, number = fewer, 0
+        else:
+            number += 1
+    return faults
+
+
+@dataclass
+class Total:
+    """Of many seeds."""
+
+    seeds: int = 0
+    failed: list[int] = field(default_factory=list)
+    probes: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+    virtual_ms: int = 0
+
+
+def explore(seeds: range, *, twice: bool = False, stop: bool = True, quiet: bool = False) -> Total:
+    """Run ``seeds``; tells of the first failure what is needed to see it again."""
+    total = Total()
+    for seed in seeds:
+        outcome = once(seed)
+        if twice and not outcome.wrong and once(seed).digest != outcome.digest:
+            outcome.wrong.append("not deterministic: a second run went another way")
+        total.seeds += 1
+        total.probes += outcome.probes
+        total.steps += outcome.steps
+        total.virtual_ms += outcome.virtual_ms
+        if outcome.wrong:
+            total.failed.append(seed)
+            if not quiet:
+                report(outcome)
+            if stop:
+                break
+    return total
+
+
+def report(outcome: Outcome, *, shrunk: bool = True) -> None:
+    """Print a failure: what is wrong, with which options, with which faults."""
+    print(f"seed {outcome.seed}: {len(outcome.wrong)} violations")
+    for line in outcome.wrong[:5]:
+        print(f"    {line[:600]}")
+    print(f"  options {evidence.describe(options.draw(outcome.seed))}")
+    faults = shrink(outcome.seed, outcome.faults) if shrunk else outcome.faults
+    print(f"  faults, {len(faults)} of {len(outcome.faults)}: {[tuple(fault) for fault in faults]}", flush=True)
+
+
+def _worker(arguments: tuple[int, int, int, bool, bool]) -> Total:
+    first, last, job, twice, stop = arguments
+    processors = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {processors[job % len(processors)]})  # handing over within one core costs a third
+    return explore(range(first, last), twice=twice, stop=stop)
+
+
+def main() -> int:
+    """The command line; 1 if a seed failed."""
+    parser = argparse.ArgumentParser(prog="simulation")
+    parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--twice", action="store_true", help="run every seed twice and compare the histories")
+    parser.add_argument("--all", action="store_true", help="go on after a failure")
+    parser.add_argument("--show", action="store_true", help="print the history of each seed")
+    given = parser.parse_args()
+    begun = time.perf_counter()
+    if given.show:
+        for seed in range(given.first, given.first + given.seeds):
+            outcome = once(seed)
+            print(outcome.transcript, *outcome.wrong, sep="\n")
+        return 0
+    last, each = given.first + given.seeds, -(-given.seeds // given.jobs)
+    pieces = [(first, min(last, first + each), job, given.twice, not given.all) for job, first in enumerate(range(given.first, last, each))]
+    if given.jobs > 1:
+        with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
+            parts = pool.map(_worker, pieces)
+    else:
+        parts = [_worker(piece) for piece in pieces]
+    seconds = time.perf_counter() - begun
+    probes: Counter[str] = Counter()
+    for part in parts:
+        probes += part.probes
+    for name, count in sorted(probes.items()):
+        print(f"{count:9d}  {name}")
+    print(f"never reached: {', '.join(name for name in EXPECTED if not probes[name]) or 'nothing'}")
+    seeds, failed = sum(part.seeds for part in parts), [seed for part in parts for seed in part.failed]
+    steps, virtual_s = sum(part.steps for part in parts), sum(part.virtual_ms for part in parts) / 1_000
+    print(f"{seeds} seeds in {seconds:.1f} s ({seconds / max(1, seeds):.3f} s each), {steps} steps, {virtual_s:.0f} s of virtual time")
+    print(f"{len(failed)} failed {failed[:20]}; with none failed at most {3 / max(1, seeds):.2e} of such seeds fail (95 %)")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

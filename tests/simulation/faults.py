@@ -1,0 +1,99 @@
+"""The faults of a seed: drawn up front, as a list that can be shrunk and replayed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from simulation.options import Options
+
+PROCESS_KINDS = (
+    "crash", "crash", "crash", "zombie", "zombie", "double", "pause", "cut_to", "cut_from", "cut", "slow", "clock",
+)  # fmt: skip
+WRITER_KINDS = ("write lost", "write late", "write applied", "write part", "write refused")
+DELIVERY_KINDS = ("commit lost", "commit applied", "commit torn")
+REPLICA_KINDS = ("power", "disk", "dead")
+SOURCE_KINDS = ("silent", "silent", "silent all")
+INDEX_KINDS = ("index lost", "index cut")
+CLOCK_JUMP_MS = 288_000
+
+
+class Fault(NamedTuple):
+    """One fault. ``value``: port calls until it strikes, the number of a partition, ms of a clock; as the kind needs."""
+
+    at_ms: int
+    kind: str
+    target: str
+    value: int
+    duration_ms: int
+
+
+def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """The faults of a seed. Swarm: each class is off in half of the seeds, and the seeds differ in how many there are."""
+    if options.is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
+        return _silence(options)
+    rng = random.Random(f"{options.seed}/faults")
+    kinds = sorted({*PROCESS_KINDS, *WRITER_KINDS, *DELIVERY_KINDS, *REPLICA_KINDS, *SOURCE_KINDS, *INDEX_KINDS})
+    off = {kind for kind in kinds if rng.random() < 0.5}
+    weights = {kind: PROCESS_KINDS.count(kind) + SOURCE_KINDS.count(kind) or 1 for kind in kinds}
+    allowed = [kind for kind in kinds for _ in range(weights[kind]) if kind not in off and _possible(kind, options, targets)]
+    if not allowed:
+        return []
+    lost: set[str] = set()
+    found, begin_ms, end_ms = [], 0, options.heal_ms
+    if rng.random() < 0.5 and options.stages:  # a failure of the input that is long enough to matter, and the other faults within it
+        begin_ms = rng.randrange(options.heal_ms // 2)
+        duration_ms = rng.randint(1_500, 5_000)
+        end_ms = min(options.heal_ms, begin_ms + duration_ms + 1_500)
+        kind = rng.choice(SOURCE_KINDS)
+        found.append(Fault(begin_ms, kind, rng.choice(options.sources), rng.randrange(24), duration_ms))
+    for _ in range(rng.choice((0, 1, 2, 4, 8, 12))):
+        kind = rng.choice(allowed)
+        target = rng.choice(_targets(kind, options, targets))
+        if kind in ("disk", "dead"):
+            stage = target.split("/")[1].split(".")[0]
+            if stage in lost:
+                continue
+            lost.add(stage)
+        found.append(
+            Fault(
+                at_ms=rng.randrange(begin_ms, end_ms),
+                kind=kind,
+                target=target,
+                value=rng.randint(-CLOCK_JUMP_MS, CLOCK_JUMP_MS) if kind == "clock" else rng.randrange(24),
+                duration_ms=rng.choice((rng.randint(20, 400), rng.randint(200, 3_000), 6_000)),
+            )
+        )
+    return sorted(found)
+
+
+def _silence(options: Options) -> list[Fault]:
+    """Nothing but inputs that fall silent for long: what ``max_delay`` promises can be judged."""
+    rng = random.Random(f"{options.seed}/silences")
+    found = []
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        at_ms = rng.randrange(options.heal_ms * 2 // 3)
+        found.append(Fault(at_ms, rng.choice(SOURCE_KINDS), rng.choice(options.sources), rng.randrange(24), rng.randint(1_000, 6_000)))
+    return sorted(found)
+
+
+def _targets(kind: str, options: Options, targets: Sequence[str]) -> Sequence[str]:
+    if kind in SOURCE_KINDS:
+        return options.sources
+    if kind in INDEX_KINDS:
+        return ("index",)
+    if kind in WRITER_KINDS:
+        return [target for target in targets if target.startswith(("ingestion/", "processing/"))]
+    if kind in DELIVERY_KINDS:
+        return [target for target in targets if target.startswith("delivery/")]
+    if kind in ("disk", "dead"):
+        several = {stage.name for stage in options.stages if stage.replicas > 1}
+        return [target for target in targets if target.startswith("processing/") and target.split("/")[1].split(".")[0] in several]
+    if kind in REPLICA_KINDS:
+        return [target for target in targets if target.startswith("processing/")]
+    return targets
+
+
+def _possible(kind: str, options: Options, targets: Sequence[str]) -> bool:
+    return bool(_targets(kind, options, targets)) and (kind not in INDEX_KINDS or options.has_manager)

@@ -1,0 +1,150 @@
+"""Bugs that were thought of: each must be found. ``python -m simulation.mutants [NAME...]`` says after how many seeds it was.
+
+A mutant that nothing finds says that a rule is not exercised, or that no checker looks: it is named in the output, not hidden.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import sys
+import time
+from typing import Final
+
+from simulation import faults, options
+from simulation.explore import once
+from simulation.planting import Mutant, planted
+from simulation.world import keys
+
+SEEDS_MAX: Final = 1_000
+ALWAYS: Final = 10
+FAULTS_MIN: Final = 4
+
+_FOLD: Final = "protocol.boundary_log:StreamFold"
+_WRITER: Final = "runtime.boundary_writer:BoundaryWriter"
+_SOURCE: Final = "protocol.ingestion:SourceMachine"
+_DELIVERY: Final = "protocol.delivery:CorrectedDelivery"
+_REPLICA: Final = "protocol.replica:Replica"
+
+MUTANTS: Final = (
+    Mutant("epoch_not_checked", f"{_FOLD}.apply", "if entry.epoch != writer.epoch:", "if False:", "rule 1", ("double", "zombie")),
+    Mutant("second_record", f"{_FOLD}.apply", "if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):", "if False:", "rule 4, L2", ("write late",)),
+    Mutant("off_chain_accepted", f"{_FOLD}._continue", 'return "off_chain"', 'return ""', "rule 4, L3", ("write late", "power")),
+    Mutant("rewind_refused", f"{_FOLD}._continue", "elif record.prev in writer.path:", "elif False:", "rule 4"),
+    Mutant("keep_pending", f"{_FOLD}._continue", "writer.pending.keep(frozenset(writer.path))", "pass", "rule 4, L3", ("crash", "power")),
+    Mutant("forget_pending", f"{_FOLD}._take", "writer.pending.add(record.id, part)", "writer.pending.add(record.id, part) if part.bucket <= record.closed else None", "rule 5"),
+    Mutant("closes_one_more", f"{_FOLD}._take", "writer.closed = record.closed\n", "writer.closed = record.closed + 1\n", "rule 5"),
+    Mutant("ack_is_enough", f"{_WRITER}.append", 'self._wait(settled, f"record {record.id}", resend=record)', "pass", "rule 2"),
+    Mutant("never_sent_again", f"{_WRITER}._wait", "if resend is not None:\n                self._send(resend)", "if resend is not None:\n                pass", "rule 2"),
+    Mutant("token_not_compared", f"{_WRITER}._seen", "entry.token == self._token and ", "", "rule 1", ("double", "zombie")),
+    Mutant("positions_forgotten", f"{_SOURCE}.add", "offset_next=offset_first if known is None else known.offset_next", "offset_next=offset_first", "rule 17"),
+    Mutant("positions_ahead", f"{_SOURCE}.positions", "p.offset_next, p.stime_max_ms", "p.offset_next + 1, p.stime_max_ms", "rule 17, G6"),
+    Mutant("low_mark_forgotten", f"{_SOURCE}.add", "stime_max_ms=0 if known is None else known.stime_max_ms", "stime_max_ms=0", "rule 17, G6"),
+    Mutant("fastest_partition_leads", f"{_SOURCE}.advance", "min(counted) - self", "max(counted) - self", "G2"),
+    Mutant("disorder_ignored", f"{_SOURCE}.advance", "- self._rules.disorder_ms", "", "G2"),
+    Mutant("closes_the_open_bucket", "protocol.buckets:closed_by", "- 1", "", "B3"),
+    Mutant("silence_not_observed", f"{_SOURCE}._leave_out", "silent = observed is not None and observed[1] - observed[0] >= idle_ms", "silent = True", "G3", ("cut", "cut_to", "pause")),
+    Mutant("no_read_back", f"{_DELIVERY}.there", "return True", "return False", "rule 19, D1"),
+    Mutant("last_run_believed", f"{_DELIVERY}._go_on", "= begin_of(progress), end_of", "= end_of(progress), end_of", "D2"),
+    Mutant("second_recovery_blind", f"{_DELIVERY}.progress", "self._read_from if self.comparing else self._ends", "self._ends", "D4", ("commit lost", "commit applied", "commit torn")),
+    Mutant("delivery_not_fenced", "delivery.service:DeliveryService._take_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie")),
+    Mutant("outcome_believed", "delivery.service:DeliveryService.step", "self._give_up_writer()", "self._delivery.advance(run, {})", "rule 19"),
+    Mutant("stale_log_at_take_over", "delivery.service:DeliveryService._take_over", "self._following().read_to_end()", "pass", "rule 19, D7"),
+    Mutant("stateful_closes_at_once", "protocol.serialization:_plan", "closed = position.bucket if traits.is_stateful else end", "closed = end", "rule 5, U5"),
+    Mutant("no_follow_up", "protocol.serialization:next_plan", "if warm_up or (traits.is_stateful and position.closed < position.bucket):", "if warm_up:", "rule 10"),
+    Mutant("takes_incomplete_input", "protocol.serialization:next_plan", "last = min(", "last = max(", "U1, U2"),
+    Mutant("skips_a_bucket", "protocol.serialization:next_plan", "fold.stable(position.bucket + 1, last, count_max)", "fold.stable(position.bucket + 2, last, count_max) if last > position.bucket + 1 else []", "U2"),
+    Mutant("lineage_not_written", "protocol.lineage:fork_steps", "yield Write(lineage)", "pass", "rule 11", ("crash", "power")),
+    Mutant("lineage_id_kept", "protocol.replica:RecordChain.__init__", "lineage.name", '"kept"', "rule 3", ("power",)),
+    Mutant("tip_forgotten", "protocol.lineage:Lineage.copied", "tip = self.tip(last_commit)", "tip = None", "rule 9"),
+    Mutant("copy_not_checked", "protocol.lineage:take_over_steps", "if (yield FindNewest()) == found:", "if True:", "rule 8", ("double", "zombie")),
+    Mutant("take_over_unchecked", "protocol.lineage:take_over_steps", "yield Write(lineage)\n    yield CheckEpoch()", "yield Write(lineage)", "rule 8", ("double", "zombie")),
+    Mutant("base_not_appended", "protocol.lineage:take_over_steps", "if lineage.base is not None:", "if False:", "rule 6", ("disk",)),
+    Mutant("base_not_counted", f"{_FOLD}._continue", "writer.base = max(writer.base, record.base)", "pass", "rule 6, L6", ("disk",)),
+    Mutant("trims_for_the_fastest", "protocol.trimming:Trimming._position", "min(positions", "max(positions", "rule 18, T2"),
+    Mutant("trims_unsynced", "processing.replica:ReplicaRunner.sync", "self._disk.sync()", "pass", "rule 18", ("power",)),
+    Mutant("delete_all_others", "protocol.lineage:obsolete", "e < epoch", "e != epoch", "rule 8, G2", ("double", "zombie")),
+    Mutant("branch_stays_main", f"{_REPLICA}.forked", "self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)", "self.branch = lineage_name(self.epoch, self.branches)", "rule 11, R1"),
+    Mutant("stable_from_the_branch", "protocol.serialization:next_tentative_plan", "return replace(plan, kind=BoundaryKind.TENTATIVE, missing=", "return replace(plan, missing=", "rule 12, R1"),
+    Mutant("dropped_at_a_hole", f"{_REPLICA}._caught_up", "if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms):", "if False:", "rule 15, R5"),
+    Mutant("branch_never_dropped", f"{_REPLICA}._caught_up", "if self.branch is None:", "if True:", "rule 15, R5"),
+    Mutant("forks_again_at_once", f"{_REPLICA}._fork_due", "return position.bucket > self._forked_at and ", "return True or ", "rule 14, R4"),
+    Mutant("successor_not_started", "processing.replica:ReplicaRunner._release_successor", "self._orders.append(self._successor)", "pass", "rule 11"),
+    Mutant("missing_not_remembered", "protocol.replica:RecordChain.record", "{*self._missing, *missing}", "{*missing}", "V7"),
+    Mutant("waits_too_long", "protocol.availability:waits_of", "max_delay_ms - SLACK_MS - height * hop_ms", "2 * max_delay_ms", "DESIGN 3.3"),
+    Mutant("later_buckets_wait_again", "protocol.availability:Availability._later_wait_ms", "if self.policy is Policy.DELAY", "if True", "DESIGN 3.3"),
+    Mutant("correction_never_granted", "protocol.staggering:CorrectionGate.open", "return ", "return False and ", "G2"),
+    Mutant("undo_loses_the_rest", "protocol.live_delivery:LiveDelivery._again", "return tuple(reversed(kept)), left", "return (), left", "rule 20, V4"),
+    Mutant("undo_again", "protocol.live_delivery:LiveDelivery.plan", "after = replace(after, undone=True)", "pass", "rule 20, V3"),
+    Mutant("undo_names_the_new", "delivery.live_writing:KindSequence.write", "Kind.UNDO, run.before", "Kind.UNDO, run.after", "rule 20, V3"),
+    Mutant("rec_done_too_early", "protocol.live_delivery:LiveDelivery.plan", "rec_done = 0 < after.shown <= after.stable", "rec_done = after.shown > 0 and after.undone", "rule 20, V5"),
+    Mutant("live_not_fenced", "delivery.live:LiveTopic._take_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie")),
+    Mutant("live_outcome_believed", "delivery.live:LiveTopic.step", "self._delay(error, _RETRY_MS if self._unknown_before else 0)", "self._machine.advance(run)", "rule 19", ("commit lost",)),
+    Mutant("tentative_below_stable", "protocol.live_delivery:LiveDelivery.plan", "max(there.upto, now.stable, now.shown)", "now.shown", "rule 20, V2"),
+    Mutant("timers_by_boundaries_only", f"{_FOLD}.apply", "self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])", "pass", "rule 13"),
+    Mutant("older_branch_wins", "protocol.tentative:Branches.refusal", 'return "older_branch"', 'return ""', "rule 16, T1", ("zombie", "double", "write late")),
+    Mutant("pending_not_inherited", "protocol.replica:RecordChain.record", "parts=(*pending, *parts)", "parts=parts", "rule 11"),
+    Mutant("parts_not_checked", "runtime.block_reader:BlockReader._checked", "table is None or len(found) != part.blocks or table.num_rows != part.rows", "False", "rule 7"),
+)  # fmt: skip
+
+
+def _may_find(mutant: Mutant, seed: int) -> bool:
+    """Whether a seed comes near the place of the bug at all. The first ten are always tried: many bugs need no fault."""
+    chosen = options.draw(seed)
+    if seed < ALWAYS:
+        return True
+    drawn = faults.draw(chosen, keys(chosen))
+    if mutant.needs and not any(fault.kind in mutant.needs for fault in drawn):
+        return False
+    module = mutant.where.partition(":")[0]
+    if module in ("protocol.live_delivery", "delivery.live", "delivery.live_writing"):
+        return chosen.is_live and not chosen.is_upsert and bool(drawn)
+    if module in ("protocol.replica", "protocol.tentative", "protocol.availability", "protocol.staggering"):
+        return chosen.is_live and bool(drawn)
+    if module in ("protocol.lineage", "processing.replica", "protocol.trimming"):
+        return any(fault.target.startswith("processing/") for fault in drawn)
+    return len(drawn) >= FAULTS_MIN
+
+
+def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:
+    """(the first seed that finds it, what was wrong); None: nothing did. ``seeds_max`` seeds are run, of those that may find it."""
+    with planted(mutant):
+        for seed in itertools.islice((seed for seed in itertools.count() if _may_find(mutant, seed)), seeds_max):
+            outcome = once(seed)
+            if outcome.wrong:
+                return seed, outcome.wrong[0]
+    return None, ""
+
+
+def _job(task: tuple[int, int, int]) -> tuple[str, int | None, str, float]:
+    number, seeds_max, job = task
+    processors = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {processors[job % len(processors)]})
+    begun, mutant = time.perf_counter(), MUTANTS[number]
+    seed, wrong = hunt(mutant, seeds_max)
+    return mutant.name, seed, wrong, time.perf_counter() - begun
+
+
+def main() -> int:
+    """The command line; 1 if a mutant survives."""
+    parser = argparse.ArgumentParser(prog="mutants")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seeds", type=int, default=SEEDS_MAX)
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    chosen = [number for number, mutant in enumerate(MUTANTS) if not given.names or mutant.name in given.names]
+    tasks = [(number, given.seeds, number % given.jobs) for number in chosen]
+    killed = 0
+    with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
+        for name, seed, wrong, seconds in pool.imap(_job, tasks):
+            killed += seed is not None
+            found = f"SURVIVES {given.seeds} seeds" if seed is None else f"seed {seed}: {wrong[:150]}"
+            print(f"{name:28s} {seconds:6.1f} s  {found}", flush=True)
+    print(f"{killed} of {len(chosen)} killed")
+    return 0 if killed == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

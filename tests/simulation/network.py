@@ -1,0 +1,468 @@
+"""The ports of one process: the in-memory log and index behind a network that is slow, cut, or does not say what it did.
+
+Every call of a port gives up the baton before it has its effect, and once more before its answer arrives; so a process can be killed, paused
+or overtaken between any two effects, and between an effect and the knowledge of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from anabranch.adapters.local.index import LocalIndex
+from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, LocalLogReader, LocalLogWriter, LocalTransactionalWriter
+from anabranch.adapters.local.partition import Fate, Record, Transaction, settle
+from anabranch.ports import Chunk, Delivered, Headers, TopicPartition, TopicSettings
+from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from simulation.history import History, short
+from simulation.scheduler import Killed, Process, Scheduler
+
+REQUEST_TIMEOUT_MS: Final = 3_000
+DELIVERY_TIMEOUT_MS: Final = 4_000
+TRANSACTION_TIMEOUT_MS: Final = 5_000
+"""Shorter than in ``adapters.kafka.settings``: an outage must be able to outlast them, and to end within a run."""
+
+
+Aim = Literal["any", "effect", "disk"]
+
+
+@dataclass
+class Link:
+    """One process's way to the log and the index. Faults are planned here; all times are virtual ms."""
+
+    latency_max_ms: int = 3
+    cut_to_until_ms: int = 0
+    """Requests do not arrive before."""
+    cut_from_until_ms: int = 0
+    """Answers do not arrive before."""
+    slow_until_ms: int = 0
+    planned: list[tuple[str, int]] = field(default_factory=list)
+    """(what becomes of the next write, its number): lost, late, applied, part, refused; for a commit lost, applied, torn."""
+    strikes: list[Strike] = field(default_factory=list)
+    """Deaths and pauses that wait for their place."""
+
+
+@dataclass
+class Strike:
+    """The process dies, or is paused, so many port calls from now, of those that count: all, those that change something outside, disk's."""
+
+    calls: int
+    aim: Aim
+    pause_ms: int | None = None
+    struck: Callable[[], None] | None = None
+    """Called then."""
+
+
+class Network:
+    """What all processes share."""
+
+    def __init__(self, scheduler: Scheduler, log: LocalEventLog, index: LocalIndex, history: History, rng: random.Random) -> None:
+        self.scheduler, self.log, self.index, self.history, self.rng = scheduler, log, index, history, rng
+        self.visible_ms: dict[tuple[str, int, int], int] = {}
+        """When committed readers could see each record of a transaction, by (topic, partition, offset)."""
+        self.trimmed: dict[tuple[str, int, int], Record] = {}
+        """What was deleted, by (topic, partition, offset): the checkers read it still."""
+        self.appended: Callable[[TopicPartition, int, bytes | None], None] = lambda _at, _offset, _value: None
+        """Told of each record that came into the log."""
+
+    def wake(self, topics: set[str]) -> None:
+        """Readers of these topics have something to look at."""
+        for topic in sorted(topics):
+            self.scheduler.changed(topic, self.rng.randrange(4))
+
+
+class Port:
+    """The part that all ports of a process share: steps, deaths, cuts."""
+
+    def __init__(self, network: Network, process: Process, link: Link) -> None:
+        self.network, self.process, self.link = network, process, link
+
+    @property
+    def now_ms(self) -> int:
+        """Virtual time."""
+        return self.network.scheduler.now_ms
+
+    def note(self, what: str, *facts: str | int | None) -> None:
+        """Into the history."""
+        self.network.history.add(self.now_ms, self.process.name, what, *facts)
+
+    def alive(self) -> None:
+        """Raises Killed in a dead process."""
+        if self.process.is_killed:
+            raise Killed
+
+    def step(self, place: Aim = "any") -> None:
+        """A port call, or the way back from it: time passes, others may run, planned deaths and pauses happen."""
+        self.alive()
+        link, scheduler = self.link, self.network.scheduler
+        latency_ms = self.network.rng.randrange(link.latency_max_ms + 1)
+        if link.slow_until_ms > scheduler.now_ms:
+            latency_ms *= 40
+        self.process.calls += 1
+        for strike in list(link.strikes):
+            if strike.aim in ("any", place) or (strike.aim == "effect" and place == "disk"):
+                strike.calls -= 1
+                if strike.calls <= 0:
+                    link.strikes.remove(strike)
+                    self._strike(strike)
+        scheduler.wait(scheduler.now_ms + latency_ms)
+
+    def effect(self) -> None:
+        """A step just before or just after something changes outside."""
+        self.step("effect")
+
+    def disk(self) -> None:
+        """The same of a disk."""
+        self.step("disk")
+
+    def _strike(self, strike: Strike) -> None:
+        scheduler = self.network.scheduler
+        self.note("strike", strike.pause_ms)
+        if strike.struck is not None:
+            strike.struck()
+        if strike.pause_ms is not None:
+            scheduler.pause(self.process, scheduler.now_ms + strike.pause_ms)
+            return
+        scheduler.kill(self.process)
+        raise Killed
+
+    def until(self, open_at: Callable[[], int], timeout_ms: int) -> bool:
+        """Wait until a cut is over; False if that takes longer than the time-out."""
+        deadline_ms = self.now_ms + timeout_ms
+        while open_at() > self.now_ms:
+            if self.now_ms >= deadline_ms:
+                return False
+            self.network.scheduler.wait(min(open_at(), deadline_ms))
+        return True
+
+    def request(self, timeout_ms: int, *, is_effect: bool = True) -> bool:
+        """The request's way to the broker; False: it never got there."""
+        self.step("effect" if is_effect else "any")
+        return self.until(lambda: self.link.cut_to_until_ms, timeout_ms)
+
+    def answer(self, timeout_ms: int, *, is_effect: bool = True) -> bool:
+        """The answer's way back; False: it never came."""
+        self.step("effect" if is_effect else "any")
+        return self.until(lambda: self.link.cut_from_until_ms, timeout_ms)
+
+    def ask(self, what: str) -> None:
+        """A question and its answer.
+
+        Raises:
+            Unavailable: one of both got lost.
+        """
+        begun_ms = self.now_ms
+        there = self.request(REQUEST_TIMEOUT_MS, is_effect=False)
+        if not there or not self.answer(max(0, begun_ms + REQUEST_TIMEOUT_MS - self.now_ms), is_effect=False):
+            self.network.history.reached("question without answer")
+            raise Unavailable(f"no answer: {what}")
+
+    def next_fault(self, kinds: Mapping[str, str], topics: Iterable[str] = ()) -> tuple[str, int]:
+        """The next planned fault that can happen here, taken off the plan; ("", 0): none. Odd ones wait for a boundary record."""
+        is_boundary = any(topic.endswith(".boundaries") for topic in topics)
+        for number, (kind, value) in enumerate(self.link.planned):
+            if kind in kinds and (is_boundary or kinds is _COMMIT_FAULTS or value % 2 == 0):
+                del self.link.planned[number]
+                self.network.history.reached(f"{kinds[kind]} {kind}")
+                return kind, value
+        return "", 0
+
+
+class SimulatedReader:
+    """``ports.LogReader``."""
+
+    def __init__(self, port: Port, *, committed: bool, headers: bool, timestamps: bool) -> None:
+        self._port = port
+        self._reader: LocalLogReader = port.network.log.reader(committed=committed, headers=headers, timestamps=timestamps)
+        self._topics: frozenset[str] = frozenset()
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """See the port."""
+        self._port.alive()
+        self._reader.assign(positions)
+        self._topics = frozenset(at.topic for at in positions)
+
+    def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
+        """See the port. While cut off: an empty answer, after the whole wait."""
+        port = self._port
+        port.step()
+        deadline_ms = port.now_ms + wait_ms
+        while True:
+            cut_until_ms = max(port.link.cut_to_until_ms, port.link.cut_from_until_ms)
+            if cut_until_ms <= port.now_ms:
+                chunks = self._reader.fetch(records_max, 0)
+                if chunks:
+                    return chunks
+            if port.now_ms >= deadline_ms:
+                return []
+            wake_ms = min(deadline_ms, cut_until_ms) if cut_until_ms > port.now_ms else deadline_ms
+            port.network.scheduler.wait(wake_ms, self._topics)
+
+    def position(self, at: TopicPartition) -> int:
+        """See the port."""
+        self._port.alive()
+        return self._reader.position(at)
+
+    def offsets(self, at: TopicPartition) -> tuple[int, int]:
+        """See the port."""
+        begun_ms = self._port.now_ms
+        self._port.step()
+        if not self._port.until(lambda: self._port.link.cut_to_until_ms, REQUEST_TIMEOUT_MS):
+            raise Unavailable(f"no answer: offsets of {at}")
+        answer = self._reader.offsets(at)
+        if not self._port.answer(max(0, begun_ms + REQUEST_TIMEOUT_MS - self._port.now_ms), is_effect=False):
+            raise Unavailable(f"no answer: offsets of {at}")
+        return answer
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._reader.close()
+
+
+_LATE_MS: Final = 25
+_WRITE_FAULTS: Final = {"lost": "write", "late": "write", "applied": "write", "part": "write", "refused": "write"}
+_COMMIT_FAULTS: Final = {"lost": "commit", "applied": "commit", "torn": "commit"}
+
+
+class SimulatedWriter:
+    """``ports.LogWriter``: what is sent arrives by ``flush``, as a whole, in part, late, or not."""
+
+    def __init__(self, port: Port, writer: LocalLogWriter) -> None:
+        self._port, self._writer = port, writer
+        self._count = 0
+        self._queued: list[tuple[TopicPartition, bytes | None]] = []
+
+    def send(
+        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+    ) -> None:
+        """See the port."""
+        self._port.alive()
+        self._writer.send(at, value, key, headers, timestamp_ms)
+        self._queued.append((at, value))
+
+    def flush(self) -> list[Delivered]:
+        """See the port."""
+        port = self._port
+        if not self._queued:
+            port.alive()
+            return self._writer.flush()
+        if not port.request(DELIVERY_TIMEOUT_MS):
+            raise self._broken("cut off: not sent, or sent in vain")
+        kind, value = port.next_fault(_WRITE_FAULTS, {at.topic for at, _ in self._queued})
+        if kind == "refused":
+            self._queued = []
+            self._drop()
+            port.answer(DELIVERY_TIMEOUT_MS)
+            raise Unavailable("refused by the broker")
+        if kind in ("lost", "late", "part"):
+            self._spoil(kind, value)
+            port.answer(DELIVERY_TIMEOUT_MS)
+            raise self._broken(kind)
+        delivered = self._apply()
+        if not port.answer(DELIVERY_TIMEOUT_MS) or kind == "applied":
+            raise self._broken("applied, but no answer came")
+        return delivered
+
+    def close(self) -> None:
+        """Idempotent. What is queued is given up; in a dead process nothing happens."""
+        self._queued = []
+        if not self._port.process.is_killed:
+            self._writer.close()
+
+    def _apply(self) -> list[Delivered]:
+        """Into the log."""
+        delivered = self._writer.flush()
+        self._appended(delivered, [value for _, value in self._queued])
+        self._queued = []
+        return delivered
+
+    def _appended(self, delivered: Sequence[Delivered], values: Sequence[bytes | None]) -> None:
+        for place, value in zip(delivered, values, strict=True):
+            self._port.note("append", place.at.topic, place.at.partition, place.offset, short(value))
+            self._port.network.appended(place.at, place.offset, value)
+        self._port.network.wake({place.at.topic for place in delivered})
+
+    def _drop(self) -> None:
+        self._writer._sent = []
+
+    def _spoil(self, kind: str, value: int) -> None:
+        """The records, or some of them, get lost, or come later."""
+        sent, values = self._writer._sent, [queued for _, queued in self._queued]
+        self._drop()
+        self._queued = []
+        keep = 0 if kind != "part" else 1 + value % max(1, len(sent))
+        partition_of, port = self._port.network.log.partition, self._port
+        places = [Delivered(each.at, partition_of(each.at).append(each.record)) for each in sent[:keep]]
+        self._appended(places, values[:keep])
+        if kind == "late":
+
+            def arrive() -> None:
+                port.network.history.reached("late arrival")
+                late = [Delivered(each.at, partition_of(each.at).append(each.record)) for each in sent]
+                self._appended(late, values)
+
+            port.network.scheduler.at(port.now_ms + 1 + value * _LATE_MS, arrive)
+
+    def _broken(self, why: str) -> OutcomeUnknown:
+        error = OutcomeUnknown(f"simulated: {why}")
+        self._writer._broken = error
+        self._port.note("unknown", why)
+        return error
+
+
+class SimulatedTransactionalWriter(SimulatedWriter):
+    """``ports.TransactionalWriter``. A transaction that nobody ends is aborted by the broker after its time-out."""
+
+    def __init__(self, port: Port, transactional_id: str) -> None:
+        self._id = transactional_id
+        port.ask(f"take over {transactional_id}")
+        port.effect()
+        self._local: LocalTransactionalWriter = port.network.log.transactional_writer(transactional_id)
+        self._topics: set[str] = set()
+        port.network.wake(_all_topics(port.network.log))  # what an aborted transaction hid can be read
+        super().__init__(port, self._local)
+
+    def begin(self) -> None:
+        """See the port."""
+        self._port.alive()
+        self._local.begin()
+        log, scheduler, epoch = self._port.network.log, self._port.network.scheduler, self._local._epoch
+        transaction = self._local._transaction
+
+        def time_out() -> None:
+            if transaction is not None and log.open.get(self._id) is transaction and log.epochs[self._id] == epoch:
+                self._port.network.history.reached("transaction timed out")
+                settle(transaction, Fate.ABORTED)
+                del log.open[self._id]
+                log.epochs[self._id] += 1  # as brokers do: the writer cannot go on
+                self._port.network.wake(_all_topics(log))
+
+        scheduler.at(scheduler.now_ms + TRANSACTION_TIMEOUT_MS, time_out)
+
+    def send_many(
+        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
+    ) -> None:
+        """See the port."""
+        for partition, value, key, head in zip(partitions, values, keys, headers, strict=True):
+            self.send(TopicPartition(topic, partition), value, key, head)
+
+    def commit(self) -> list[Delivered]:
+        """See the port."""
+        port, local = self._port, self._local
+        queued = [at for at, _ in self._queued]
+        delivered: list[Delivered] = []
+        if queued:
+            if not port.request(DELIVERY_TIMEOUT_MS):
+                raise self._broken("cut off while sending")
+            delivered = self._apply()
+            if not port.answer(DELIVERY_TIMEOUT_MS):
+                raise self._broken("sent, but no answer came")
+        if not port.request(DELIVERY_TIMEOUT_MS):
+            raise self._broken("cut off before the commit")
+        kind, value = port.next_fault(_COMMIT_FAULTS)
+        if kind == "lost":
+            port.answer(DELIVERY_TIMEOUT_MS)
+            raise self._broken("the commit got lost")
+        if kind == "torn" and local._transaction is not None and not self._id.endswith(".live"):
+            _tear(port, local._transaction, value)
+        local.commit()
+        for place in delivered:
+            port.network.visible_ms[place.at.topic, place.at.partition, place.offset] = port.now_ms
+        port.note("commit", self._id, len(delivered))
+        port.network.wake({at.topic for at in queued})
+        if not port.answer(DELIVERY_TIMEOUT_MS) or kind:
+            raise self._broken(f"commit {kind or 'without answer'}")
+        return delivered
+
+    def abort(self) -> None:
+        """See the port."""
+        self._queued = []
+        self._port.request(DELIVERY_TIMEOUT_MS)
+        self._local.abort()
+        self._port.network.wake(_all_topics(self._port.network.log))
+        if not self._port.answer(DELIVERY_TIMEOUT_MS):
+            raise self._broken("abort without answer")
+
+
+def _tear(port: Port, transaction: Transaction, value: int) -> None:
+    """Some partitions of ``transaction`` will be committed, the others are aborted (what old brokers do at worst)."""
+    partitions = transaction.partitions
+    chosen = [partition for number, partition in enumerate(partitions) if value >> number & 1]
+    if len(chosen) in (0, len(partitions)):
+        return
+    port.network.history.reached("transaction torn")
+    for partition in chosen:
+        lost = Transaction(Fate.ABORTED)
+        records = partition._records
+        for number, record in enumerate(records):
+            if record.transaction is transaction:
+                records[number] = replace(record, transaction=lost)
+
+
+def _all_topics(log: LocalEventLog) -> set[str]:
+    return set(log.topics)
+
+
+class SimulatedAdmin:
+    """``ports.LogAdmin``."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._admin: LocalLogAdmin = port.network.log.admin()
+
+    def create(self, topics: Sequence[TopicSettings]) -> list[str]:
+        """See the port."""
+        self._port.ask("create topics")
+        return self._admin.create(topics)
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, int]:
+        """See the port."""
+        self._port.ask("partitions of topics")
+        return self._admin.partitions(topics)
+
+    def settings(self, topic: str) -> dict[str, str]:
+        """See the port."""
+        self._port.ask(f"settings of {topic}")
+        return self._admin.settings(topic)
+
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See the port."""
+        self._port.ask("delete records")
+        network = self._port.network
+        for at, end in offsets.items():
+            partition = network.log.partition(at)
+            for offset in range(partition.start, min(end, partition.end)):
+                network.history.reached("blocks trimmed")
+                network.trimmed[at.topic, at.partition, offset] = partition.at(offset)
+        self._admin.delete_before(offsets)
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class SimulatedLog:
+    """``ports.EventLog`` of one process."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> SimulatedReader:
+        """See the port."""
+        self._port.alive()
+        return SimulatedReader(self._port, committed=committed, headers=headers, timestamps=timestamps)
+
+    def writer(self) -> SimulatedWriter:
+        """See the port."""
+        self._port.alive()
+        return SimulatedWriter(self._port, self._port.network.log.writer())
+
+    def transactional_writer(self, transactional_id: str) -> SimulatedTransactionalWriter:
+        """See the port."""
+        return SimulatedTransactionalWriter(self._port, transactional_id)
+
+    def admin(self) -> SimulatedAdmin:
+        """See the port."""
+        self._port.alive()
+        return SimulatedAdmin(self._port)

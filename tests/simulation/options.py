@@ -1,0 +1,159 @@
+"""What one seed tries: the pipeline and the machine that it runs on. Printed in full when a seed fails."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from anabranch.codec import record_schema
+from anabranch.codec.catalog import topic_settings
+from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
+from anabranch.ports import LogAdmin, TopicSettings
+
+Operator = Literal["map", "sum", "both"]
+
+NAME = "sim"
+OUTPUT = "out"
+SCHEMA = record_schema.from_avro(
+    {
+        "type": "record",
+        "name": "reading",
+        "fields": [{"name": "time", "type": ["null", "long"]}] + [{"name": name, "type": "long"} for name in ("id", "key", "v")],
+    },
+    "reading",
+)
+
+
+@dataclass(frozen=True)
+class StageOptions:
+    """One stage."""
+
+    name: str
+    reads: tuple[str, ...]
+    operator: Operator
+    replicas: int
+    is_batch_safe: bool
+    policy: Literal["process", "delay", "suspend"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything but the faults."""
+
+    seed: int
+    sources: tuple[str, ...]
+    source_partitions: int
+    partitions: int
+    output_partitions: int
+    bucket_ms: int
+    max_delay_ms: int
+    buckets: int
+    rows_max: int
+    """Rows of a bucket in one input partition, at most."""
+    disorder_ms: int
+    hostile_percent: int
+    late: Literal["dead_letter", "restamp"]
+    idle_ms: int | None
+    stages: tuple[StageOptions, ...]
+    is_live: bool
+    is_upsert: bool
+    has_manager: bool
+    latency_max_ms: int
+    heal_ms: int
+    trim_every_ms: int
+    seen_wait_ms: int
+    """How soon a boundary record that is not seen in the log is sent again; in many seeds much sooner than for real, so that it is there twice."""
+
+    @property
+    def final(self) -> str:
+        """The stream that is delivered."""
+        return self.stages[-1].name if self.stages else self.sources[0]
+
+
+def draw(seed: int, *, stages_max: int = 2) -> Options:
+    """The options of a seed."""
+    rng = random.Random(f"{seed}/options")
+    stage_count = rng.choice((0, 1, 1, 1, 2)) if stages_max else 0
+    stage_count = min(stage_count, stages_max)
+    sources = ("a", "b")[: rng.choice((1, 1, 2)) if stage_count else 1]
+    stages: list[StageOptions] = []
+    for number in range(stage_count):
+        stages.append(
+            StageOptions(
+                name=f"s{number}",
+                reads=(stages[-1].name,) if stages else sources,
+                operator=rng.choice(("map", "sum", "both")),
+                replicas=rng.choice((1, 2, 2, 3)) if stage_count == 1 else rng.choice((1, 1, 2)),
+                is_batch_safe=rng.random() < 0.7,
+                policy=rng.choice(("process", "process", "process", "delay", "suspend")),
+            )
+        )
+    # Where every bucket has a batch of its own it must be wider than a batch of branch and successor takes (``anabranch check`` says so).
+    bucket_ms = rng.choice((100, 200, 250) if all(stage.is_batch_safe for stage in stages) else (250, 300))
+    buckets = rng.randint(8, 24)
+    return Options(
+        seed=seed,
+        sources=sources,
+        source_partitions=rng.choice((1, 2, 2)),
+        partitions=rng.choice((1, 2)),
+        output_partitions=rng.choice((1, 2, 3)),
+        bucket_ms=bucket_ms,
+        max_delay_ms=rng.choice((1_600, 2_500)),
+        buckets=buckets,
+        rows_max=rng.choice((1, 2, 4)),
+        disorder_ms=rng.choice((0, 50, 150)),
+        hostile_percent=rng.choice((0, 0, 5)),
+        late="restamp"
+        if rng.random() < 0.3 and stages
+        else "dead_letter",  # a source's own rows have a time beside stime, which orders them
+        idle_ms=rng.choice((None, None, 600, 1_500)),
+        stages=tuple(stages),
+        is_live=bool(stages) and rng.random() < 0.8,
+        is_upsert=rng.random() < 0.2,
+        has_manager=rng.random() < 0.5,
+        latency_max_ms=rng.choice((1, 2, 5)),
+        heal_ms=buckets * bucket_ms + rng.choice((1_500, 3_000, 5_000)),
+        trim_every_ms=rng.choice((300, 300, 10_000)),
+        seen_wait_ms=rng.choice((10_000, 1_000, 100)),
+    )
+
+
+def pipeline(options: Options) -> Pipeline:
+    """The pipeline that a file with these options would give."""
+    sources = {
+        name: Source(
+            name=name, topics=[f"in.{name}"], record=SCHEMA, stime=Stime(field="time"), disorder_ms=options.disorder_ms,
+            idle=Idle(partition_ms=options.idle_ms), ahead_ms=None, late=options.late, dead_letter=f"in.{name}.rejected",
+        )
+        for name in options.sources
+    }  # fmt: skip
+    stages = {
+        stage.name: Stage(
+            name=stage.name, participant="north", reads=list(stage.reads), transform=["m:f"], replicas=stage.replicas,
+            when_late=stage.policy,
+        )
+        for stage in options.stages
+    }  # fmt: skip
+    live = (
+        LiveSink(topic="out.live", key=["key"], partitions=options.output_partitions, upsert=options.is_upsert) if options.is_live else None
+    )
+    sink = Sink(topic="out", key=["key"], partitions=options.output_partitions)
+    output = Output(name=OUTPUT, stage=options.final, corrected=sink, live=live)
+    return Pipeline(
+        name=NAME, path=Path("pipeline.yaml"), bucket_ms=options.bucket_ms, max_delay_ms=options.max_delay_ms,
+        partitions=options.partitions, sources=sources, stages=stages, outputs={OUTPUT: output},
+    )  # fmt: skip
+
+
+def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
+    """What ``anabranch up`` makes before it starts services."""
+    names = of.topic_names
+    specs = [topic_settings("control", names.control()), topic_settings("alarms", names.alarms())]
+    specs += [topic_settings("input", f"in.{source}", options.source_partitions) for source in options.sources]
+    for stream in of.streams():
+        specs.append(topic_settings("boundaries", names.boundaries(stream)))
+        specs += [topic_settings("blocks", names.blocks(stream, r), of.partitions) for r in of.stream_writers(stream)]
+    differences = admin.create([TopicSettings(s.name, s.partitions, s.replication, s.config) for s in specs])
+    assert not differences

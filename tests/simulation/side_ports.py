@@ -1,0 +1,73 @@
+"""The lesser ports of one process: the index, and a clock that may be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simulation.network import Port
+
+
+class SimulatedIndex:
+    """``ports.Index`` of one process: a step before each call, and the shared index behind it."""
+
+    def __init__(self, port: Port) -> None:
+        self._port, self._index = port, port.network.index
+
+    def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
+        """See the port."""
+        self._port.step()
+        self._index.put(key, fields, expire_ms=expire_ms)
+
+    def get(self, key: str) -> dict[str, str]:
+        """See the port."""
+        self._port.step()
+        return self._index.get(key)
+
+    def delete(self, key: str) -> None:
+        """See the port."""
+        self._port.step()
+        self._index.delete(key)
+
+    def keys(self, prefix: str) -> list[str]:
+        """See the port."""
+        self._port.step()
+        return self._index.keys(prefix)
+
+    def rank(self, key: str, member: str, score: float) -> None:
+        """See the port."""
+        self._port.step()
+        self._index.rank(key, member, score)
+
+    def ranked(self, key: str, low: float, high: float, *, count_max: int = 1_000) -> list[tuple[str, float]]:
+        """See the port."""
+        self._port.step()
+        return self._index.ranked(key, low, high, count_max=count_max)
+
+    def unrank_below(self, key: str, score: float) -> int:
+        """See the port."""
+        self._port.step()
+        return self._index.unrank_below(key, score)
+
+    def close(self) -> None:
+        """The index is shared: nothing to do."""
+
+
+class SimulatedClock:
+    """``ports.Clock`` of one process: its wall clock may be wrong, its monotonic clock is right."""
+
+    def __init__(self, port: Port, epoch_ms: int) -> None:
+        self._port, self._epoch_ms = port, epoch_ms
+        self.offset_ms = 0
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return self._epoch_ms + self._port.now_ms + self.offset_ms
+
+    def monotonic_ms(self) -> int:
+        """Virtual time."""
+        return self._port.now_ms
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Wait."""
+        self._port.alive()
+        self._port.network.scheduler.wait(self._port.now_ms + max(0, duration_ms))

@@ -1,0 +1,143 @@
+"""The users' records of a seed, and the answer: computed from them in a few lines, without any code of the project."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+
+from simulation.options import Operator, Options
+
+Row = tuple[int, int, int, int]
+"""(stime in ms, id, key, v): its order is the canonical one."""
+Buckets = dict[int, list[Row]]
+"""Bucket -> its rows in canonical order; empty buckets are left out."""
+
+BASE_MS = 1_000_000
+"""Wall clock at the beginning of a run."""
+WINDOW_BUCKETS = 2
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One record of a user. ``row`` is None for a hostile one."""
+
+    at_ms: int
+    """Virtual time at which its producer sends it."""
+    source: str
+    partition: int
+    value: bytes | None
+    row: Row | None
+
+
+HEARTBEAT_LAG_MS = 40
+"""A producer's heartbeat says a time that no record after it is behind, disorder apart: records are sent with this much jitter at most."""
+
+
+def first_bucket(options: Options) -> int:
+    """The bucket of the first records."""
+    return BASE_MS // options.bucket_ms + 1
+
+
+def last_bucket(options: Options) -> int:
+    """All data is in buckets up to this one, and every window that has data ends in one."""
+    return first_bucket(options) + options.buckets + WINDOW_BUCKETS
+
+
+def data_end_ms(options: Options) -> int:
+    """Virtual time from which on there are heartbeats only."""
+    return options.buckets * options.bucket_ms + options.disorder_ms + HEARTBEAT_LAG_MS
+
+
+def records(options: Options) -> list[Sent]:
+    """What all producers send, by time."""
+    rng = random.Random(f"{options.seed}/records")
+    width, first, number = options.bucket_ms, first_bucket(options), 0
+    sent: list[Sent] = []
+    for source in options.sources:
+        for partition in range(options.source_partitions):
+            mine: list[tuple[int, Row | None]] = []
+            for bucket in range(first, first + options.buckets):
+                for _ in range(rng.randint(0, options.rows_max)):
+                    number += 1
+                    stime_ms = (bucket - 1) * width + rng.randint(1, width)
+                    row: Row | None = (stime_ms, number, rng.randrange(3), rng.randrange(100))
+                    mine.append((stime_ms - BASE_MS + rng.randint(0, options.disorder_ms), row))
+                    if rng.randrange(100) < options.hostile_percent:
+                        mine.append((mine[-1][0], None))
+            for due_ms, row in sorted(mine, key=lambda item: (item[0], item[1] or (0, 0, 0, 0))):
+                sent.append(Sent(due_ms + rng.randint(0, 20), source, partition, _value(row, rng), row))
+    # Within a partition in the order of their times: a producer sends one after the other.
+    return sorted(_in_order(sent), key=lambda each: each.at_ms)
+
+
+def _in_order(sent: list[Sent]) -> list[Sent]:
+    latest: dict[tuple[str, int], int] = {}
+    result = []
+    for each in sent:
+        at_ms = max(each.at_ms, latest.get((each.source, each.partition), 0))
+        latest[each.source, each.partition] = at_ms
+        result.append(Sent(at_ms, each.source, each.partition, each.value, each.row))
+    return result
+
+
+def _value(row: Row | None, rng: random.Random) -> bytes | None:
+    if row is None:
+        return rng.choice((b"{", b"", None, b'{"time": null, "id": 1, "key": 1, "v": 1}', b'{"id": "x"}'))
+    stime_ms, ident, key, v = row
+    return json.dumps({"time": stime_ms, "id": ident, "key": key, "v": v}).encode()
+
+
+def bucket_of(stime_ms: int, width_ms: int) -> int:
+    """The bucket of a time: the upper bound is in it."""
+    return (stime_ms + width_ms - 1) // width_ms
+
+
+def source_buckets(options: Options, sent: list[Sent], source: str) -> Buckets:
+    """The stream of a source that loses nothing and meets nothing late."""
+    found: defaultdict[int, list[Row]] = defaultdict(list)
+    for each in sent:
+        if each.source == source and each.row is not None:
+            found[bucket_of(each.row[0], options.bucket_ms)].append(each.row)
+    return {bucket: sorted(found[bucket]) for bucket in sorted(found)}
+
+
+def mapped(row: Row) -> Row:
+    """What ``map`` makes of a row."""
+    return row[0], row[1], row[2], 2 * row[3] + 1
+
+
+def result_row(bucket: int, width_ms: int, key: int, total: int) -> Row:
+    """The result of a window that ends with ``bucket``."""
+    return bucket * width_ms, -bucket, key, 1_000 + total
+
+
+def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:
+    """A stage, computed from whole buckets."""
+    if operator == "map":
+        return {bucket: sorted(map(mapped, rows)) for bucket, rows in data.items()}
+    found: defaultdict[int, list[Row]] = defaultdict(list)
+    span = WINDOW_BUCKETS if operator == "sum" else 1
+    totals: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for bucket, rows in data.items():
+        end = -(-bucket // span) * span
+        for row in rows:
+            totals[end, row[2]] += row[3] if operator == "sum" else 1
+            if operator == "both":
+                found[bucket].append(row)
+    for (end, key), total in totals.items():
+        found[end].append(result_row(end, width_ms, key, total))
+    return {bucket: sorted(found[bucket]) for bucket in sorted(found)}
+
+
+def answers(options: Options, sources: dict[str, Buckets]) -> dict[str, Buckets]:
+    """Every stream, from the streams of the sources."""
+    streams = dict(sources)
+    for stage in options.stages:
+        joined: defaultdict[int, list[Row]] = defaultdict(list)
+        for stream in stage.reads:
+            for bucket, rows in streams[stream].items():
+                joined[bucket] += rows
+        streams[stage.name] = apply(stage.operator, joined, options.bucket_ms)
+    return streams

@@ -1,0 +1,456 @@
+"""One run: the services of a pipeline on a simulated network, the faults of a seed, first with faults and then, healed, to the end."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from prometheus_client import CollectorRegistry
+
+from anabranch.adapters.local.clock import SeededEntropy
+from anabranch.adapters.local.index import LocalIndex
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.local.partition import Record
+from anabranch.codec import boundary_records
+from anabranch.consistency_manager import service as consistency_manager
+from anabranch.delivery import service as delivery
+from anabranch.ingestion import service as ingestion
+from anabranch.ingestion.batches import HEARTBEAT
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import TopicPartition
+from anabranch.protocol import limits, trimming
+from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord
+from anabranch.runtime import boundary_writer
+from anabranch.runtime.metrics import ServiceMetrics
+from anabranch.runtime.service import Service, ServiceContext
+from anabranch.runtime.settings import ServiceSettings
+from simulation import faults as fault_plans
+from simulation import probes, workload
+from simulation.disk import Machine, SimulatedDisk
+from simulation.engine import SimulatedReplica
+from simulation.faults import Fault
+from simulation.history import History
+from simulation.network import Aim, Link, Network, Port, SimulatedLog, Strike
+from simulation.options import Options, create_topics, pipeline
+from simulation.scheduler import Process, Scheduler
+from simulation.side_ports import SimulatedClock, SimulatedIndex
+
+RECOVERY_MS: Final = 90_000
+"""Virtual time after healing in which everything must be done: several of the longest time-outs one after the other."""
+_LOOK_MS: Final = 200
+_SETTLE_MS: Final = 1_500
+"""Virtual time after the end of the work, for what is still under way."""
+_EXPECTED_ENDS: Final = (Fenced, Unavailable, OutcomeUnknown)
+"""How a process may end under these faults. Anything else is a mistake."""
+
+BUILDERS: Final[dict[str, Callable[[ServiceSettings, ServiceContext], Service]]] = {
+    "ingestion": ingestion.build,
+    "delivery": delivery.build,
+    "consistency_manager": consistency_manager.build,
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is left of a run, for the checkers."""
+
+    options: Options
+    faults: list[Fault]
+    pipeline: Pipeline
+    sent: list[workload.Sent]
+    log: LocalEventLog
+    history: History
+    visible_ms: dict[tuple[str, int, int], int]
+    """When committed readers could see each record of a transaction."""
+    trimmed: dict[tuple[str, int, int], Record]
+    """Blocks that were deleted, by (topic, partition, offset): the checkers read them still."""
+    unexpected: list[str]
+    """Ends of processes that no fault excuses."""
+    is_complete: bool
+    ended_ms: int
+    steps: int
+
+
+class _Runs:
+    """All runs of one service."""
+
+    def __init__(self) -> None:
+        self.current: Process | None = None
+        self.service: Service | None = None
+        """Of the current run."""
+        self.alive: dict[Process, tuple[Link, SimulatedClock]] = {}
+        self.count = 0
+        self.restarts = 0
+        self.is_dead = False
+        self.link = Link()
+        """What new runs begin with."""
+        self.clock_offset_ms = 0
+
+
+class WorldClock:
+    """The broker's clock."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return workload.BASE_MS + self._scheduler.now_ms
+
+    def monotonic_ms(self) -> int:
+        """Virtual time."""
+        return self._scheduler.now_ms
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Nobody waits on the broker itself."""
+        raise AssertionError(f"the broker sleeps {duration_ms} ms")
+
+
+class _Logger:
+    """Log lines become part of the history, as probes."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world, self._process = world, process
+
+    def _take(self, event: str, **_facts: object) -> None:
+        self._world.history.reached(f"log {event}")
+
+    debug = info = warning = _take
+
+    def error(self, event: str, **facts: object) -> None:
+        """An alarm is for people: none is due here."""
+        self._world.history.reached(f"log {event}")
+        self._world.unexpected.append(f"{self._process.name}: {event} {facts}")
+
+
+class World:
+    """Builds a run and runs it. Use once."""
+
+    def __init__(self, options: Options, faults: list[Fault] | None = None) -> None:
+        """``faults``: instead of those of the seed."""
+        self.options = options
+        self.history = History()
+        self.unexpected: list[str] = []
+        self.pipeline = pipeline(options)
+        self.scheduler = Scheduler(random.Random(f"{options.seed}/schedule"))
+        clock = WorldClock(self.scheduler)
+        self.log = LocalEventLog(clock)
+        self.index = LocalIndex(clock)
+        self.network = Network(self.scheduler, self.log, self.index, self.history, random.Random(f"{options.seed}/network"))
+        self.network.appended = self._appended
+        create_topics(self.log.admin(), self.pipeline, options)
+        self.sent = workload.records(options)
+        self.keys = keys(options)
+        self.faults = fault_plans.draw(options, self.keys) if faults is None else faults
+        self.runs = {key: _Runs() for key in self.keys}
+        for runs in self.runs.values():
+            runs.link.latency_max_ms = options.latency_max_ms
+        self.machines = {key: Machine() for key in self.keys if key.startswith("processing/")}
+        self._rng = random.Random(f"{options.seed}/world")
+        self._closed: dict[tuple[str, str], int] = {}
+        self._silent: dict[tuple[str, int], int] = {}
+        self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
+        for source in options.sources:
+            for partition in range(options.source_partitions):
+                mine = [each for each in self.sent if (each.source, each.partition) == (source, partition)]
+                self._queues[source, partition] = mine[::-1]
+
+    # ---------------------------------------------------------------- the run
+
+    def run(self) -> Run:
+        """Faults until the time of healing, then to the end of the work."""
+        with probes.counted(self.history):
+            return self._run()
+
+    def _run(self) -> Run:
+        options, scheduler = self.options, self.scheduler
+        hurried = boundary_writer._SEEN_WAIT_MS, limits.TRIM_EVERY_MS
+        _hurry(options.seen_wait_ms, options.trim_every_ms)
+        try:
+            for number, key in enumerate(self.keys):
+                self.start(key, delay_ms=number * 5)
+            for each in self.sent:
+                scheduler.at(each.at_ms, lambda each=each: self._produce(each.source, each.partition))  # type: ignore[misc]
+            scheduler.at(workload.data_end_ms(options), self._beat)
+            for fault in self.faults:
+                scheduler.at(fault.at_ms, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+            scheduler.run_until(options.heal_ms)
+            self._heal()
+            is_complete, deadline_ms = False, options.heal_ms + RECOVERY_MS
+            while not is_complete and scheduler.now_ms < deadline_ms:
+                scheduler.run_until(scheduler.now_ms + _LOOK_MS)
+                if self._is_complete():
+                    scheduler.run_until(scheduler.now_ms + _SETTLE_MS)
+                    is_complete = self._is_complete()
+            ended_ms = scheduler.now_ms
+        finally:
+            _hurry(*hurried)
+            scheduler.close()
+        return Run(
+            options=options, faults=self.faults, pipeline=self.pipeline, sent=self.sent, log=self.log, history=self.history,
+            visible_ms=self.network.visible_ms, trimmed=self.network.trimmed, unexpected=self.unexpected, is_complete=is_complete,
+            ended_ms=ended_ms, steps=scheduler.steps,
+        )  # fmt: skip
+
+    def _is_complete(self) -> bool:
+        """All input is closed by all writers, and the output has reached the end. Judged by records alone: the checkers look closer."""
+        last = workload.last_bucket(self.options)
+        for stream in self.pipeline.streams():
+            for writer in self.pipeline.stream_writers(stream):
+                runs = self.runs.get(f"processing/{stream}.{writer}")
+                if (runs is None or not runs.is_dead) and self._closed.get((stream, writer), 0) < last:
+                    return False
+        for runs in self.runs.values():
+            if isinstance(runs.service, SimulatedReplica) and not runs.is_dead and not runs.service.is_stable:
+                return False
+        service = self.runs["delivery/out"].service
+        if not isinstance(service, delivery.DeliveryService) or (service.status.last_bucket_ms or 0) < last * self.options.bucket_ms:
+            return False
+        if not self.options.is_live:
+            return True
+        machine = None if service._live is None else service._live._machine
+        return machine is not None and machine.progress.stable >= last and machine.progress.shown == 0
+
+    def _appended(self, at: TopicPartition, _offset: int, value: bytes | None) -> None:
+        """Follow how far writers say that they are."""
+        names = self.pipeline.topic_names
+        for stream in self.pipeline.streams():
+            if at.topic == names.boundaries(stream):
+                record = self.log.partition(at).at(_offset)
+                entry = boundary_records.decode(value, record.headers)
+                if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE:
+                    self._closed[stream, entry.replica] = max(entry.closed, self._closed.get((stream, entry.replica), 0))
+
+    # ---------------------------------------------------------------- producers
+
+    def _produce(self, source: str, partition: int) -> None:
+        """The producers of a partition send what is due, unless they are cut off."""
+        now_ms = self.scheduler.now_ms
+        if self._silent.get((source, partition), 0) > now_ms:
+            return
+        queue, at = self._queues[source, partition], TopicPartition(f"in.{source}", partition)
+        while queue and queue[-1].at_ms <= now_ms:
+            each = queue.pop()
+            offset = self.log.partition(at).append(Record(each.value, None, (), workload.BASE_MS + now_ms))
+            self.history.add(now_ms, "producer", "append", at.topic, partition, offset, None if each.row is None else each.row[1])
+        if not queue and now_ms >= workload.data_end_ms(self.options):
+            says_ms = workload.BASE_MS + now_ms - workload.HEARTBEAT_LAG_MS
+            self.log.partition(at).append(Record(b"", None, ((HEARTBEAT, b"%d" % says_ms),), workload.BASE_MS + now_ms))
+        self.network.wake({at.topic})
+
+    def _beat(self) -> None:
+        """After their data, producers say that they live, for as long as the run lasts."""
+        for source, partition in self._queues:
+            self._produce(source, partition)
+        self.scheduler.at(self.scheduler.now_ms + self.options.bucket_ms // 2, self._beat)
+
+    def _silence(self, source: str, partition: int, until_ms: int) -> None:
+        self._silent[source, partition] = max(until_ms, self._silent.get((source, partition), 0))
+        self.scheduler.at(until_ms, lambda: self._produce(source, partition))
+
+    # ---------------------------------------------------------------- processes
+
+    def start(self, key: str, delay_ms: int = 0) -> None:
+        """A new run of a service. Older ones that are alive stay so."""
+        runs = self.runs[key]
+        if runs.is_dead:
+            return
+        process = Process(key, runs.count)
+        runs.count += 1
+        link = Link(runs.link.latency_max_ms, runs.link.cut_to_until_ms, runs.link.cut_from_until_ms, runs.link.slow_until_ms, [])
+        port = Port(self.network, process, link)
+        clock = SimulatedClock(port, workload.BASE_MS)
+        clock.offset_ms = runs.clock_offset_ms
+        runs.current = process
+        runs.alive[process] = (link, clock)
+        self.scheduler.spawn(process, lambda: self._live(process, port, clock), delay_ms)
+
+    def _live(self, process: Process, port: Port, clock: SimulatedClock) -> None:
+        """The life of a run, and what its supervisor does about its end."""
+        self.history.add(self.scheduler.now_ms, process.name, "start")
+        how = "killed"
+        service: Service | None = None
+        try:
+            service = self._build(process, port, clock)
+            if self.runs[process.key].current is process:
+                self.runs[process.key].service = service
+            service.start()
+            while True:
+                service.step()
+        except Exception as error:
+            how = type(error).__name__
+            if isinstance(error, DataMissing) and self.runs[process.key].current is not process:
+                self.history.reached("replaced process met trimmed blocks")  # rule 18
+            elif not isinstance(error, _EXPECTED_ENDS):
+                self.unexpected.append(f"{process.name} at {self.scheduler.now_ms} ms: {how}: {error}")
+                if not isinstance(error, AnabranchError):
+                    raise
+            if service is not None:
+                service.stop()
+            self.scheduler.end_threads(process)
+        finally:
+            self._ended(process, how)
+
+    def _ended(self, process: Process, how: str) -> None:
+        runs = self.runs[process.key]
+        runs.alive.pop(process, None)
+        self.history.add(self.scheduler.now_ms, process.name, "end", how)
+        self.history.reached(f"end {process.key.split('/')[0]} {how}")
+        if runs.current is process and not runs.is_dead:
+            runs.current = runs.service = None
+            runs.restarts += 1
+            self.scheduler.at(self.scheduler.now_ms + min(500 << min(runs.restarts - 1, 3), 4_000), lambda: self._restart(process.key))
+
+    def _restart(self, key: str) -> None:
+        if self.runs[key].current is None:
+            self.start(key)
+
+    def _build(self, process: Process, port: Port, clock: SimulatedClock) -> Service:
+        service, name = process.key.split("/")
+        token = hash_of(self.options.seed, process.name)
+        settings = ServiceSettings.model_construct(
+            pipeline=Path("pipeline.yaml"), name=name, kafka="none:0", redis=None, state_dir=Path("state"), metrics_host="", metrics_port=0,
+            log_level="info", check_config=False, restarts=0,
+        )  # fmt: skip
+        registry = CollectorRegistry()
+        context = ServiceContext(
+            SimulatedLog(port),
+            SimulatedIndex(port) if service == "consistency_manager" else None,
+            clock,
+            SeededEntropy(token),
+            registry,
+            ServiceMetrics(registry, pipeline=self.pipeline.name, service=service, name=name),
+            settings,
+            self.pipeline,
+            cast("Any", _Logger(self, process)),
+            threading.Event(),
+        )
+        if service == "processing":
+            stage, replica = name.split(".")
+            chosen = next(each for each in self.options.stages if each.name == stage)
+            others = [f"{stage}.{r}" for r in range(chosen.replicas) if str(r) != replica]
+            disk = SimulatedDisk(
+                self.machines[process.key], port.disk, self.history.reached,
+                lambda: {other.split(".")[1]: self.machines[f"processing/{other}"] for other in others},
+            )  # fmt: skip
+            return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
+        return BUILDERS[service](settings, context)
+
+    # ---------------------------------------------------------------- faults
+
+    def _strike(self, fault: Fault) -> None:
+        """Let ``fault`` happen."""
+        self.history.reached(f"fault {fault.kind}")
+        self.history.add(self.scheduler.now_ms, "world", "fault", *fault)
+        now_ms = self.scheduler.now_ms
+        until_ms = min(now_ms + fault.duration_ms, self.options.heal_ms)
+        if fault.kind.startswith("silent"):
+            partitions = self.options.source_partitions
+            chosen = range(partitions) if fault.kind == "silent all" else [fault.value % partitions]
+            for partition in chosen:
+                self._silence(fault.target, partition, until_ms)
+        elif fault.kind == "index lost":
+            self.index.flush_all()
+        elif fault.kind == "index cut":
+            self.index.cut_off(cut=True)
+            self.scheduler.at(until_ms, lambda: self.index.cut_off(cut=False))
+        else:
+            self._strike_process(fault, self.runs[fault.target], until_ms)
+
+    def _strike_process(self, fault: Fault, runs: _Runs, until_ms: int) -> None:
+        alive = None if runs.current is None else runs.alive.get(runs.current)
+        if fault.kind in ("power", "disk", "dead"):
+            self._lose(fault.kind, fault.target, runs)
+        elif fault.kind in ("cut", "cut_to", "cut_from", "slow", "clock"):
+            self._strike_all(fault, runs, until_ms)
+        elif alive is None:
+            self.history.reached("fault missed: nobody was alive")
+        else:
+            self._strike_current(fault, alive[0])
+
+    @staticmethod
+    def _strike_all(fault: Fault, runs: _Runs, until_ms: int) -> None:
+        """What befalls the machine: all runs on it, and those that begin there later."""
+        kind = fault.kind
+        for link in (runs.link, *(link for link, _ in runs.alive.values())):
+            if kind in ("cut", "cut_to"):
+                link.cut_to_until_ms = max(link.cut_to_until_ms, until_ms)
+            if kind in ("cut", "cut_from"):
+                link.cut_from_until_ms = max(link.cut_from_until_ms, until_ms)
+            if kind == "slow":
+                link.slow_until_ms = max(link.slow_until_ms, until_ms)
+        if kind == "clock":
+            runs.clock_offset_ms = fault.value
+            for _, clock in runs.alive.values():
+                clock.offset_ms = fault.value
+
+    def _strike_current(self, fault: Fault, link: Link) -> None:
+        """What befalls one run of a service."""
+        if fault.kind.startswith(("write ", "commit ")):
+            link.planned.append((fault.kind.split(" ")[1], fault.value))
+        elif fault.kind == "double":
+            self.start(fault.target)
+        else:
+            aims: tuple[Aim, ...] = ("any", "effect", "disk" if fault.target.startswith("processing/") else "effect")
+            strike = Strike(fault.value // 3 + 1, aims[fault.value % 3], None if fault.kind == "crash" else fault.duration_ms)
+            if fault.kind == "zombie":
+                strike.struck = lambda: self.start(fault.target, delay_ms=fault.value)
+            link.strikes.append(strike)
+
+    def _lose(self, kind: str, key: str, runs: _Runs) -> None:
+        """The machine of a replica: power cut, disk lost, gone for good."""
+        runs.is_dead = runs.is_dead or kind == "dead"
+        for process in list(runs.alive):
+            self.scheduler.kill(process)
+        if kind == "power":
+            lost = self.machines[key].power_cut(self._rng)
+            self.history.reached("checkpoint tail lost" if lost else "power cut without loss")
+        else:
+            self.machines[key] = Machine()
+
+    def _heal(self) -> None:
+        """No more faults from here on."""
+        self.history.add(self.scheduler.now_ms, "world", "heal")
+        self.index.cut_off(cut=False)
+        for source, partition in self._silent:
+            self._silent[source, partition] = 0
+            self._produce(source, partition)
+        for runs in self.runs.values():
+            runs.clock_offset_ms = 0
+            for process, (link, clock) in runs.alive.items():
+                clock.offset_ms = 0
+                self._calm(link)
+                self.scheduler.resume(process)
+            self._calm(runs.link)
+
+    @staticmethod
+    def _calm(link: Link) -> None:
+        link.cut_to_until_ms = link.cut_from_until_ms = link.slow_until_ms = 0
+        link.planned.clear()
+        link.strikes.clear()
+
+
+def keys(options: Options) -> list[str]:
+    """The services of a run: ``service/name``."""
+    found = [f"ingestion/{source}" for source in options.sources]
+    found += [f"processing/{stage.name}.{replica}" for stage in options.stages for replica in range(stage.replicas)]
+    found.append("delivery/out")
+    if options.has_manager:
+        found.append("consistency_manager/sim")
+    return found
+
+
+def _hurry(seen_wait_ms: int, trim_every_ms: int) -> None:
+    """Some waits are cut short, so that what follows them happens within a run."""
+    vars(boundary_writer)["_SEEN_WAIT_MS"] = seen_wait_ms
+    vars(trimming)["TRIM_EVERY_MS"] = trim_every_ms
+
+
+def hash_of(seed: int, name: str) -> int:
+    """A number for a name, the same in every process of Python."""
+    return random.Random(f"{seed}/{name}").getrandbits(32)
