@@ -22,7 +22,7 @@ import numpy as np
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from benchmarks.broker import ResultReader, create_topics
 from benchmarks.generator import times_of
-from benchmarks.processes import memory_mib, name_of, tree
+from benchmarks.processes import exit_on_signals, memory_mib, name_of, tree
 from benchmarks.systems import SYSTEMS, Running
 from benchmarks.workload import WINDOW_MS, compare, expected, parse, readings
 
@@ -72,6 +72,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=20_000, help="records/s")
     parser.add_argument("--work-dir", type=Path, default=Path(tempfile.gettempdir()) / "anabranch-long-stream")
     arguments = parser.parse_args()
+    exit_on_signals()
     folder: Path = arguments.work_dir
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

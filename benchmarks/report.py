@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from anabranch.local.java import find_java
 from anabranch.local.kafka_jars import KAFKA_VERSION
 from benchmarks.plain_pyspark.environment import PYSPARK_VERSION
-from benchmarks.workload import DISORDER_MS, JOBS, PARTITIONS, Job
+from benchmarks.workload import DISORDER_MS, JITTER_MS, JOBS, PARTITIONS, Job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,11 +54,15 @@ def _settings(plan: Plan, runs: int, arguments: Sequence[str]) -> list[str]:
         f"- Versions: {versions}, {own}, PySpark {PYSPARK_VERSION} with its Kafka connector as plain PySpark.",
         (
             f"- {plan.records} JSON records of about 100 bytes per backlog, 100 s of event time, {PARTITIONS} partitions, lz4; "
-            f"{DISORDER_MS} ms of disorder allowed by both systems; {runs} runs each, alternating, a fresh broker each; min / median / max."
+            f"out of order by less than {JITTER_MS} ms; {runs} runs each, alternating, a fresh broker each; min / median / max."
         ),
         (
             "- Plain PySpark: local[2], 2 GiB heap, maxOffsetsPerTrigger 500 000, 2 shuffle partitions, FileSystemBasedCheckpointFileManager, "
-            "default state store (in memory, with snapshots), no trigger interval. anabranch: `anabranch up benchmarks/jobs/JOB.yaml`, 250 ms buckets."
+            "default state store (in memory, with snapshots), no trigger interval. anabranch: `anabranch up benchmarks/jobs/JOB.yaml`."
+        ),
+        (
+            f"- Windowed: both systems allow {DISORDER_MS} ms of disorder; anabranch's buckets are 250 ms wide. Stateless: anabranch allows "
+            f"{JITTER_MS} ms and has buckets of 100 ms; plain PySpark has neither there, as it gives its results in no particular order."
         ),
         (
             "- Cold: from the start of the system's first process to the append of the last result. Warm: from the instant at which the second "

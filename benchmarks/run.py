@@ -22,6 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from anabranch.protocol.errors import AnabranchError
+from benchmarks.processes import exit_on_signals
 from benchmarks.report import write_report
 from benchmarks.session import Outcome, Plan, run_session
 from benchmarks.systems import SYSTEMS
@@ -47,6 +48,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run the benchmark. 0: all sessions ran and all results were right."""
     arguments = _arguments()
+    exit_on_signals()
     plan = Plan(records=arguments.records, rate=arguments.rate, phases=tuple(arguments.phases))
     if "cold" not in plan.phases:
         plan = replace(plan, phases=("cold", *plan.phases))  # it is also the warm-up
