@@ -103,6 +103,10 @@ def test_a_record_that_fits_becomes_a_row(value: bytes, row: dict[str, object]) 
         (raw("s", "'x'"), "not_json"),
         (text().replace(b"{", b"{,", 1), "not_json"),
         (b"[" * 100_000, "too_deep"),
+        (b"[" * 10_000, "too_deep"),
+        # With very many brackets the reason is a rough one.
+        (raw("i", "[" + "[]," * 20_001 + "1]"), "wrong_type"),
+        (raw("i", "1") + b"[]" * 20_001, "not_json"),
         (raw("s", "[" * 20 + "]" * 20), "too_deep"),
         (raw("zzz", '{"a":' * 20 + "1" + "}" * 20), "too_deep"),
         (raw("d", "NaN"), "not_finite"),
