@@ -26,7 +26,7 @@ from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.errors import ConfigurationError, RejectionReason, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.ingestion import SourceMachine, SourceRules
-from anabranch.protocol.limits import APPEND_EVERY_MS, PARTS_PER_RECORD_MAX, SOURCE_BATCH_BYTES, SOURCE_BATCH_RECORDS
+from anabranch.protocol.limits import PARTS_PER_RECORD_MAX, SOURCE_BATCH_BYTES, SOURCE_BATCH_RECORDS
 from anabranch.protocol.records import BoundaryRecord, Part
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -192,7 +192,8 @@ class IngestionService:
         crash_point("ingestion.boundary_appended")
         self._closed = record.closed
         self._boundaries.fold.forget(self._closed)
-        self._append_next_ms = context.clock.monotonic_ms() + APPEND_EVERY_MS
+        now_ms = context.clock.monotonic_ms()
+        self._append_next_ms = now_ms + self._machine.append_pause_ms(now_ms)
         self._counts["boundary_records"] += 1
 
     def _look(self) -> None:

@@ -30,7 +30,17 @@ from dataclasses import dataclass
 
 from anabranch.protocol.buckets import bound_ms, bucket_of, closed_by
 from anabranch.protocol.errors import LocalProtocolError
-from anabranch.protocol.limits import END_SILENCE_MS, LOOK_EVERY_MS, LOOK_FRESH_MS, LOOK_GAP_MS, STIME_MS_MAX, WAITING_AFTER_MS
+from anabranch.protocol.limits import (
+    APPEND_EVERY_MS,
+    APPEND_STILL_EVERY_MS,
+    END_SILENCE_MS,
+    LOOK_EVERY_MS,
+    LOOK_FRESH_MS,
+    LOOK_GAP_MS,
+    STILL_AFTER_MS,
+    STIME_MS_MAX,
+    WAITING_AFTER_MS,
+)
 from anabranch.protocol.records import InputPosition
 
 InputPartition = tuple[str, int]
@@ -116,6 +126,7 @@ class SourceMachine:
         self._spoke_ms = now_ms
         self._silent_since_ms: int | None = None
         self._silence_counted_ms = 0
+        self._moved_ms = now_ms
         for at, offset_first in partitions.items():
             self.add(at, offset_first, now_ms)
 
@@ -205,6 +216,7 @@ class SourceMachine:
 
     def advance(self, now_ms: int) -> int:
         """Move the boundary as far as what was read and observed allows; the last closed bucket."""
+        before = self._closed
         self._leave_out(now_ms)
         counted = [partition.stime_max_ms for partition in self._partitions.values() if not partition.left_out]
         if counted and min(counted) > 0:
@@ -216,7 +228,15 @@ class SourceMachine:
             self._closed = max(self._closed, closed_by(self._low_ms, self._rules.bucket_ms))
         if silence is not None and self._rules.ends and silence[1] - silence[0] >= END_SILENCE_MS:
             self._closed = max(self._closed, bucket_of(self._stime_max(), self._rules.bucket_ms))
+        if self._closed > before:
+            self._moved_ms = now_ms
         return self._closed
+
+    def append_pause_ms(self, now_ms: int) -> int:
+        """Least time until the next boundary record. While the boundary stands still every record only adds open parts, which all readers
+        hold in memory, so there are fewer of them.
+        """
+        return APPEND_EVERY_MS if now_ms - self._moved_ms < STILL_AFTER_MS else APPEND_STILL_EVERY_MS
 
     def _leave_out(self, now_ms: int) -> None:
         idle_ms = self._rules.partition_idle_ms

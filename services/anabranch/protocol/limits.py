@@ -239,3 +239,10 @@ power; a sync costs the disk whatever was written since the last."""
 
 BRANCH_PENDING_PARTS_MAX: Final = 10_000
 """Open parts that a branch can inherit: its first record repeats them, and must have room for its own. A stage with more waits for its input."""
+
+STILL_AFTER_MS: Final = 10_000
+"""A source's boundary that has not moved for so long stands still: a partition is silent, or cut off."""
+
+APPEND_STILL_EVERY_MS: Final = 250
+"""Least time between two boundary records of a source whose boundary stands still: bounds the open parts that every reader holds (at 50 records a
+second they would reach PENDING_PARTS_MAX within hours). Below the shortest wait of a stage, which sees by them that the source goes on."""

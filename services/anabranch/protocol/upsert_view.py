@@ -118,7 +118,7 @@ class UpsertView:
         after: dict[bytes, State] = {}
         for bucket, keys in self._touched.items():
             if undo or bucket <= stable_upto:
-                after.update({key: State(self._keys[key].stable) for key in keys})
+                after.update({key: State(self._keys[key].stable) for key in sorted(keys)})
         inserted = set()
         for key, version in insertions:
             now = after.get(key) or self.state(key)

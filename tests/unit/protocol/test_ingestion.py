@@ -6,7 +6,17 @@ import pytest
 
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.ingestion import ChunkFacts, InputPartition, SourceMachine, SourceRules
-from anabranch.protocol.limits import END_SILENCE_MS, LOOK_EVERY_MS, LOOK_FRESH_MS, LOOK_GAP_MS, STIME_MS_MAX, WAITING_AFTER_MS
+from anabranch.protocol.limits import (
+    APPEND_EVERY_MS,
+    APPEND_STILL_EVERY_MS,
+    END_SILENCE_MS,
+    LOOK_EVERY_MS,
+    LOOK_FRESH_MS,
+    LOOK_GAP_MS,
+    STILL_AFTER_MS,
+    STIME_MS_MAX,
+    WAITING_AFTER_MS,
+)
 from anabranch.protocol.records import InputPosition
 
 A, B = ("cars", 0), ("cars", 1)
@@ -287,3 +297,12 @@ class TestWaitingFor:
         m = machine(partition_idle_ms=3_000)
         TestIdlePartition._left_out(m)
         assert m.waiting_for(6_700) == A
+
+
+def test_records_are_named_less_often_while_the_boundary_stands_still() -> None:
+    m = machine()
+    assert m.append_pause_ms(STILL_AFTER_MS - 1) == APPEND_EVERY_MS
+    assert m.append_pause_ms(STILL_AFTER_MS) == APPEND_STILL_EVERY_MS
+    speak(m, STILL_AFTER_MS, a=1_000, b=1_000)
+    assert m.advance(STILL_AFTER_MS + 1) > 0
+    assert m.append_pause_ms(STILL_AFTER_MS + 2) == APPEND_EVERY_MS
