@@ -67,7 +67,7 @@ MUTANTS: Final = (
     Mutant("trims_unsynced", "processing.replica:ReplicaRunner.sync", "self._disk.sync()", "pass", "rule 18", ("power",)),
     Mutant("delete_all_others", "protocol.lineage:obsolete", "e < epoch", "e != epoch", "rule 8, G2", ("double", "zombie")),
     Mutant("branch_stays_main", f"{_REPLICA}.forked", "self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)", "self.branch = lineage_name(self.epoch, self.branches)", "rule 11, R1"),
-    Mutant("stable_from_the_branch", "protocol.serialization:next_tentative_plan", "return replace(plan, kind=BoundaryKind.TENTATIVE, missing=", "return replace(plan, missing=", "rule 12, R1"),
+    Mutant("stable_from_the_branch", "protocol.serialization:next_tentative_plan", "return replace(plan, kind=BoundaryKind.TENTATIVE, missing=", "return replace(plan, missing=", "rule 12, R1", ("silent",)),
     Mutant("dropped_at_a_hole", f"{_REPLICA}._caught_up", "if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms):", "if False:", "rule 15, R5"),
     Mutant("branch_never_dropped", f"{_REPLICA}._caught_up", "if self.branch is None:", "if True:", "rule 15, R5"),
     Mutant("forks_again_at_once", f"{_REPLICA}._fork_due", "return position.bucket > self._forked_at and ", "return True or ", "rule 14, R4"),
@@ -83,7 +83,7 @@ MUTANTS: Final = (
     Mutant("live_not_fenced", "delivery.live:LiveTopic._take_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie")),
     Mutant("live_outcome_believed", "delivery.live:LiveTopic.step", "self._delay(error, _RETRY_MS if self._unknown_before else 0)", "self._machine.advance(run)", "rule 19", ("commit lost",)),
     Mutant("tentative_below_stable", "protocol.live_delivery:LiveDelivery.plan", "max(there.upto, now.stable, now.shown)", "now.shown", "rule 20, V2"),
-    Mutant("timers_by_boundaries_only", f"{_FOLD}.apply", "self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])", "pass", "rule 13"),
+    Mutant("timers_by_boundaries_only", f"{_FOLD}.apply", "self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])", "pass", "rule 13", ("silent",)),
     Mutant("older_branch_wins", "protocol.tentative:Branches.refusal", 'return "older_branch"', 'return ""', "rule 16, T1", ("zombie", "double", "write late")),
     Mutant("pending_not_inherited", "protocol.replica:RecordChain.record", "parts=(*pending, *parts)", "parts=parts", "rule 11"),
     Mutant("parts_not_checked", "runtime.block_reader:BlockReader._checked", "table is None or len(found) != part.blocks or table.num_rows != part.rows", "False", "rule 7"),
@@ -105,7 +105,7 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
         return chosen.is_live and bool(drawn)
     if module in ("protocol.lineage", "processing.replica", "protocol.trimming"):
         return any(fault.target.startswith("processing/") for fault in drawn)
-    return len(drawn) >= FAULTS_MIN
+    return bool(mutant.needs) or len(drawn) >= FAULTS_MIN
 
 
 def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:

@@ -233,8 +233,9 @@ class SourceMachine:
         return self._closed
 
     def append_pause_ms(self, now_ms: int) -> int:
-        """Least time until the next boundary record. While the boundary stands still every record only adds open parts, which all readers
-        hold in memory, so there are fewer of them.
+        """Least time until the next boundary record.
+
+        While the boundary stands still every record only adds open parts, which all readers hold in memory, so there are fewer of them.
         """
         return APPEND_EVERY_MS if now_ms - self._moved_ms < STILL_AFTER_MS else APPEND_STILL_EVERY_MS
 
