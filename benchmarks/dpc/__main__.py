@@ -88,6 +88,12 @@ def costs_of(results: list[SessionResult], batch_ms: float | None, *, is_shared:
     return Costs(batch_ms=batch, rows_ms=rows_ms, is_shared=is_shared)
 
 
+def without_places(arguments: list[str]) -> list[str]:
+    """The arguments that say what was measured; not those that say where on this machine."""
+    places = ("--work-dir", "--output", "--add")
+    return [a for i, a in enumerate(arguments) if not a.startswith(places) and (i == 0 or arguments[i - 1] not in places)]
+
+
 def main() -> int:
     """Run. 0: all sessions ran and every stable result was right."""
     arguments = _arguments()
@@ -108,7 +114,7 @@ def main() -> int:
     print(text(rows(real, virtual)))
     output = arguments.output or (None if arguments.simulate else Path(__file__).parent / "RESULTS.md")
     if output is not None:
-        write_report(output, real, virtual, costs, sys.argv[1:])
+        write_report(output, real, virtual, costs, without_places(sys.argv[1:]))
         print(f"report: {output}; raw figures: {folder}")
     return 0 if all(not r.error and not r.wrong for r in (*real, *virtual)) else 1
 
