@@ -168,7 +168,8 @@ def test_one_bucket_per_batch_and_many_in_one_give_the_same(function: str, kafka
         batches_one_by_one = stage.service.status.detail["batches"]
     assert isinstance(batches_one_by_one, int)
     assert batches_one_by_one >= BUCKETS, "one bucket per batch after the warm-up; the last may not be counted yet"
-    with RunningStage(pipeline, "s.1", kafka, tmp_path / "state") as stage:
+    # a machine of its own: with the first one's checkpoint within reach it would go on from that
+    with RunningStage(pipeline, "s.1", kafka, tmp_path / "state of the other") as stage:
         output.wait_replica("1", end, stage)
         batches = stage.service.status.detail["batches"]
         assert isinstance(batches, int)
