@@ -136,13 +136,13 @@ def test_a_failed_stage_is_shown_and_tried_again_while_the_others_go_on(tmp_path
     assert _left(tmp_path) == []
 
 
-def test_a_paused_process_is_silent_and_left_alone(tmp_path: Path) -> None:
+def test_a_paused_process_is_shown_as_paused_and_left_alone(tmp_path: Path) -> None:
     running = _Running(tmp_path, ("ingestion", "a", "well"))
     try:
         row = running.await_row("a", lambda row: row.state == "running", "running")
         os.kill(row.pid or 0, signal.SIGSTOP)
         (shown,) = rows_of(tmp_path) or []
-        assert shown["state"] == "silent"
+        assert shown["state"] == "paused"
         os.kill(row.pid or 0, signal.SIGCONT)
         wait_until(lambda: (rows_of(tmp_path) or [{}])[0]["state"] == "waiting", 10, "it answers again")
     finally:
