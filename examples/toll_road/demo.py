@@ -379,14 +379,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="demo", description="The toll road from end to end, compared with an oracle.")
     parser.add_argument("--pipeline", type=Path, default=HERE / "pipeline.yaml", help="pipeline.yaml (default) or with_notices.yaml")
-    parser.add_argument("--rate", type=int, default=1_000, help="reports per second and expressway (default 1000)")
+    parser.add_argument("--rate", type=int, default=400, help="reports per second and expressway (default 400)")
     parser.add_argument(
         "--duration", type=float, help=f"seconds of traffic; goes on to the end of a window (default {AFTER_HEAL_S:g} after the heal; 40)"
     )
     parser.add_argument(
         "--cut", metavar="SERVICE/NAME", help="cut this off from Kafka (default: the last source, unless something is killed)"
     )
-    parser.add_argument("--cut-at", type=float, default=40.0, metavar="S", help="seconds after the start of the traffic (default 40)")
+    parser.add_argument("--cut-at", type=float, default=50.0, metavar="S", help="seconds after the start of the traffic (default 50)")
     parser.add_argument("--cut-for", type=float, default=20.0, metavar="S", help="for so many seconds; 0: no cut (default 20)")
     parser.add_argument("--replicas", type=int, help="replicas of the first stage (default: as the pipeline file says)")
     parser.add_argument("--seed", type=int, default=1)
