@@ -74,13 +74,13 @@ def test_the_table_has_a_row_per_finding() -> None:
 @pytest.mark.parametrize(
     ("arguments", "cut", "seconds"),
     [
-        ([], "ingestion/reports_2", 90),
+        ([], "ingestion/reports_2", 100),
         (["--cut-at", "10", "--cut-for", "5"], "ingestion/reports_2", 45),
         (["--duration", "20"], "ingestion/reports_2", 20),
         (["--cut-for", "0"], None, 40),
         (["--kill-each"], None, 40),
         (["--kill", "delivery/tolls"], None, 40),
-        (["--kill", "delivery/tolls", "--cut", "ingestion/reports_0"], "ingestion/reports_0", 90),
+        (["--kill", "delivery/tolls", "--cut", "ingestion/reports_0"], "ingestion/reports_0", 100),
     ],
 )
 def test_a_source_is_cut_off_unless_something_is_killed(arguments: list[str], cut: str | None, seconds: float) -> None:
@@ -91,5 +91,5 @@ def test_a_source_is_cut_off_unless_something_is_killed(arguments: list[str], cu
 def test_without_a_live_topic_nothing_is_cut() -> None:
     options = parse([])
     job = read_job(options.pipeline)
-    assert (job.live, job.max_delay_ms) == ({"tolls": "tolls.live"}, 3_000)
+    assert (job.live, job.max_delay_ms) == ({"tolls": "tolls.live"}, 6_000)
     assert planned(options, replace(job, live={})) == (None, 40)
