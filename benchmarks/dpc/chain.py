@@ -9,8 +9,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
+from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
-from anabranch.ports import EventLog, TopicSettings
+from anabranch.ports import EventLog
 from anabranch.protocol.errors import AnabranchError
 
 if TYPE_CHECKING:

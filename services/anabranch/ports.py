@@ -7,9 +7,10 @@ record; ``offset_next`` is that of the next one to read. Every implementation pa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.lineage import Lineage
 
 Headers = Sequence[tuple[str, bytes]]
@@ -120,16 +121,6 @@ class TransactionalWriter(LogWriter, Protocol):
 
     def abort(self) -> None:
         """Make what was sent since ``begin`` invisible to committed readers."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
-    """A topic as it must be. ``config`` are broker settings by their Kafka names."""
-
-    name: str
-    partitions: int
-    replication: int = 1
-    config: Mapping[str, str] = field(default_factory=dict)
 
 
 class LogAdmin(Protocol):

@@ -8,7 +8,8 @@ from threading import Thread
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.ports import Chunk, Delivered, TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import Chunk, Delivered, TopicPartition
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, Unavailable
 from harness.event_logs import Rig, fetch_until_error, read, values
 from harness.waiting import wait_until

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from anabranch.ports import Chunk, Delivered, EventLog, LogReader, TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import Chunk, Delivered, EventLog, LogReader, TopicPartition
 from harness.waiting import wait_until
 
 

@@ -18,8 +18,9 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.local.checkpoints import ReplicaDisk
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
-from anabranch.ports import Clock, Entropy, EventLog, TopicPartition, TopicSettings
+from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
 from anabranch.processing.replica import Recovery, ReplicaRunner
 from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import StreamFold

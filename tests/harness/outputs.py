@@ -15,7 +15,7 @@ from anabranch.codec import boundary_records, control_records, live_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.delivery.service import DeliveryService, build
 from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Stage
-from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition, TopicSettings
+from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition
 from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.identifiers import BatchId, TupleId
 from anabranch.protocol.live_delivery import Kind
@@ -55,7 +55,7 @@ def create_topics(log: EventLog, of: Pipeline) -> None:
     specs = [topic_settings("boundaries", names.boundaries(STAGE)), topic_settings("control", names.control())]
     specs += [topic_settings("alarms", names.alarms())]
     specs += [topic_settings("blocks", names.blocks(STAGE, r), of.partitions) for r in of.stream_writers(STAGE)]
-    assert not admin.create([TopicSettings(s.name, s.partitions, s.replication, s.config) for s in specs])
+    assert not admin.create(specs)
     admin.close()
 
 

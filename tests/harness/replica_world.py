@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec import boundary_records
+from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery, Upstream
 from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import StreamFold

@@ -13,9 +13,10 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from anabranch.codec import record_schema
+from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService, build
 from anabranch.pipeline.model import Idle, Pipeline, Source, Stime
-from anabranch.ports import Chunk, Clock, Entropy, EventLog, TopicPartition, TopicSettings
+from anabranch.ports import Chunk, Clock, Entropy, EventLog, TopicPartition
 from anabranch.protocol.records import BoundaryRecord
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader

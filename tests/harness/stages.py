@@ -21,9 +21,9 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.blocks import split_by_bucket
+from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.ports import TopicSettings
 from anabranch.processing.service import ProcessingService
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord

@@ -17,10 +17,10 @@ from anabranch.adapters.redis.index import RedisIndex
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
-from anabranch.codec.catalog import topic_settings
+from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import TopicNames, TupleId
 from anabranch.protocol.live_delivery import Kind
@@ -78,7 +78,7 @@ class World:
         specs += [topic_settings("boundaries", names.boundaries(s)) for s in self.pipeline.streams()]
         specs += [topic_settings("blocks", names.blocks(s, r), 2) for s in self.pipeline.streams() for r in self.pipeline.stream_writers(s)]
         admin = self.log.admin()
-        admin.create([TopicSettings(s.name, s.partitions, s.replication, s.config) for s in specs])
+        admin.create(specs)
         admin.create([TopicSettings(f"{name}.reports", 2)])
         admin.close()
 

@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec.catalog import TopicSettings
 from anabranch.local import links, state_file
 from anabranch.local.drills import Drill
 from anabranch.local.embedded_kafka import EmbeddedKafka
@@ -20,7 +21,6 @@ from anabranch.local.embedded_proxy import EmbeddedProxy
 from anabranch.local.links import Cut, Direction, Link
 from anabranch.local.status import rows_of
 from anabranch.local.tcp_ports import LOOPBACK
-from anabranch.ports import TopicSettings
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,8 @@ from typing import Final, Literal
 from anabranch.adapters.local.index import LocalIndex
 from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, LocalLogReader, LocalLogWriter, LocalTransactionalWriter
 from anabranch.adapters.local.partition import Fate, Record, Transaction, settle
-from anabranch.ports import Chunk, Delivered, Headers, TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import Chunk, Delivered, Headers, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from simulation.history import History, short
 from simulation.scheduler import Killed, Process, Scheduler

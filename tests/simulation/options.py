@@ -10,7 +10,7 @@ from typing import Literal
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
-from anabranch.ports import LogAdmin, TopicSettings
+from anabranch.ports import LogAdmin
 
 Operator = Literal["map", "sum", "both"]
 
@@ -155,5 +155,5 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
     for stream in of.streams():
         specs.append(topic_settings("boundaries", names.boundaries(stream)))
         specs += [topic_settings("blocks", names.blocks(stream, r), of.partitions) for r in of.stream_writers(stream)]
-    differences = admin.create([TopicSettings(s.name, s.partitions, s.replication, s.config) for s in specs])
+    differences = admin.create(specs)
     assert not differences

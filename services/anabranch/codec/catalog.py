@@ -62,12 +62,12 @@ class TopicKind:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSpec:
-    """A topic as it must be created; the fields of ``ports.TopicSettings``, which this layer does not know."""
+class TopicSettings:
+    """A topic as it must be. ``config`` are broker settings by their Kafka names."""
 
     name: str
     partitions: int
-    replication: int
+    replication: int = 1
     config: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -109,7 +109,7 @@ def catalog() -> Catalog:
 
 def topic_settings(
     kind: str, name: str, partitions: int | None = None, replication: int = 1, config: Mapping[str, str] | None = None
-) -> TopicSpec:
+) -> TopicSettings:
     """How a topic of ``kind`` (name of a file in ``schemas/topics``) is created.
 
     Args:
@@ -128,7 +128,7 @@ def topic_settings(
     if count is None:
         raise ValueError(f"topic {name}: the number of partitions of a topic of kind {kind} must be given")
     in_sync = {"min.insync.replicas": str((replication + 1) // 2)}
-    return TopicSpec(name, count, replication, {**found.config, **in_sync, **(config or {})})
+    return TopicSettings(name, count, replication, {**found.config, **in_sync, **(config or {})})
 
 
 def load(folder: Path) -> Catalog:

@@ -21,7 +21,7 @@ from anabranch.delivery import live_read_back, read_back
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.pipeline.model import LiveSink, Output
-from anabranch.ports import LogAdmin, TopicPartition, TopicSettings, TransactionalWriter
+from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
 from anabranch.protocol import switching
 from anabranch.protocol.boundary_log import TentativeBucket
 from anabranch.protocol.buckets import bound_ms
@@ -182,7 +182,7 @@ class LiveTopic:
         if topic not in existing:
             kind = "live_upsert" if sink.upsert else "live"
             missing.append(topic_settings(kind, topic, sink.partitions or self._pipeline.partitions))
-        admin.create([TopicSettings(t.name, t.partitions, t.replication, t.config) for t in missing])
+        admin.create(missing)
         count = admin.partitions([topic])[topic]
         if sink.partitions is not None and sink.partitions != count:
             raise ConfigurationError(f"output {self._output.name}: topic {topic} has {count} partitions, the file says {sink.partitions}")

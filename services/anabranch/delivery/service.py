@@ -20,7 +20,7 @@ from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.rendering import Records, Renderer
 from anabranch.pipeline.model import Output
-from anabranch.ports import LogAdmin, TopicPartition, TopicSettings, TransactionalWriter
+from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.delivery import CorrectedDelivery, Run, Slice, rows_bound
@@ -173,7 +173,7 @@ class DeliveryService:
         missing = [] if self._progress_topic in existing else [topic_settings("progress", self._progress_topic)]
         if self._topic not in existing:
             missing.append(topic_settings("output", self._topic, sink.partitions or self._pipeline.partitions))
-        admin.create([TopicSettings(t.name, t.partitions, t.replication, t.config) for t in missing])
+        admin.create(missing)
         count = admin.partitions([self._topic])[self._topic]
         if sink.partitions is not None and sink.partitions != count:
             raise ConfigurationError(

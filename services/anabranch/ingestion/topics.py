@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from anabranch.codec.catalog import topic_settings
-from anabranch.ports import TopicSettings
+from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:

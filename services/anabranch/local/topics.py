@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from anabranch.codec.catalog import topic_settings
+from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.pipeline.model import Pipeline
-from anabranch.ports import EventLog, TopicSettings
+from anabranch.ports import EventLog
 from anabranch.protocol.errors import ConfigurationError
 
 Owner = Literal["input", "output", "internal"]
@@ -33,8 +33,7 @@ def topics_of(pipeline: Pipeline, *, replication: int = 1, embedded: bool = Fals
 
     def add(kind: str, owner: Owner, name: str, partitions: int | None = None, *, pinned: bool = True) -> None:
         kept = _KEPT_FOR_EVER if embedded and owner != "internal" else {}
-        spec = topic_settings(kind, name, partitions, replication, kept)
-        settings = TopicSettings(spec.name, spec.partitions, spec.replication, spec.config)
+        settings = topic_settings(kind, name, partitions, replication, kept)
         found.setdefault(name, Topic(kind, owner, settings, pinned))
 
     names = pipeline.topic_names

@@ -10,11 +10,12 @@ import pytest
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, Operation
 from anabranch.codec import control_records, live_records
+from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery import live as module
 from anabranch.delivery import service as service_module
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import LiveSink, Pipeline
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import ConfigurationError, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import TupleId

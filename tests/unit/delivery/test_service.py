@@ -8,10 +8,11 @@ import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery import service as module
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import Pipeline
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.delivery import partition_of
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import TupleId

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.dead_letters import DeadLetters
-from anabranch.ports import Chunk, TopicPartition, TopicSettings
+from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol.errors import RecordRejected, RejectionReason, Unavailable
 from anabranch.protocol.limits import ERROR_TEXT_MAX
 from harness.sources import everything

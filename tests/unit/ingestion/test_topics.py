@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from anabranch.adapters.local.log import LocalEventLog
+from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion import topics
 from anabranch.pipeline.model import Pipeline, Stime
-from anabranch.ports import TopicSettings
 from anabranch.protocol.errors import ConfigurationError
 from harness.sources import create_topics, pipeline
 

@@ -8,8 +8,9 @@ import pytest
 
 from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
+from anabranch.codec.catalog import TopicSettings
 from anabranch.local.tail import Shown, follow, sink_of
-from anabranch.ports import Headers, TopicPartition, TopicSettings
+from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol.errors import ConfigurationError
 from harness import outputs
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.codec.catalog import TopicSettings
 from anabranch.local.topics import Topic, prepare, topics_of
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.ports import EventLog, LogAdmin, TopicSettings
+from anabranch.ports import EventLog, LogAdmin
 from anabranch.protocol.errors import ConfigurationError
 
 _FILE = Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml"

@@ -11,8 +11,8 @@ import pytest
 from anabranch.adapters.local.clock import SeededEntropy
 from anabranch.adapters.local.log import LocalEventLog, Operation
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
-from anabranch.ports import TopicSettings
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.availability import Availability, Policy, Waits

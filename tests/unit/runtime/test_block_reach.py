@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from anabranch.adapters.local.log import LocalEventLog
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, Part

@@ -10,7 +10,8 @@ import pytest
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, Operation
 from anabranch.codec.blocks import BlockHeaders, decode_block, digest
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import BLOCK_ROWS_MAX
 from anabranch.protocol.records import Part

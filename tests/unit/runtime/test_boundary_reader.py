@@ -11,7 +11,8 @@ import pytest
 from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec import boundary_records
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.identifiers import BatchId

@@ -9,7 +9,8 @@ import pytest
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, Operation
 from anabranch.codec import boundary_records
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord, LogEntry

@@ -9,7 +9,8 @@ import pytest
 from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, Operation
 from anabranch.codec import control_records
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import FAILURE_AFTER_MS, GRANT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS

@@ -8,7 +8,8 @@ import pytest
 
 from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, LocalLogReader
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing
 from anabranch.runtime import range_reader as module
 from anabranch.runtime.range_reader import RangeReader

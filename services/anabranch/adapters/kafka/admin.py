@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from anabranch.adapters.kafka.errors import Doing, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, Unavailable
 
 _APPEAR_PAUSE_S: Final = 0.05

@@ -15,7 +15,8 @@ from typing import Final
 from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.local.partition import Fate, Partition, Record, Transaction, settle
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.ports import Chunk, Clock, Delivered, Headers, TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import Chunk, Clock, Delivered, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import MIB
 

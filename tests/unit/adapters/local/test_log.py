@@ -6,7 +6,8 @@ import pytest
 
 from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, Operation
-from anabranch.ports import TopicPartition, TopicSettings
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing, Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -23,8 +23,8 @@ from anabranch.adapters.spark.sink import (
     slices_of,
     to_tuples,
 )
+from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of
-from anabranch.ports import TopicSettings
 from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Fenced, StageFunctionError
 from anabranch.protocol.records import BoundaryKind, Part

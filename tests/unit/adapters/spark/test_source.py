@@ -15,8 +15,8 @@ from anabranch.adapters.spark import source as module
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.source import FORMAT, MARKER, AnabranchSource, PlannedReader, SourceOptions, Split
 from anabranch.codec.blocks import schema_text
+from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_fields
-from anabranch.ports import TopicSettings
 from anabranch.protocol.records import Part
 from anabranch.protocol.serialization import Plan, QueryPosition
 from anabranch.runtime.block_reader import BlockReader
