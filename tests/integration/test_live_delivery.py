@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -21,57 +21,16 @@ from anabranch.client import Follower, current
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.ports import Delivered, Headers, TopicPartition, TransactionalWriter
-from anabranch.protocol.errors import Fenced, OutcomeUnknown
+from anabranch.protocol.errors import Fenced
 from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, drain, rows, transcript
 from harness.sources import everything
+from harness.spoilt_writer import KilledError, SpoiltWriter
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 2
-
-
-class KilledError(BaseException):
-    """Stands for SIGKILL: nothing of the process runs afterwards."""
-
-
-class SpoiltWriter:
-    """A real writer whose next commit ends as told: "killed", "lost" or "applied" (the two outcomes that an unknown one may have had)."""
-
-    def __init__(self, real: TransactionalWriter, how: str) -> None:
-        self._real, self._how = real, how
-
-    def begin(self) -> None:
-        self._real.begin()
-
-    def send(
-        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
-    ) -> None:
-        self._real.send(at, value, key, headers, timestamp_ms)
-
-    def send_many(
-        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
-    ) -> None:
-        self._real.send_many(topic, partitions, values, keys, headers)
-
-    def flush(self) -> list[Delivered]:
-        return self._real.flush()
-
-    def commit(self) -> list[Delivered]:
-        self._real.flush()  # the records are in the log, open
-        if self._how == "killed":
-            raise KilledError
-        if self._how == "applied":
-            self._real.commit()
-        raise OutcomeUnknown("planned")
-
-    def abort(self) -> None:
-        self._real.abort()
-
-    def close(self) -> None:
-        """As a process that cannot reach the broker: nothing is aborted."""
 
 
 class World:

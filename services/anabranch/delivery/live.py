@@ -17,7 +17,7 @@ from prometheus_client import Counter
 
 from anabranch.codec import live_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.delivery import live_read_back, read_back
+from anabranch.delivery import live_read_back, read_back, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.pipeline.model import LiveSink, Output
@@ -177,16 +177,8 @@ class LiveTopic:
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the live topic."""
         topic, sink = self._sink.topic, self._sink
-        existing = admin.partitions([topic, self._progress_topic])
-        missing = [] if self._progress_topic in existing else [topic_settings("live_progress", self._progress_topic)]
-        if topic not in existing:
-            kind = "live_upsert" if sink.upsert else "live"
-            missing.append(topic_settings(kind, topic, sink.partitions or self._pipeline.partitions))
-        admin.create(missing)
-        count = admin.partitions([topic])[topic]
-        if sink.partitions is not None and sink.partitions != count:
-            raise ConfigurationError(f"output {self._output.name}: topic {topic} has {count} partitions, the file says {sink.partitions}")
-        policy = admin.settings(topic).get("cleanup.policy", "delete")
+        made = topic_settings("live_upsert" if sink.upsert else "live", topic, sink.partitions or self._pipeline.partitions)
+        count, policy = topics.prepare(admin, self._output.name, sink, made, topic_settings("live_progress", self._progress_topic))
         if sink.upsert and policy != "compact":
             raise ConfigurationError(
                 f"output {self._output.name}: topic {topic} has cleanup.policy={policy}; an upsert view keeps its state in its topic: set "

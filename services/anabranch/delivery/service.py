@@ -15,7 +15,7 @@ from prometheus_client import Counter
 
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.delivery import read_back
+from anabranch.delivery import read_back, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.rendering import Records, Renderer
@@ -168,18 +168,8 @@ class DeliveryService:
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the output topic."""
         sink = self._output.corrected
-        existing = admin.partitions([self._topic, self._progress_topic])
-        # What is there is not asked for again: on a broker with ACLs delivery may not make topics (``pipeline.access``).
-        missing = [] if self._progress_topic in existing else [topic_settings("progress", self._progress_topic)]
-        if self._topic not in existing:
-            missing.append(topic_settings("output", self._topic, sink.partitions or self._pipeline.partitions))
-        admin.create(missing)
-        count = admin.partitions([self._topic])[self._topic]
-        if sink.partitions is not None and sink.partitions != count:
-            raise ConfigurationError(
-                f"output {self._output.name}: topic {self._topic} has {count} partitions, the file says {sink.partitions}"
-            )
-        policy = admin.settings(self._topic).get("cleanup.policy", "delete")
+        topic = topic_settings("output", self._topic, sink.partitions or self._pipeline.partitions)
+        count, policy = topics.prepare(admin, self._output.name, sink, topic, topic_settings("progress", self._progress_topic))
         if "compact" in policy:
             raise ConfigurationError(
                 f"output {self._output.name}: topic {self._topic} has cleanup.policy={policy}; the corrected topic must not be compacted, since "
