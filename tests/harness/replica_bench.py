@@ -132,7 +132,13 @@ class Bench:
 
     def situation(self) -> Situation:
         chosen = {name: "0" if s.fold.tentative_upto("0") > s.fold.upto else None for name, s in self.streams.items()}
-        return Situation(self.now_ms, {n: s.fold for n, s in self.streams.items()}, chosen, held=self.held, may_correct=self.may_correct)
+        return Situation(
+            self.now_ms,
+            {n: s.fold for n, s in self.streams.items()},
+            chosen,
+            frozenset(self.names if self.held else ""),
+            may_correct=self.may_correct,
+        )
 
     def decide(self, query: str) -> Decision:
         """Ask; nothing is carried out but a drop."""

@@ -20,7 +20,7 @@ from anabranch.protocol.availability import Availability
 from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BATCH_ROWS_MAX, BRANCH_PENDING_PARTS_MAX
+from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.lineage import (
     Answer,
     AppendBase,
@@ -293,7 +293,7 @@ class ReplicaRunner:
         with self.lock:
             entry.chain.appended(record)
             entry.running = None
-            if record.kind is BoundaryKind.TENTATIVE and start.after.closed > start.before.closed:
+            if entry.chain.has_shown:
                 self._release_successor()
         return True
 
@@ -304,10 +304,7 @@ class ReplicaRunner:
             if query == replica.main:
                 return False
             if query == replica.branch:
-                replica.abandon()
-                self._release_successor()
-                self._drop(query)
-                self.missing = ()
+                self._abandon()
             return True
 
     def tip(self, query: str) -> BatchId | None:
@@ -370,11 +367,11 @@ class ReplicaRunner:
     def _next(self, entry: _Query, position: QueryPosition) -> Plan | None:
         """The next plan of a query; forks on the way when it is time."""
         replica, query = self._started(), entry.lineage.name
-        decision = replica.decide(query, position, self._situation(position))
+        decision = replica.decide(query, position, self._situation())
         self._carry_out_drop(decision)
         if decision.fork:
             self._fork(entry, position)
-            decision = replica.decide(query, position, self._situation(position))
+            decision = replica.decide(query, position, self._situation())
             self._carry_out_drop(decision)
         if decision.plan is not None and decision.plan.kind is BoundaryKind.TENTATIVE and decision.plan.missing:
             self.missing = decision.plan.missing
@@ -384,19 +381,13 @@ class ReplicaRunner:
         self._availability.forget(passed)
         return decision.plan
 
-    def _situation(self, position: QueryPosition) -> Situation:
-        chosen: dict[str, str | None] = {}
-        held = False
-        for name, reader in self._inputs.items():
-            offers = reader.tentative_offers()
-            chosen[name] = self._upstream.choose(name, offers)
-            lacks = max(reader.fold.upto, offers.get(chosen[name] or "", 0)) <= position.bucket
-            held = held or (lacks and self._upstream.works_on_tentative(name))
-        replica = self._started()
-        may_correct = self._upstream.may_correct(replica.wants_to_correct)
+    def _situation(self) -> Situation:
+        upstream = self._upstream
         return Situation(
-            now_ms=self._clock.monotonic_ms(), folds={name: reader.fold for name, reader in self._inputs.items()}, chosen=chosen, held=held,
-            may_correct=replica.branch is None or may_correct,
+            now_ms=self._clock.monotonic_ms(), folds={name: reader.fold for name, reader in self._inputs.items()},
+            chosen={name: upstream.choose(name, reader.tentative_offers()) for name, reader in self._inputs.items()},
+            working=frozenset(name for name in self._inputs if upstream.works_on_tentative(name)),
+            may_correct=upstream.may_correct(self._started().wants_to_correct),
         )  # fmt: skip
 
     def _fork(self, entry: _Query, position: QueryPosition) -> None:
@@ -404,8 +395,8 @@ class ReplicaRunner:
         replica = self._started()
         with self.log_lock:
             pending = self._boundary.fold.pending(self._name)
-        if len(pending) > BRANCH_PENDING_PARTS_MAX:
-            replica.abandon()  # its first record could not name them all
+        if not entry.chain.can_inherit(pending):
+            self._abandon()
             return
         self._crash_point("processing.fork_decided")
         successor = self._perform(fork_steps(entry.lineage, replica.next_lineage()))
@@ -417,6 +408,12 @@ class ReplicaRunner:
         if old is not None:
             self._drop(old)
         self._successor = StartQuery(successor.name)
+
+    def _abandon(self) -> None:
+        """R7: go on without a branch at this hole."""
+        branch = self._started().abandon()
+        self._release_successor()
+        self._carry_out_drop(Decision(drop=branch))
 
     def _carry_out_drop(self, decision: Decision) -> None:
         if decision.drop is not None:

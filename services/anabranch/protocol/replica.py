@@ -43,7 +43,7 @@ from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BATCH_ROWS_MAX, CAUGHT_UP_MS, CORRECTION_ROWS_MAX, MISSING_MAX
+from anabranch.protocol.limits import BATCH_ROWS_MAX, BRANCH_PENDING_PARTS_MAX, CAUGHT_UP_MS, CORRECTION_ROWS_MAX, MISSING_MAX
 from anabranch.protocol.lineage import Lineage, lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
@@ -59,8 +59,8 @@ class Situation:
     folds: Mapping[str, StreamFold]
     chosen: Mapping[str, str | None]
     """Per input, the upstream replica whose tentative buckets are taken (``protocol.switching``)."""
-    held: bool = False
-    """An input that lacks the next bucket says that it works on tentative ones."""
+    working: frozenset[str] = frozenset()
+    """Inputs that say that they work on tentative buckets: one of them that lacks the next bucket is given more time."""
     may_correct: bool = True
     """The replica may correct now (``protocol.staggering``)."""
 
@@ -174,27 +174,22 @@ class Replica:
         if position.closed != position.bucket:
             message = f"fork at bucket {position.bucket} with the output closed up to {position.closed}"
             raise LocalProtocolError(message)
-        old = self.branch
-        if old is not None:
-            self._forget(old)
+        old = self._end_branch()
         self.branches += 1
         self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)
         self._position[self.main] = position
-        self._forked_at, self._branch_end, self._correcting = position.bucket, position.bucket, False
+        self._forked_at = self._branch_end = position.bucket
         self._availability.moved(now_ms)
         return old
 
     def abandon(self) -> str | None:
-        """The branch cannot go on (the function fails on incomplete input): do without, until the stable query got further (R7).
+        """A branch cannot go on, or begin: do without, until the stable query got further (R7).
 
-        Returns the branch, which is to be stopped.
+        Returns the branch that was there, which is to be stopped.
         """
-        branch, main = self.branch, self._position.get(self.main)
+        main = self._position.get(self.main)
         self._abandoned_at = self._forked_at if main is None else main.bucket
-        if branch is not None:
-            self._forget(branch)
-            self.branch, self._correcting = None, False
-        return branch
+        return self._end_branch()
 
     def _decide_main(self, position: QueryPosition, situation: Situation) -> Decision:
         if self._warm_up and self.main not in self._asked:
@@ -221,10 +216,7 @@ class Replica:
             return None
         if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms):
             return None  # it stands at a hole, or would in a moment
-        dropped = self.branch
-        self._forget(dropped)
-        self.branch, self._correcting = None, False
-        return dropped
+        return self._end_branch()
 
     def _fork_due(self, position: QueryPosition) -> bool:
         """Nothing is complete and everything read is closed: is it time to go on without? Rules 10 (c), 14."""
@@ -238,11 +230,19 @@ class Replica:
         return position.bucket > self._forked_at and self._availability.still()
 
     def _tentative(self, position: QueryPosition, situation: Situation) -> Plan | None:
-        folds, chosen, self._held = situation.folds, situation.chosen, situation.held
+        folds, chosen = situation.folds, situation.chosen
+        there = {name: max(fold.upto, _tentative_upto(fold, chosen.get(name))) for name, fold in folds.items()}
+        self._held = any(there[name] <= position.bucket for name in situation.working)
         stable = min(fold.upto for fold in folds.values())
-        there = min(max(fold.upto, _tentative_upto(fold, chosen.get(name))) for name, fold in folds.items())
-        due = self._availability.due_upto(stable, there, held=situation.held)
+        due = self._availability.due_upto(stable, min(there.values()), held=self._held)
         return next_tentative_plan(position, folds, chosen, due, self._traits, rows_max=self._rows_max)
+
+    def _end_branch(self) -> str | None:
+        """There is no branch any more. Returns the one that was there."""
+        ended, self.branch, self._correcting = self.branch, None, False
+        if ended is not None:
+            self._forget(ended)
+        return ended
 
     def _forget(self, query: str) -> None:
         self._position.pop(query, None)
@@ -289,7 +289,14 @@ class RecordChain:
         self.tip: BatchId | None = lineage.start_tip
         self._fork: tuple[int, int, tuple[Part, ...]] | None = None
         self._branch_begun = False
+        self.has_shown = False
+        """The query is a branch, and has closed something tentatively."""
         self._missing: tuple[str, ...] = ()
+
+    @staticmethod
+    def can_inherit(pending: tuple[Part, ...]) -> bool:
+        """Whether a branch can begin with these open parts: its first record names them all, and its own."""
+        return len(pending) <= BRANCH_PENDING_PARTS_MAX
 
     def became_branch(self, counter: int, closed: int, pending: tuple[Part, ...]) -> None:
         """From here on the query's records are tentative: branch ``counter``, from ``closed`` on, with the parts still open at the fork."""
@@ -328,4 +335,6 @@ class RecordChain:
     def appended(self, record: BoundaryRecord) -> None:
         """``record`` was seen accepted in the log."""
         self.tip = record.id
-        self._branch_begun = self._branch_begun or record.kind is BoundaryKind.TENTATIVE
+        if record.kind is BoundaryKind.TENTATIVE and self._fork is not None:
+            self._branch_begun = True
+            self.has_shown = record.closed > self._fork[1]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from anabranch.adapters.local.log import Operation
 from anabranch.processing.replica import StartQuery, StopQuery, Upstream
 from anabranch.protocol.errors import Unavailable
@@ -51,6 +53,19 @@ class TestBranchesThatFail:
         assert process.runner.branch == main, "it forked, and nothing tentative is there yet"
         assert process.runner.failed(main)
         assert process.runner.orders() == [StartQuery(process.runner.main), StopQuery(main)]
+
+    def test_a_branch_is_stopped_when_its_successor_cannot_branch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Too many parts are open at the second hole: no second branch, and nothing of the first is left."""
+        world, process = failing()
+        branch, main = process.runner.branch, process.runner.main
+        assert branch is not None
+        monkeypatch.setattr("anabranch.protocol.replica.BRANCH_PENDING_PARTS_MAX", -1)
+        world.close("a", 7, 6)
+        process.wait(FIRST + NEXT)
+        process.settle()
+        assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.STABLE, None, ())
+        assert process.orders[1:] == [StopQuery(branch)]
+        assert list(world.disk.directories) == [main]
 
     def test_the_process_does_not_go_on_without_its_stable_query(self) -> None:
         _, process = running()
