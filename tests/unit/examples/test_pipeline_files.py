@@ -40,5 +40,5 @@ def test_a_copy_has_as_many_replicas_as_asked_for_and_is_taken(tmp_path: Path) -
 
 def test_the_command_line_of_the_demo() -> None:
     options = parse(["--replicas", "2", "--kill", "ingestion/reports_0", "--kill", "delivery/tolls"])
-    assert (options.replicas, options.kill, options.rate) == (2, ["ingestion/reports_0", "delivery/tolls"], 1_000)
+    assert (options.replicas, options.kill, options.rate) == (2, ["ingestion/reports_0", "delivery/tolls"], 400)
     assert parse([]).pipeline == EXAMPLES / "toll_road" / "pipeline.yaml"
