@@ -19,6 +19,7 @@ class LiveFeed:
         """``rows_of(bucket)``: the rows (stime, key, value) of a bucket."""
         self._feed, self._rows_of, self._period_ms = feed, rows_of, period_ms
         self._clock, self._stopping, self._cut = SystemClock(), threading.Event(), threading.Event()
+        self._sending = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.bucket = first - 1
         """The last bucket whose time has come."""
@@ -37,8 +38,9 @@ class LiveFeed:
         self._thread.join(30)
 
     def cut(self) -> None:
-        """Nothing of it arrives from now on."""
-        self._cut.set()
+        """Nothing of it arrives from now on; ``sent`` is what has arrived."""
+        with self._sending:
+            self._cut.set()
 
     def heal(self) -> None:
         """What was held back arrives at once."""
@@ -54,8 +56,9 @@ class LiveFeed:
                 self._stopping.wait(max(0, due - self._clock.monotonic_ms()) / 1000)
                 self.bucket += 1
                 self.due_ms[self.bucket] = self._clock.monotonic_ms()
-                if not self._cut.is_set() and not self._stopping.is_set():
-                    self._send()
+                with self._sending:
+                    if not self._cut.is_set() and not self._stopping.is_set():
+                        self._send()
         except BaseException as error:  # noqa: BLE001 - looked at by the test
             self.error = error
 
