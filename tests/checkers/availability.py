@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
 
@@ -37,4 +37,48 @@ def check(signs_ms: Mapping[int, int], shown: list[tuple[int, int]], bound_ms: i
         at_ms = shown[index][0] if index < len(shown) else None
         if at_ms is None or at_ms > deadline_ms:
             wrong.append(f"live: bucket {bucket}, first sign at {sign_ms} ms, shown at {at_ms} ms, allowed until {deadline_ms} ms")
+    return wrong
+
+
+def check_later(
+    signs_ms: Mapping[int, int], shown: list[tuple[int, int]], failing: list[tuple[int, bool]], bound_ms: int, until_ms: int
+) -> list[str]:
+    """What came too late although the stages had gone on without input before: then no bucket gets the long wait any more (policy process).
+
+    Args:
+        signs_ms, shown: As in ``check``.
+        failing: (time, whether the topic is in a failure from then on), ascending.
+        bound_ms: How long after its sign a bucket must be covered that had its sign in a failure which goes on for as long.
+        until_ms: Buckets whose bound ends later are not judged.
+    """
+    wrong = []
+    covered, times = [bucket for _, bucket in shown], [at_ms for at_ms, _ in failing]
+    for bucket, sign_ms in sorted(signs_ms.items()):
+        deadline_ms = sign_ms + bound_ms
+        states = failing[max(0, bisect_right(times, sign_ms) - 1) : bisect_right(times, deadline_ms)]
+        if deadline_ms > until_ms or not states or states[0][0] > sign_ms or not all(state for _, state in states):
+            continue
+        index = bisect_left(covered, bucket)
+        at_ms = shown[index][0] if index < len(shown) else None
+        if at_ms is None or at_ms > deadline_ms:
+            wrong.append(
+                f"live: bucket {bucket}, first sign in a failure at {sign_ms} ms, shown at {at_ms} ms, allowed until {deadline_ms} ms"
+            )
+    return wrong
+
+
+def check_staggered(corrects: Iterable[tuple[int, str, str, bool]]) -> list[str]:
+    """No two replicas of a stage correct at full speed at the same time.
+
+    ``corrects``: (time, stage, replica, whether it corrects from then on), ascending.
+    """
+    at_it: dict[str, set[str]] = {}
+    wrong = []
+    for at_ms, stage, replica, does in corrects:
+        mine = at_it.setdefault(stage, set())
+        mine.discard(replica)
+        if does:
+            mine.add(replica)
+        if len(mine) > 1:
+            wrong.append(f"{stage}: replicas {sorted(mine)} correct at the same time, at {at_ms} ms")
     return wrong

@@ -83,6 +83,24 @@ def transactions(records: Sequence[LiveRecord], partitions: int) -> tuple[list[T
     return [found[sequence] for sequence in sorted(found)], wrong
 
 
+def check_shown(records: Sequence[LiveRecord], offered: Mapping[tuple[int, tuple[int, int]], Sequence[Row]]) -> list[str]:
+    """Tentative buckets are those of the branches that they name.
+
+    Args:
+        records: Of the topic.
+        offered: The rows of every bucket that a branch has closed, by (bucket, branch).
+    """
+    shown: dict[tuple[int, tuple[int, int]], dict[int, Row]] = {}
+    for record in records:
+        if record.kind == "tentative" and record.ident is not None and record.row is not None:
+            shown.setdefault((record.ident[0], record.branch or (-1, -1)), {})[record.ident[1]] = record.row
+    return [
+        f"live: bucket {bucket} of branch {branch} is shown as {list(rows.values())}, the branch made {offered.get((bucket, branch))}"
+        for (bucket, branch), rows in shown.items()
+        if sorted(rows.values(), key=repr) != sorted(offered.get((bucket, branch), ()), key=repr)
+    ]
+
+
 def check(records: Sequence[LiveRecord], partitions: int, answer: Mapping[int, Sequence[Row]], *, is_complete: bool) -> Verdict:
     """Follow the topic.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
@@ -34,6 +35,10 @@ class Writer:
     branch_closed: int = 0
     branch_pending: list[Part] = field(default_factory=list)
     tentative: list[Tentative] = field(default_factory=list)
+    begun: list[tuple[tuple[int, int], int]] = field(default_factory=list)
+    """Its branches: (number, bucket at which it begins)."""
+    left_out: list[Part] = field(default_factory=list)
+    """Parts that were open where a branch began, and that it does not name (rule 11)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ def read(entries: Iterable[tuple[int, LogEntry]], writers: Iterable[str]) -> Rea
     """Fold a boundary log, given as (offset, entry) in log order."""
     reading = Reading({name: Writer() for name in writers})
     for offset, entry in entries:
+        if isinstance(entry, EpochStarted | BoundaryRecord) and entry.replica not in reading.writers:
+            continue
         if isinstance(entry, EpochStarted):
             reading.writers[entry.replica].epoch = offset
         elif isinstance(entry, BoundaryRecord):
@@ -104,6 +111,8 @@ def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
         return "known"
     if number > writer.branch and record.base is not None:
         writer.branch, writer.branch_closed, writer.branch_pending = number, record.base, []
+        writer.begun.append((number, record.base))
+        writer.left_out += [part for _, part in writer.pending if part.bucket > record.base and part not in record.parts]
     elif number != writer.branch or record.prev != writer.branch_tip:
         return "off_branch"
     writer.seen.add(record.id)
@@ -132,9 +141,28 @@ def check_whole(name: str, reading: Reading, answer: Mapping[int, Sequence[Row]]
     return wrong
 
 
+def check_branches(name: str, reading: Reading) -> list[str]:
+    """A process forks again only further on: a branch was not dropped while it was needed, and no second one begun at the same hole (rules 14, 15)."""
+    wrong: list[str] = []
+    for replica, writer in reading.writers.items():
+        for (before, base_before), (number, base) in pairwise(writer.begun):
+            if before[0] == number[0] and base <= base_before:
+                wrong.append(f"{name}.{replica}: branch {number} begins at bucket {base}, branch {before} had begun at {base_before}")
+    return wrong
+
+
+def offered(reading: Reading, rows_of: ReadPart) -> dict[tuple[int, tuple[int, int]], list[Row]]:
+    """The rows of every bucket that a branch closed, by (bucket, branch)."""
+    return {
+        (made.bucket, made.branch): [row for part in made.parts for row in rows_of(replica, part) or ()]
+        for replica, writer in reading.writers.items()
+        for made in writer.tentative
+    }
+
+
 def check(name: str, reading: Reading, answer: Mapping[int, Sequence[Row]], rows_of: ReadPart) -> list[str]:
     """What is wrong with the closed buckets of a stream, in words."""
-    wrong: list[str] = []
+    wrong = [f"{name}.{replica}: a branch lost {part}" for replica, writer in reading.writers.items() for part in writer.left_out]
     for replica, writer in reading.writers.items():
         buckets = {bucket for bucket in {*writer.final, *answer} if writer.base < bucket <= writer.closed}
         for bucket in sorted(buckets):

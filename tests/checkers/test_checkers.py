@@ -117,6 +117,22 @@ def test_a_tentative_bucket_without_missing_streams_is_whole(entries: list[LogEn
     assert len(streams.check_whole("s", reading, ANSWER, lambda _writer, named: ROWS.get(named.attempt))) == count
 
 
+def test_a_second_branch_at_the_same_place_is_found() -> None:
+    def begun(*branches: tuple[tuple[int, int], int]) -> list[str]:
+        return streams.check_branches("s", streams.Reading({"0": streams.Writer(begun=list(branches))}))
+
+    assert begun(((7, 1), 2), ((7, 2), 4)) == []
+    assert begun(((7, 1), 4), ((9, 1), 4)) == [], "another process"
+    assert len(begun(((7, 1), 4), ((7, 2), 4))) == 1
+
+
+def test_a_branch_that_leaves_open_parts_out_is_found() -> None:
+    stable = record(1, 2, (3, "a"))
+    whole, lost = tentative(1, 3, (3, "a"), (3, "b"), base=2), tentative(1, 3, (3, "b"), base=2)
+    assert judged([stable, whole]) == []
+    assert any("a branch lost" in line for line in judged([stable, lost]))
+
+
 # ---------------------------------------------------------------- conservation
 
 
@@ -204,6 +220,14 @@ def test_all_partitions_must_bring_each_transaction() -> None:
     assert any("in 1 of 2 partitions" in line for line in live.check([boundary(1, 3)], 2, {}, is_complete=False).wrong)
 
 
+def test_tentative_rows_that_no_branch_made_are_found() -> None:
+    records = [each for run in GOOD_LIVE for each in run]
+    offered: dict[tuple[int, tuple[int, int]], list[tuple[object, ...]]] = {(3, (0, 1)): [("a",)], (5, (0, 1)): [("x",)]}
+    assert live.check_shown(records, offered) == []
+    assert len(live.check_shown(records, {**offered, (5, (0, 1)): [("x",), ("y",)]})) == 1
+    assert len(live.check_shown(records, {})) == 2
+
+
 # ---------------------------------------------------------------- upsert
 
 
@@ -234,3 +258,24 @@ def test_a_record_is_a_sign_for_every_bucket_up_to_its_own() -> None:
 def test_a_late_result_is_found(covered: list[tuple[int, int]], count: int) -> None:
     assert len(availability.check({3: 10, 5: 20}, covered, 100, 1_000)) == count
     assert availability.check({3: 10, 5: 20}, covered, 100, 109) == [], "what could not be judged is not"
+
+
+@pytest.mark.parametrize(
+    ("failing", "count"),
+    [
+        ([(0, True), (500, False)], 1),
+        ([(0, True), (55, False)], 0),  # the failure ended before
+        ([(0, False), (30, True)], 0),  # the long wait is right
+        ([(30, True)], 0),
+        ([], 0),
+    ],
+)
+def test_a_second_long_wait_is_found(failing: list[tuple[int, bool]], count: int) -> None:
+    assert len(availability.check_later({3: 10, 5: 20}, [(40, 3), (90, 5)], failing, 50, 1_000)) == count
+    assert availability.check_later({5: 20}, [(90, 5)], failing, 50, 60) == []
+
+
+def test_replicas_that_correct_together_are_found() -> None:
+    turns = [(1, "s", "0", True), (2, "s", "0", False), (2, "s", "1", True), (3, "t", "0", True)]
+    assert availability.check_staggered(turns) == []
+    assert len(availability.check_staggered([*turns, (4, "s", "0", True)])) == 1

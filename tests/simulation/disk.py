@@ -14,7 +14,7 @@ from typing import Any
 
 from anabranch.codec.plan_offsets import Offset, position_of
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.protocol.lineage import Lineage, newest, obsolete
+from anabranch.protocol.lineage import Lineage, epoch_of, newest, obsolete
 
 State = tuple[tuple[tuple[int, int], int], ...]
 """((end bucket of a window, key), total), sorted."""
@@ -68,6 +68,13 @@ class Machine:
     def __init__(self) -> None:
         self.directories: dict[str, Directory] = {}
         self.lineages: dict[str, Lineage] = {}
+        self.epoch = -1
+        """The highest of any directory that was ever here."""
+
+    def add(self, directory: Directory) -> None:
+        """There is a new directory."""
+        self.directories[directory.name] = directory
+        self.epoch = max(self.epoch, epoch_of(directory.name) or 0)
 
     def power_cut(self, rng: random.Random) -> int:
         """Lose a random tail of what was not synced; how many operations."""
@@ -89,10 +96,11 @@ class SimulatedDisk:
     """``ports.Checkpoints`` of one process."""
 
     def __init__(
-        self, machine: Machine, step: Callable[[], None], reached: Callable[[str], None], siblings: Callable[[], Mapping[str, Machine]]
-    ) -> None:
-        """``siblings``: the machines of the other replicas, as they are now."""
-        self._machine, self._step, self._reached, self._siblings = machine, step, reached, siblings
+        self, machine: Machine, step: Callable[[], None], reached: Callable[[str], None], wrong: Callable[[str], None],
+        siblings: Callable[[], Mapping[str, Machine]],
+    ) -> None:  # fmt: skip
+        """``wrong``: told of what must not happen. ``siblings``: the machines of the other replicas, as they are now."""
+        self._machine, self._step, self._reached, self._wrong, self._siblings = machine, step, reached, wrong, siblings
 
     def directory(self, name: str) -> Directory:
         """The directory, for the engine.
@@ -103,6 +111,8 @@ class SimulatedDisk:
         found = self._machine.directories.get(name)
         if found is None:
             self._reached("directory removed under a process")
+            if (epoch_of(name) or 0) >= self._machine.epoch:
+                self._wrong(f"checkpoint {name} was removed, and no newer process has one")
             raise Fenced(f"checkpoint {name} is gone")
         return found
 
@@ -115,7 +125,8 @@ class SimulatedDisk:
     def create(self, name: str) -> None:
         """See the port."""
         self._step()
-        self._machine.directories.setdefault(name, Directory(name))
+        if name not in self._machine.directories:
+            self._machine.add(Directory(name))
 
     def copy(self, source: str, target: str) -> None:
         """See the port. File by file: the source may change between its logs and its commits."""
@@ -127,7 +138,7 @@ class SimulatedDisk:
         self._step()
         if self._machine.directories.get(source) is not found:
             raise Unavailable(f"checkpoint {source} vanished while it was copied")
-        self._machine.directories[target] = Directory(target, logged, dict(found.commits))
+        self._machine.add(Directory(target, logged, dict(found.commits)))
         self._machine.sync()
         self._step()
 
@@ -175,7 +186,7 @@ class SimulatedDisk:
         if self._siblings()[replica].directories.get(source) is not found:
             return False
         self._reached("sibling copied")
-        self._machine.directories[target] = Directory(target, logged, dict(found.commits))
+        self._machine.add(Directory(target, logged, dict(found.commits)))
         self._step()
         return True
 

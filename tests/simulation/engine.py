@@ -17,9 +17,11 @@ from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, taken_of
 from anabranch.pipeline.shape import policy, waits
 from anabranch.ports import TopicPartition
-from anabranch.processing.replica import Recovery, ReplicaRunner, StartQuery, StopQuery, Upstream
+from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
+from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.limits import EMPTY_EVERY_MS
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import Part
 from anabranch.protocol.replica_states import ReplicaState
@@ -37,7 +39,7 @@ from simulation.locks import SimulatedCondition
 from simulation.network import Port
 from simulation.options import Operator, StageOptions
 from simulation.scheduler import Process
-from simulation.workload import WINDOW_BUCKETS, Row, bucket_of, mapped, result_row
+from simulation.workload import WINDOW_BUCKETS, Row, bucket_of, mapped, moved, result_row
 
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "stime")])
 _STEP_MS: Final = 100
@@ -55,6 +57,8 @@ def operate(operator: Operator, state: State, rows: list[Row], watermark_bucket:
     """One batch: (state after it, results). Windows that end by the watermark of the batch give their results and are gone."""
     if operator == "map":
         return (), [mapped(row) for row in rows]
+    if operator == "later":
+        return (), [moved(row, width_ms) for row in rows]
     span = WINDOW_BUCKETS if operator == "sum" else 1
     totals = dict(state)
     for row in rows:
@@ -84,6 +88,9 @@ class SimulatedReplica:
         self._error: Exception | None = None
         self._epoch_next_ms = 0
         self._closed = 0
+        self._corrects = False
+        self._moved_ms = 0
+        """When the stable query began its last batch that went on."""
 
     def start(self) -> None:
         """Follow the inputs, take over."""
@@ -103,11 +110,12 @@ class SimulatedReplica:
         self._control = ReplicaControl(ControlReader(context.log, names.control()), context.clock, self._gate, states)
         self._boundary = boundary
         runner = ReplicaRunner(
-            replica=self._replica, inputs=self._inputs, traits=PlanTraits(stage.operator != "map", stage.is_batch_safe), boundary=boundary,
+            replica=self._replica, inputs=self._inputs, traits=PlanTraits(stage.operator in ("sum", "both"), stage.is_batch_safe), boundary=boundary,
             disk=self._disk, availability=Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name)),
             width_ms=pipeline.bucket_ms, clock=context.clock, lock=lock,
             recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_sibling),
-            upstream=Upstream(self._control.choose, self._control.works_on_tentative, self._control.may_correct),
+            upstream=Upstream(self._control.choose, self._control.works_on_tentative, self._may_correct),
+            crash_point=self._crash_point, empty_every_ms=EMPTY_EVERY_MS,
         )  # fmt: skip
         vars(runner)["log_lock"] = SimulatedCondition(self._scheduler, f"{self._port.process.name} log")
         main = runner.take_over()
@@ -178,6 +186,29 @@ class SimulatedReplica:
             elif self._inputs[stream].poll(_POLL_MS):
                 with self._changed:
                     self._changed.notify_all()
+
+    def _crash_point(self, name: str) -> None:
+        if name == "processing.fork_decided" and self._started().branch is not None:
+            self._port.note("forks again", self._stage.name, self._replica, self._port.now_ms - self._moved_ms)
+        self._port.crash_point(name)
+
+    def _may_correct(self, wanted: bool) -> bool:
+        """As the control topic says; noted when it changes."""
+        may = self._control.may_correct(wanted)
+        if (may and wanted) != self._corrects:
+            self._corrects = not self._corrects
+            self._port.note("corrects", self._stage.name, self._replica, self._corrects)
+        return may
+
+    @property
+    def main(self) -> str:
+        """The stable lineage."""
+        return self._started().main
+
+    @property
+    def buckets_held(self) -> int:
+        """Stable buckets with rows that the folds of the inputs remember."""
+        return sum(len(reader.fold._stable) for reader in self._inputs.values())
 
     @property
     def is_stable(self) -> bool:
@@ -273,6 +304,8 @@ class SimulatedReplica:
         state, results = operate(stage.operator, state, rows, logged.watermark_ms // width_ms, width_ms)
         clock.sleep_ms(self._rng.randint(1, 20))
         start = self._started().begin(name, [logged.offsets[stream] for stream in stage.reads], logged.watermark_ms, before)
+        if start.kind.value == "stable" and start.after.bucket > start.before.bucket:
+            self._moved_ms = self._port.now_ms
         parts = self._write(blocks, results, start.before.closed)
         if self._rng.random() < 0.1:
             self._port.network.history.reached("task run again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 
@@ -10,8 +11,10 @@ import pyarrow as pa
 from anabranch.adapters.local.partition import Fate, Record
 from anabranch.codec import boundary_records
 from anabranch.codec.blocks import BlockHeaders
-from anabranch.pipeline.shape import normal_ms
+from anabranch.pipeline.shape import normal_ms, waits
 from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.records import LogEntry, Part
 from checkers import availability, conservation, corrected, live, streams, upsert
 from checkers.corrected import Delivered
@@ -22,6 +25,8 @@ from simulation.workload import Row
 from simulation.world import Run
 
 _IDLE_MARGIN_MS = 250
+_FORK_MARGIN_MS = 100
+"""From the decision to run a batch to its beginning."""
 _ENGINE_MS = 500
 """What a batch of the small engine, its blocks and its record, and a transaction of delivery take at most, per stage, without faults."""
 
@@ -38,7 +43,11 @@ def records(run: Run, topic: str) -> Iterator[tuple[int, int, Record]]:
 def boundary_log(run: Run, stream: str) -> list[tuple[int, LogEntry]]:
     """The entries of a boundary log."""
     topic = run.pipeline.topic_names.boundaries(stream)
-    return [(offset, boundary_records.decode(record.value, record.headers)) for _, offset, record in records(run, topic)]
+    found = []
+    for _, offset, record in records(run, topic):
+        with contextlib.suppress(RemoteProtocolError):
+            found.append((offset, boundary_records.decode(record.value, record.headers)))
+    return found
 
 
 class Blocks:
@@ -138,7 +147,19 @@ def judge(run: Run) -> list[str]:
         reading = streams.read(entries, run.pipeline.stream_writers(stream))
         wrong += streams.check(stream, reading, answers[stream], Blocks(run, stream))
         wrong += streams.check_whole(stream, reading, answers[stream], Blocks(run, stream))
+        if only_silence(run):
+            wrong += streams.check_branches(stream, reading)
     wrong += _conservation(run, sources)
+    if only_silence(run):
+        forks = [(at_ms, *facts) for at_ms, _, what, facts in run.history.events if what == "forks again"]
+        wrong += [
+            f"{stage}.{replica}: forks again at {at_ms} ms, {still_ms} ms after it went on last (rule 14)"
+            for at_ms, stage, replica, still_ms in forks
+            if int(still_ms or 0) < waits(run.pipeline, str(stage)).first_ms - _FORK_MARGIN_MS
+        ]
+    if only_silence(run) and options.has_manager:
+        facts = [(event.at_ms, event.facts) for event in run.history.events if event.what == "corrects"]
+        wrong += availability.check_staggered((at_ms, str(stage), str(replica), bool(does)) for at_ms, (stage, replica, does) in facts)
     torn = run.history.probes["transaction torn"] > 0
     answer = user_rows(answers[options.final]) if run.is_complete else {}
     if run.is_complete:
@@ -184,6 +205,9 @@ def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     """The live topic: what it says, and how soon."""
     found = live_records(run)
     verdict = live.check(found, run.options.output_partitions, answer, is_complete=run.is_complete)
+    final = run.options.final
+    offered = streams.offered(streams.read(boundary_log(run, final), run.pipeline.stream_writers(final)), Blocks(run, final))
+    verdict.wrong += live.check_shown(found, {place: [row[1:] for row in rows] for place, rows in offered.items()})
     reached = run.history.probes
     reached["live undo"] += verdict.undos
     reached["live rec_done"] += verdict.rec_dones
@@ -209,7 +233,19 @@ def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     signs_ms = availability.signs(arrivals)
     stages = len(run.options.stages)
     bound_ms = normal_ms(run.pipeline, run.options.final) + run.options.max_delay_ms + stages * _ENGINE_MS
-    return verdict.wrong + availability.check(signs_ms, shown, bound_ms, run.options.heal_ms)
+    wrong = verdict.wrong + availability.check(signs_ms, shown, bound_ms, run.options.heal_ms)
+    if only_silence(run):
+        later_ms = waits(run.pipeline, run.options.final).next_ms + (stages - 1) * HOP_MS + stages * _ENGINE_MS
+        failing = sorted(
+            (run.visible_ms["out.live", record.partition, record.offset], record.shown > 0) for record in found if record.kind == "boundary"
+        )
+        wrong += availability.check_later(signs_ms, shown, failing, later_ms, run.options.heal_ms)
+    return wrong
+
+
+def only_silence(run: Run) -> bool:
+    """Nothing fails but inputs."""
+    return all(fault.kind.startswith("silent") for fault in run.faults)
 
 
 def _has_bound(run: Run) -> bool:

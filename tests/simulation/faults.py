@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from simulation.options import Options
+from simulation.options import OUTPUT, Options
 
 PROCESS_KINDS = (
     "crash", "crash", "crash", "zombie", "zombie", "double", "pause", "cut_to", "cut_from", "cut", "slow", "clock",
@@ -16,6 +16,9 @@ DELIVERY_KINDS = ("commit lost", "commit applied", "commit torn")
 REPLICA_KINDS = ("power", "disk", "dead")
 SOURCE_KINDS = ("silent", "silent", "silent all")
 INDEX_KINDS = ("index lost", "index cut")
+AIMED_KINDS = ("twins", "race", "race", "fork crash", "fork zombie", "commit twice", "hostile", "hostile")
+"""Places that chance alone seldom meets: two processes that begin together; one that is overtaken while it takes over; a fork; a recovery of a
+recovery; records that nobody should have written."""
 CLOCK_JUMP_MS = 288_000
 
 
@@ -30,9 +33,14 @@ class Fault(NamedTuple):
 
 
 def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
-    """The faults of a seed. Swarm: each class is off in half of the seeds, and the seeds differ in how many there are."""
+    """The faults of a seed: nothing but silence, so that ``max_delay`` can be judged; or all kinds, and in half of the seeds aimed ones too."""
     if options.is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
         return _silence(options)
+    return sorted([*_any(options, targets), *_aimed(options, targets)])
+
+
+def _any(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """Swarm: each class is off in half of the seeds, and the seeds differ in how many there are."""
     rng = random.Random(f"{options.seed}/faults")
     kinds = sorted({*PROCESS_KINDS, *WRITER_KINDS, *DELIVERY_KINDS, *REPLICA_KINDS, *SOURCE_KINDS, *INDEX_KINDS})
     off = {kind for kind in kinds if rng.random() < 0.5}
@@ -65,7 +73,38 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
                 duration_ms=rng.choice((rng.randint(20, 400), rng.randint(200, 3_000), 6_000)),
             )
         )
-    return sorted(found)
+    return found
+
+
+def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """One or two faults of ``AIMED_KINDS``, each with what it needs to come to pass."""
+    rng = random.Random(f"{options.seed}/aimed")
+    if rng.random() < 0.5:
+        return []
+    replicas = [target for target in targets if target.startswith("processing/")]
+    found: list[Fault] = []
+    for _ in range(rng.choice((1, 1, 2))):
+        kind, at_ms, value, duration_ms = rng.choice(AIMED_KINDS), rng.randrange(options.heal_ms), rng.randrange(24), rng.randint(20, 1_500)
+        if kind == "commit twice":
+            first, second = rng.choice((*DELIVERY_KINDS, "commit torn")), rng.choice(("commit applied", *DELIVERY_KINDS))
+            found += [
+                Fault(at_ms, first, f"delivery/{OUTPUT}", value, duration_ms),
+                Fault(at_ms, second, f"delivery/{OUTPUT}", value, duration_ms),
+            ]
+        elif kind == "hostile":
+            target = rng.choice((*options.sources, *(stage.name for stage in options.stages)))
+            found.append(Fault(at_ms, kind, target, value, duration_ms))
+            if target not in options.sources:  # while a branch runs, if it may
+                found.append(Fault(max(0, at_ms - options.max_delay_ms), "silent all", rng.choice(options.sources), 0, 5_000))
+        elif kind == "twins":
+            found.append(Fault(at_ms, kind, rng.choice(targets), value, duration_ms))
+        elif replicas:
+            found.append(Fault(at_ms, kind, rng.choice(replicas), value, duration_ms))
+            if kind.startswith("fork"):
+                found.append(
+                    Fault(at_ms, rng.choice(SOURCE_KINDS), rng.choice(options.sources), rng.randrange(24), rng.randint(2_500, 5_000))
+                )
+    return found
 
 
 def _silence(options: Options) -> list[Fault]:

@@ -26,7 +26,7 @@ TRANSACTION_TIMEOUT_MS: Final = 5_000
 """Shorter than in ``adapters.kafka.settings``: an outage must be able to outlast them, and to end within a run."""
 
 
-Aim = Literal["any", "effect", "disk"]
+Aim = Literal["any", "effect", "disk", "fork"]
 
 
 @dataclass
@@ -47,7 +47,10 @@ class Link:
 
 @dataclass
 class Strike:
-    """The process dies, or is paused, so many port calls from now, of those that count: all, those that change something outside, disk's."""
+    """The process dies, or is paused, so many port calls from now, of those that count: all, those that change something outside, disk's.
+
+    ``fork``: those of the disk, from the next fork on.
+    """
 
     calls: int
     aim: Aim
@@ -117,6 +120,12 @@ class Port:
     def disk(self) -> None:
         """The same of a disk."""
         self.step("disk")
+
+    def crash_point(self, name: str) -> None:
+        """The process is at a place that has a name."""
+        if name == "processing.fork_decided":
+            for strike in self.link.strikes:
+                strike.aim = "disk" if strike.aim == "fork" else strike.aim
 
     def _strike(self, strike: Strike) -> None:
         scheduler = self.network.scheduler
@@ -195,25 +204,36 @@ class SimulatedReader:
             if cut_until_ms <= port.now_ms:
                 chunks = self._reader.fetch(records_max, 0)
                 if chunks:
-                    return chunks
+                    return self._some(chunks)
             if port.now_ms >= deadline_ms:
                 return []
             wake_ms = min(deadline_ms, cut_until_ms) if cut_until_ms > port.now_ms else deadline_ms
             port.network.scheduler.wait(wake_ms, self._topics)
+
+    def _some(self, chunks: list[Chunk]) -> list[Chunk]:
+        """Partitions answer on their own: at times only some of those that have something are in a fetch."""
+        rng = self._port.network.rng
+        if len(chunks) < 2 or rng.random() >= _SOME_CHANCE:
+            return chunks
+        kept = rng.sample(chunks, rng.randrange(1, len(chunks)))
+        for chunk in chunks:
+            if chunk not in kept:
+                self._reader._positions[chunk.at] = chunk.offsets[0]
+        return kept
 
     def position(self, at: TopicPartition) -> int:
         """See the port."""
         self._port.alive()
         return self._reader.position(at)
 
-    def offsets(self, at: TopicPartition) -> tuple[int, int]:
+    def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
         """See the port."""
-        begun_ms = self._port.now_ms
+        begun_ms, timeout_ms = self._port.now_ms, REQUEST_TIMEOUT_MS if wait_ms is None else wait_ms
         self._port.step()
-        if not self._port.until(lambda: self._port.link.cut_to_until_ms, REQUEST_TIMEOUT_MS):
+        if not self._port.until(lambda: self._port.link.cut_to_until_ms, timeout_ms):
             raise Unavailable(f"no answer: offsets of {at}")
         answer = self._reader.offsets(at)
-        if not self._port.answer(max(0, begun_ms + REQUEST_TIMEOUT_MS - self._port.now_ms), is_effect=False):
+        if not self._port.answer(max(0, begun_ms + timeout_ms - self._port.now_ms), is_effect=False):
             raise Unavailable(f"no answer: offsets of {at}")
         return answer
 
@@ -222,6 +242,7 @@ class SimulatedReader:
         self._reader.close()
 
 
+_SOME_CHANCE: Final = 0.2
 _LATE_MS: Final = 25
 _WRITE_FAULTS: Final = {"lost": "write", "late": "write", "applied": "write", "part": "write", "refused": "write"}
 _COMMIT_FAULTS: Final = {"lost": "commit", "applied": "commit", "torn": "commit"}
@@ -265,6 +286,11 @@ class SimulatedWriter:
         if not port.answer(DELIVERY_TIMEOUT_MS) or kind == "applied":
             raise self._broken("applied, but no answer came")
         return delivered
+
+    def settled(self) -> bool:
+        """See the port: what is sent is under way only from ``flush`` on."""
+        self._port.alive()
+        return True
 
     def close(self) -> None:
         """Idempotent. What is queued is given up; in a dead process nothing happens."""

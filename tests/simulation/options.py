@@ -12,7 +12,8 @@ from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
 from anabranch.ports import LogAdmin
 
-Operator = Literal["map", "sum", "both"]
+Operator = Literal["map", "sum", "both", "later"]
+"""Each row; sums of windows; rows at once and their number per bucket; each row a bucket later. The second and the third have state."""
 
 NAME = "sim"
 OUTPUT = "out"
@@ -84,7 +85,7 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
             StageOptions(
                 name=f"s{number}",
                 reads=(stages[-1].name,) if stages else sources,
-                operator=rng.choice(("map", "sum", "both")),
+                operator=_operator(seed, number, rng.choice(("map", "sum", "both"))),
                 replicas=rng.choice((1, 2, 2, 3)) if stage_count == 1 else rng.choice((1, 1, 2)),
                 is_batch_safe=rng.random() < 0.7,
                 policy=rng.choice(("process", "process", "process", "delay", "suspend")),
@@ -118,6 +119,10 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         trim_every_ms=rng.choice((300, 300, 10_000)),
         seen_wait_ms=rng.choice((10_000, 1_000, 100)),
     )
+
+
+def _operator(seed: int, number: int, otherwise: Operator) -> Operator:
+    return "later" if random.Random(f"{seed}/later/{number}").random() < 0.15 else otherwise
 
 
 def pipeline(options: Options) -> Pipeline:

@@ -75,7 +75,9 @@ def planted(mutant: Mutant) -> Iterator[None]:
             setattr(owner, name, original)
         return
     holders = [
-        m for m in list(sys.modules.values()) if getattr(m, "__name__", "").startswith("anabranch") and vars(m).get(name) is original
+        m
+        for m in list(sys.modules.values())
+        if getattr(m, "__name__", "").startswith(("anabranch", "simulation")) and vars(m).get(name) is original
     ]
     for holder in holders:
         setattr(holder, name, replacement)

@@ -20,13 +20,11 @@ FOLD_REASONS = (
     "off_chain",
     "older_branch",
     "no_base",
-    "malformed",
-    "pending",
     "unknown_writer",
 )
 
 EXPECTED: tuple[str, ...] = (
-    *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS})),
+    *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS, *faults.AIMED_KINDS} - {"commit twice"})),
     *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "refused")),
     *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
     *(f"switching row {row.number}" for row in (*switching.TABLE, switching.NOBODY)),

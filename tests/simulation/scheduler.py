@@ -75,13 +75,16 @@ class Scheduler:
         return self._running
 
     def spawn(self, process: Process, body: Callable[[], None], delay_ms: int = 0) -> None:
-        """Start ``process`` after ``delay_ms``. ``body`` runs in a thread of its own; what it raises but ``Killed`` ends the run."""
+        """Start ``process`` after ``delay_ms``. ``body`` runs in a thread of its own; what it raises but ``Killed`` ends the run.
+
+        It runs in any case: that its process was killed before is told by the first ``wait``, so that whoever looks after a process hears
+        of every death.
+        """
 
         def run() -> None:
             process.baton.acquire()
             try:
-                if not process.is_killed:
-                    body()
+                body()
             except Killed:
                 pass
             except BaseException as error:  # noqa: BLE001 - told to the world, which raises it
@@ -102,7 +105,12 @@ class Scheduler:
         thread.name = f"{process.name}/{name}"
         thread.group = process.group
         process.group.append(thread)
-        self.spawn(thread, body)
+
+        def unless_killed() -> None:
+            if not thread.is_killed:
+                body()
+
+        self.spawn(thread, unless_killed)
         return thread
 
     def end_threads(self, process: Process) -> None:

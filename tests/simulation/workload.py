@@ -42,7 +42,12 @@ def first_bucket(options: Options) -> int:
 
 def last_bucket(options: Options) -> int:
     """All data is in buckets up to this one, and every window that has data ends in one."""
-    return first_bucket(options) + options.buckets + WINDOW_BUCKETS
+    return ends(options, first_bucket(options) + options.buckets)
+
+
+def ends(options: Options, bucket: int) -> int:
+    """What becomes of the records of ``bucket`` is in buckets up to this one."""
+    return bucket + WINDOW_BUCKETS + sum(stage.operator == "later" for stage in options.stages)
 
 
 def data_end_ms(options: Options) -> int:
@@ -108,6 +113,11 @@ def mapped(row: Row) -> Row:
     return row[0], row[1], row[2], 2 * row[3] + 1
 
 
+def moved(row: Row, width_ms: int) -> Row:
+    """What ``later`` makes of a row: the same, a bucket later."""
+    return row[0] + width_ms, row[1], row[2], row[3]
+
+
 def result_row(bucket: int, width_ms: int, key: int, total: int) -> Row:
     """The result of a window that ends with ``bucket``."""
     return bucket * width_ms, -bucket, key, 1_000 + total
@@ -117,6 +127,8 @@ def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:
     """A stage, computed from whole buckets."""
     if operator == "map":
         return {bucket: sorted(map(mapped, rows)) for bucket, rows in data.items()}
+    if operator == "later":
+        return {bucket + 1: sorted(moved(row, width_ms) for row in rows) for bucket, rows in data.items()}
     found: defaultdict[int, list[Row]] = defaultdict(list)
     span = WINDOW_BUCKETS if operator == "sum" else 1
     totals: defaultdict[tuple[int, int], int] = defaultdict(int)

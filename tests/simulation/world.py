@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -24,22 +24,26 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol import limits, trimming
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.lineage import epoch_of
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord
 from anabranch.runtime import boundary_writer
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
 from simulation import faults as fault_plans
-from simulation import probes, workload
+from simulation import hostile, probes, workload
 from simulation.disk import Machine, SimulatedDisk
 from simulation.engine import SimulatedReplica
 from simulation.faults import Fault
 from simulation.history import History
-from simulation.network import Aim, Link, Network, Port, SimulatedLog, Strike
+from simulation.network import Link, Network, Port, SimulatedLog, Strike
 from simulation.options import Options, create_topics, pipeline
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex
+from simulation.striking import ProcessFaults, Runs
 
+_OVERTAKING: Final = ("zombie", "double", "pause", "twins", "race", "fork zombie", "power", "cut", "cut_to", "cut_from", "slow")
+"""Faults after which a process that was replaced may still write on the disk."""
 RECOVERY_MS: Final = 90_000
 """Virtual time after healing in which everything must be done: several of the longest time-outs one after the other."""
 _LOOK_MS: Final = 200
@@ -74,22 +78,6 @@ class Run:
     is_complete: bool
     ended_ms: int
     steps: int
-
-
-class _Runs:
-    """All runs of one service."""
-
-    def __init__(self) -> None:
-        self.current: Process | None = None
-        self.service: Service | None = None
-        """Of the current run."""
-        self.alive: dict[Process, tuple[Link, SimulatedClock]] = {}
-        self.count = 0
-        self.restarts = 0
-        self.is_dead = False
-        self.link = Link()
-        """What new runs begin with."""
-        self.clock_offset_ms = 0
 
 
 class WorldClock:
@@ -147,12 +135,14 @@ class World:
         self.sent = workload.records(options)
         self.keys = keys(options)
         self.faults = fault_plans.draw(options, self.keys) if faults is None else faults
-        self.runs = {key: _Runs() for key in self.keys}
+        self.runs = {key: Runs() for key in self.keys}
         for runs in self.runs.values():
             runs.link.latency_max_ms = options.latency_max_ms
         self.machines = {key: Machine() for key in self.keys if key.startswith("processing/")}
-        self._rng = random.Random(f"{options.seed}/world")
+        rng = random.Random(f"{options.seed}/world")
+        self._process_faults = ProcessFaults(self.scheduler, self.history, self.runs, self.machines, self.start, rng)
         self._closed: dict[tuple[str, str], int] = {}
+        self._last = workload.last_bucket(options)
         self._silent: dict[tuple[str, int], int] = {}
         self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
         for source in options.sources:
@@ -188,6 +178,8 @@ class World:
                     scheduler.run_until(scheduler.now_ms + _SETTLE_MS)
                     is_complete = self._is_complete()
             ended_ms = scheduler.now_ms
+            if is_complete:
+                self._look_for_leaks()
         finally:
             _hurry(*hurried)
             scheduler.close()
@@ -199,7 +191,7 @@ class World:
 
     def _is_complete(self) -> bool:
         """All input is closed by all writers, and the output has reached the end. Judged by records alone: the checkers look closer."""
-        last = workload.last_bucket(self.options)
+        last = self._last
         for stream in self.pipeline.streams():
             for writer in self.pipeline.stream_writers(stream):
                 runs = self.runs.get(f"processing/{stream}.{writer}")
@@ -216,6 +208,21 @@ class World:
         machine = None if service._live is None else service._live._machine
         return machine is not None and machine.progress.stable >= last and machine.progress.shown == 0
 
+    def _look_for_leaks(self) -> None:
+        """When nothing is left to be done, nothing is left over: neither directories of branches, nor of processes before, nor buckets in memory."""
+        for key, runs in self.runs.items():
+            service = runs.service
+            if not isinstance(service, SimulatedReplica) or runs.is_dead:
+                continue
+            overtaken = any(fault.target == key and fault.kind in _OVERTAKING for fault in self.faults)
+            extra = [name for name in self.machines[key].directories if name != service.main]
+            if overtaken:  # whoever was replaced may leave something behind, until the next start
+                extra = [name for name in extra if epoch_of(name) == epoch_of(service.main)]
+            if extra:
+                self.unexpected.append(f"{key}: in lineage {service.main}, but there are directories {extra}")
+            if service.buckets_held:
+                self.unexpected.append(f"{key}: {service.buckets_held} buckets are held in memory that all queries have read")
+
     def _appended(self, at: TopicPartition, _offset: int, value: bytes | None) -> None:
         """Follow how far writers say that they are."""
         names = self.pipeline.topic_names
@@ -225,6 +232,10 @@ class World:
                 entry = boundary_records.decode(value, record.headers)
                 if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE:
                     self._closed[stream, entry.replica] = max(entry.closed, self._closed.get((stream, entry.replica), 0))
+                    if (
+                        stream in self.options.sources and entry.parts
+                    ):  # records with a new stamp are in later buckets than they were sent in
+                        self._last = max(self._last, workload.ends(self.options, max(part.bucket for part in entry.parts)))
 
     # ---------------------------------------------------------------- producers
 
@@ -255,14 +266,16 @@ class World:
 
     # ---------------------------------------------------------------- processes
 
-    def start(self, key: str, delay_ms: int = 0) -> None:
-        """A new run of a service. Older ones that are alive stay so."""
+    def start(self, key: str, delay_ms: int = 0, strikes: Sequence[Strike] = ()) -> None:
+        """A new run of a service. Older ones that are alive stay so. ``strikes``: what befalls it."""
         runs = self.runs[key]
         if runs.is_dead:
             return
         process = Process(key, runs.count)
         runs.count += 1
-        link = Link(runs.link.latency_max_ms, runs.link.cut_to_until_ms, runs.link.cut_from_until_ms, runs.link.slow_until_ms, [])
+        link = Link(
+            runs.link.latency_max_ms, runs.link.cut_to_until_ms, runs.link.cut_from_until_ms, runs.link.slow_until_ms, [], list(strikes)
+        )
         port = Port(self.network, process, link)
         clock = SimulatedClock(port, workload.BASE_MS)
         clock.offset_ms = runs.clock_offset_ms
@@ -271,11 +284,12 @@ class World:
         self.scheduler.spawn(process, lambda: self._live(process, port, clock), delay_ms)
 
     def _live(self, process: Process, port: Port, clock: SimulatedClock) -> None:
-        """The life of a run, and what its supervisor does about its end."""
+        """The life of a run, and what its supervisor does about its end, also if it was killed before it began."""
         self.history.add(self.scheduler.now_ms, process.name, "start")
         how = "killed"
         service: Service | None = None
         try:
+            port.alive()
             service = self._build(process, port, clock)
             if self.runs[process.key].current is process:
                 self.runs[process.key].service = service
@@ -335,7 +349,7 @@ class World:
             chosen = next(each for each in self.options.stages if each.name == stage)
             others = [f"{stage}.{r}" for r in range(chosen.replicas) if str(r) != replica]
             disk = SimulatedDisk(
-                self.machines[process.key], port.disk, self.history.reached,
+                self.machines[process.key], port.disk, self.history.reached, lambda what: self.unexpected.append(f"{process.name}: {what}"),
                 lambda: {other.split(".")[1]: self.machines[f"processing/{other}"] for other in others},
             )  # fmt: skip
             return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
@@ -354,64 +368,24 @@ class World:
             chosen = range(partitions) if fault.kind == "silent all" else [fault.value % partitions]
             for partition in chosen:
                 self._silence(fault.target, partition, until_ms)
+        elif fault.kind == "hostile":
+            self._forge(fault.target, fault.value)
         elif fault.kind == "index lost":
             self.index.flush_all()
         elif fault.kind == "index cut":
             self.index.cut_off(cut=True)
             self.scheduler.at(until_ms, lambda: self.index.cut_off(cut=False))
         else:
-            self._strike_process(fault, self.runs[fault.target], until_ms)
+            self._process_faults.strike(fault, until_ms)
 
-    def _strike_process(self, fault: Fault, runs: _Runs, until_ms: int) -> None:
-        alive = None if runs.current is None else runs.alive.get(runs.current)
-        if fault.kind in ("power", "disk", "dead"):
-            self._lose(fault.kind, fault.target, runs)
-        elif fault.kind in ("cut", "cut_to", "cut_from", "slow", "clock"):
-            self._strike_all(fault, runs, until_ms)
-        elif alive is None:
-            self.history.reached("fault missed: nobody was alive")
-        else:
-            self._strike_current(fault, alive[0])
-
-    @staticmethod
-    def _strike_all(fault: Fault, runs: _Runs, until_ms: int) -> None:
-        """What befalls the machine: all runs on it, and those that begin there later."""
-        kind = fault.kind
-        for link in (runs.link, *(link for link, _ in runs.alive.values())):
-            if kind in ("cut", "cut_to"):
-                link.cut_to_until_ms = max(link.cut_to_until_ms, until_ms)
-            if kind in ("cut", "cut_from"):
-                link.cut_from_until_ms = max(link.cut_from_until_ms, until_ms)
-            if kind == "slow":
-                link.slow_until_ms = max(link.slow_until_ms, until_ms)
-        if kind == "clock":
-            runs.clock_offset_ms = fault.value
-            for _, clock in runs.alive.values():
-                clock.offset_ms = fault.value
-
-    def _strike_current(self, fault: Fault, link: Link) -> None:
-        """What befalls one run of a service."""
-        if fault.kind.startswith(("write ", "commit ")):
-            link.planned.append((fault.kind.split(" ")[1], fault.value))
-        elif fault.kind == "double":
-            self.start(fault.target)
-        else:
-            aims: tuple[Aim, ...] = ("any", "effect", "disk" if fault.target.startswith("processing/") else "effect")
-            strike = Strike(fault.value // 3 + 1, aims[fault.value % 3], None if fault.kind == "crash" else fault.duration_ms)
-            if fault.kind == "zombie":
-                strike.struck = lambda: self.start(fault.target, delay_ms=fault.value)
-            link.strikes.append(strike)
-
-    def _lose(self, kind: str, key: str, runs: _Runs) -> None:
-        """The machine of a replica: power cut, disk lost, gone for good."""
-        runs.is_dead = runs.is_dead or kind == "dead"
-        for process in list(runs.alive):
-            self.scheduler.kill(process)
-        if kind == "power":
-            lost = self.machines[key].power_cut(self._rng)
-            self.history.reached("checkpoint tail lost" if lost else "power cut without loss")
-        else:
-            self.machines[key] = Machine()
+    def _forge(self, stream: str, choice: int) -> None:
+        """Somebody writes into a boundary log."""
+        at = TopicPartition(self.pipeline.topic_names.boundaries(stream), 0)
+        partition = self.log.partition(at)
+        value = hostile.forged([partition.at(offset).value for offset in range(partition.start, partition.end)], choice)
+        if value is not None:
+            partition.append(Record(value, None, (), workload.BASE_MS + self.scheduler.now_ms))
+            self.network.wake({at.topic})
 
     def _heal(self) -> None:
         """No more faults from here on."""
@@ -424,15 +398,9 @@ class World:
             runs.clock_offset_ms = 0
             for process, (link, clock) in runs.alive.items():
                 clock.offset_ms = 0
-                self._calm(link)
+                self._process_faults.calm(link)
                 self.scheduler.resume(process)
-            self._calm(runs.link)
-
-    @staticmethod
-    def _calm(link: Link) -> None:
-        link.cut_to_until_ms = link.cut_from_until_ms = link.slow_until_ms = 0
-        link.planned.clear()
-        link.strikes.clear()
+            self._process_faults.calm(runs.link)
 
 
 def keys(options: Options) -> list[str]:

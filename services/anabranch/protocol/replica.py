@@ -29,7 +29,7 @@ Invariants:
     R2  a fork happens after the follow-up batch only: everything read is closed (rule 10).
     R3  branch numbers (epoch, counter) grow (rule 16).
     R4  a second fork needs progress past the first and a whole wait without any (rule 14).
-    R5  the branch is dropped when main has caught up and does not stand at a hole (rule 15).
+    R5  the branch is dropped when main has caught up and does not stand at a hole, nor is about to (rule 15).
     R6  at most two queries.
     R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does.
 """
@@ -43,12 +43,12 @@ from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BATCH_ROWS_MAX, BRANCH_PENDING_PARTS_MAX, CAUGHT_UP_MS, CORRECTION_ROWS_MAX, MISSING_MAX
+from anabranch.protocol.limits import BATCH_ROWS_MAX, BRANCH_PENDING_PARTS_MAX, CAUGHT_UP_MS, CORRECTION_ROWS_MAX, HOP_MS, MISSING_MAX
 from anabranch.protocol.lineage import Lineage, lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import Plan, QueryPosition, next_plan, next_tentative_plan
+from anabranch.protocol.serialization import Plan, QueryPosition, begun_after, next_plan, next_tentative_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +83,28 @@ class Replica:
     def __init__(
         self, epoch: int, main: str, availability: Availability, traits: PlanTraits, width_ms: int, *, rows_max: int = BATCH_ROWS_MAX,
         warm_up: bool = True,
-        pace_ms: int = 0,
+        pace_ms: int = 0, after: int = 0, given_up: int = 0, empty_every_ms: int = 0,
     ) -> None:  # fmt: skip
         """Begin in the lineage ``main``.
 
         ``warm_up``: every query runs an empty batch before its first. ``pace_ms``: least time between the starts of two batches of a query,
         so that many replicas share few cores: a batch costs much the same whatever it holds, so fewer and larger ones are cheaper.
+        ``empty_every_ms``: see EMPTY_EVERY_MS; 0: empty batches run at once.
+        ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up to here the output is given up, and a batch
+        ends there (``protocol.reach``).
         """
         self.epoch, self.main = epoch, main
         self.branch: str | None = None
         self.branches = 0
         self._availability, self._traits, self._rows_max, self._warm_up = availability, traits, rows_max, warm_up
         self._caught_up_buckets = max(1, CAUGHT_UP_MS // width_ms)
+        self._settled_ms = min(HOP_MS, availability.waits.first_ms // 2)
+        """The branch is dropped only where the next bucket has so much of its wait left: what comes before may lag for a moment."""
         self._asked: set[str] = set()
         self._pace_ms = pace_ms
+        self._after, self._given_up = after, given_up
+        self._empty_every_ms = empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
+        self._empty_from_ms = 0
         self._paced_until_ms: dict[str, int] = {}
         self._position: dict[str, QueryPosition] = {}
         """Where each query stood when it asked last."""
@@ -192,13 +200,20 @@ class Replica:
         return self._end_branch()
 
     def _decide_main(self, position: QueryPosition, situation: Situation) -> Decision:
+        if self._after > 0 and position.sequence == 0:
+            self._asked.add(self.main)
+            return Decision(begun_after(self._after, situation.folds))
         if self._warm_up and self.main not in self._asked:
             self._asked.add(self.main)
             return Decision(next_plan(position, situation.folds, self._traits, warm_up=True))
         rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
-        plan = next_plan(position, situation.folds, self._traits, rows_max=rows_max)
+        last = self._given_up if position.bucket < self._given_up else None
+        plan = next_plan(position, situation.folds, self._traits, rows_max=rows_max, last=last)
         drop = self._caught_up(position, situation)
         if plan is not None:
+            if not plan.rows and self.branch is None and situation.now_ms < self._empty_from_ms:
+                return Decision(drop=drop)
+            self._empty_from_ms = situation.now_ms + self._empty_every_ms
             if self.branch is not None and plan.after.bucket > position.bucket:
                 self._correcting = True
                 if not situation.may_correct:
@@ -214,8 +229,8 @@ class Replica:
         complete = min(fold.upto for fold in situation.folds.values())
         if position.bucket < min(self._branch_end - 1, complete - self._caught_up_buckets):
             return None
-        if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms):
-            return None  # it stands at a hole, or would in a moment
+        if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms):
+            return None  # it stands at a hole, or would in a moment: the next failure would begin right after this one
         return self._end_branch()
 
     def _fork_due(self, position: QueryPosition) -> bool:
@@ -283,8 +298,12 @@ class JointPlan:
 class RecordChain:
     """The boundary records of one query: each continues the one before (rules 3, 9)."""
 
-    def __init__(self, replica: str, epoch: int, lineage: Lineage, *, is_stateful: bool) -> None:
-        """``is_stateful``: what was missing once is missing in everything that the branch makes afterwards."""
+    def __init__(self, replica: str, epoch: int, lineage: Lineage, *, is_stateful: bool, given_up: int = 0) -> None:
+        """``is_stateful``: what was missing once is missing in everything that the branch makes afterwards.
+
+        ``given_up``: buckets up to this one are closed empty, and said to be missing (``protocol.reach``).
+        """
+        self._given_up = given_up
         self._replica, self._epoch, self._lineage, self._is_stateful = replica, epoch, lineage.name, is_stateful
         self.tip: BatchId | None = lineage.start_tip
         self._fork: tuple[int, int, tuple[Part, ...]] | None = None
@@ -320,13 +339,17 @@ class RecordChain:
             if not is_main or self._fork is not None:
                 message = f"stable batch {batch} of lineage {self._lineage}, which is not the stable one"
                 raise Fenced(message)
-            return record
+            if closed > self._given_up or not self._given_up:
+                return record
+            kept = tuple(part for part in parts if part.bucket > self._given_up)
+            return replace(record, parts=kept, missing=tuple(name for name, _ in made_from)[:MISSING_MAX])
         if self._fork is None:
             message = f"tentative batch {batch} of lineage {self._lineage}, which never forked"
             raise LocalProtocolError(message)
         counter, base, pending = self._fork
-        if self._is_stateful:
-            missing = self._missing = tuple(sorted({*self._missing, *missing})[:MISSING_MAX])
+        missing = tuple(sorted({*self._missing, *missing})[:MISSING_MAX])
+        if self._is_stateful or any(part.bucket > closed for part in parts):  # what it lacks shows in later buckets too
+            self._missing = missing
         tentative = replace(record, kind=kind, branch=(self._epoch, counter), missing=missing)
         if self._branch_begun:
             return tentative

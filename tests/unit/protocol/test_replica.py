@@ -16,7 +16,7 @@ from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition
-from harness.replica_bench import STATEFUL, WAITS, Bench, part, stabilization, stable, up_failure
+from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 ZERO, ONE, TWO = (lineage_name(7, number) for number in range(3))
@@ -193,6 +193,54 @@ def test_r2_what_was_read_is_closed_before_a_fork() -> None:
     assert bench.ask(ZERO).fork
 
 
+def test_r5_a_branch_stays_while_the_next_bucket_is_about_to_be_overdue() -> None:
+    bench = up_failure()
+    bench.close(30, names="b")
+    bench.look()
+    bench.now_ms += FIRST - HOP_MS // 2
+    bench.close(29, names="a")
+    bench.settle()
+    assert (bench.at(ONE), bench.dropped) == (29, []), "bucket 30 would be overdue in a moment, and a failure begin right after this one"
+    bench.close(40, names="ab")
+    bench.look()
+    bench.settle()
+    assert (bench.at(ONE), bench.dropped, bench.replica.state) == (40, [ZERO], STABLE)
+
+
+class TestBatchesThatReadNoRows:
+    def test_they_come_a_while_after_the_batch_before(self) -> None:
+        bench = stable(empty_every_ms=300)
+        bench.close(7)
+        assert bench.decide(ZERO) == Decision()
+        bench.now_ms += 299
+        bench.settle()
+        assert bench.at(ZERO) == 5
+        bench.now_ms += 1
+        bench.settle()
+        assert bench.at(ZERO) == 7
+
+    def test_rows_never_wait(self) -> None:
+        bench = stable(empty_every_ms=300)
+        bench.close(7)
+        bench.settle()
+        bench.close(9, 9)
+        bench.settle()
+        assert bench.at(ZERO) == 9
+
+    @pytest.mark.parametrize("traits", [STATEFUL, PlanTraits(is_stateful=False, is_batch_safe=False)])
+    def test_where_they_let_results_out_or_others_wait_behind_them_they_run_at_once(self, traits: PlanTraits) -> None:
+        bench = stable(empty_every_ms=300, traits=traits)
+        bench.close(7)
+        bench.settle()
+        assert bench.at(ZERO) == 7
+
+    def test_with_a_branch_they_run_at_once(self) -> None:
+        bench = up_failure(empty_every_ms=10 * FIRST)
+        bench.close(9, names="a")
+        bench.settle()
+        assert bench.at(ONE) == 9
+
+
 def test_what_every_query_has_read_may_be_forgotten() -> None:
     bench = up_failure()
     assert (bench.replica.position(ZERO), bench.replica.position("another")) == (bench.positions[ZERO], None)
@@ -282,7 +330,7 @@ class TestRecordChain:
         assert (first.prev, first.base, first.parts) == (fork.id, 5, (part(6), part(7), part(8)))
         assert (second.prev, second.base, second.parts) == (first.id, None, (part(9),))
         assert (first.kind, first.branch, second.branch) == (TENTATIVE, (7, 1), (7, 1))
-        assert (first.missing, second.missing) == (("a",), ())
+        assert (first.missing, second.missing) == (("a",), ("a",)), "bucket 8 has rows of the batch that lacked it"
 
     def test_a_first_record_that_was_not_appended_still_begins_the_branch(self) -> None:
         of = chain()
@@ -297,6 +345,15 @@ class TestRecordChain:
         found = [record(of, 5 + i, kind=TENTATIVE, missing=m).missing for i, m in enumerate([(), ("b",), (), ("a", "b"), ()])]
         assert found == [(), ("b",), ("b",), ("a", "b"), ("a", "b")]
 
+    def test_results_of_later_buckets_carry_on_what_was_missing(self) -> None:
+        """A stage without state may move its rows to a later bucket: that one lacks what the batch lacked, whatever its own input is."""
+        of = chain()
+        of.became_branch(1, 5, ())
+        at_once = record(of, 5, part(6), kind=TENTATIVE, closed=6, missing=("a",))
+        ahead = record(of, 6, part(8), kind=TENTATIVE, closed=7, missing=("b",))
+        after = record(of, 7, kind=TENTATIVE, closed=8)
+        assert (at_once.missing, ahead.missing, after.missing) == (("a",), ("b",), ("b",))
+
     def test_r1_only_the_stable_lineage_gives_stable_records(self) -> None:
         """Rule 12."""
         of = chain()
@@ -309,3 +366,43 @@ class TestRecordChain:
     def test_r1_only_a_branch_gives_tentative_ones(self) -> None:
         with pytest.raises(LocalProtocolError, match="never forked"):
             record(chain(), 4, kind=TENTATIVE)
+
+
+class TestReach:
+    """What ``protocol.reach`` has decided."""
+
+    def test_a_query_without_a_checkpoint_leaves_buckets_out(self) -> None:
+        bench = Bench(warm_up=True, after=4)
+        bench.close(9, 3, 5)
+        plan = bench.decide(bench.main).plan
+        assert plan is not None
+        assert (plan.after, plan.rows) == (QueryPosition(1, 4, 4), 0)
+        bench.run(bench.main, plan)
+        bench.settle()
+        assert bench.at(bench.main) == 9
+        assert [bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken] == [5]
+
+    def test_a_query_with_one_does_not(self) -> None:
+        bench = Bench(warm_up=True, after=4)
+        bench.positions[bench.main] = QueryPosition(9, 2, 2)
+        bench.close(9, 3, 5)
+        bench.settle()
+        assert [bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken] == [3, 5]
+
+    @pytest.mark.parametrize("traits", [STATELESS, STATEFUL])
+    def test_a_batch_ends_where_the_output_is_given_up_to(self, traits: PlanTraits) -> None:
+        bench = Bench(traits=traits, given_up=6)
+        bench.close(9, 3, 5, 7)
+        bench.settle()
+        assert 6 in [plan.closes for _, plan in bench.ran]
+        assert bench.ran[0][1].after.bucket == 6
+
+    def test_an_empty_first_batch_gives_nothing_up(self) -> None:
+        assert make(chain(), 0, closed=0).missing == ()
+
+    def test_what_is_given_up_is_closed_empty_and_says_so(self) -> None:
+        of = RecordChain("0", 7, Lineage(ZERO, 3, BatchId("old", 3)), is_stateful=False, given_up=6)
+        first = make(of, 4, part(5), part(6), part(8), closed=6)
+        assert ([p.bucket for p in first.parts], first.missing) == ([8], tuple(name for name, _ in first.made_from))
+        second = make(of, 5, part(7), closed=7)
+        assert ([p.bucket for p in second.parts], second.missing) == ([7], ())

@@ -1,0 +1,59 @@
+"""Records that nobody should have written, in a boundary log beside those of its writers. Every reader must refuse them, and go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from anabranch.codec import boundary_records
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted
+
+_AHEAD: Final = 3
+"""So many buckets after the last one a forged record says that it closes: who takes it loses rows."""
+_NOBODY: Final = BatchId("forged", 0)
+
+
+def forged(values: Sequence[bytes | None], choice: int) -> bytes | None:
+    """A record that looks like those of a log, ``values``, and must not count; None: there is nothing yet to look like."""
+    begun: dict[str, int] = {}
+    newest: dict[tuple[str, BoundaryKind], BoundaryRecord] = {}
+    for offset, value in enumerate(values):
+        try:
+            entry = boundary_records.decode(value)
+        except RemoteProtocolError:
+            continue
+        if isinstance(entry, EpochStarted):
+            begun[entry.replica] = offset
+        elif isinstance(entry, BoundaryRecord) and entry.epoch == begun.get(entry.replica):
+            newest[entry.replica, entry.kind] = entry
+    alike = [record for record in newest.values() if record.epoch == begun[record.replica]]
+    if not alike:
+        return None
+    record = alike[choice % len(alike)]
+    return _torn(values[-1], choice) if choice % 8 in (0, 1) else boundary_records.encode(_forged(record, choice))[0]
+
+
+def _torn(value: bytes | None, choice: int) -> bytes:
+    """Bytes that are no record: the beginning of one, or one of an unknown schema."""
+    value = value or b""
+    return value[: choice + 1] if choice % 8 == 0 else bytes([*value[:2], value[2] ^ 0xFF, *value[3:]]) if len(value) > 3 else b"?"
+
+
+def _forged(record: BoundaryRecord, choice: int) -> BoundaryRecord:
+    """``record`` again, as another one that closes more and has nothing in it."""
+    more = replace(record, id=BatchId("forged", 1 + choice), prev=_NOBODY, closed=record.closed + _AHEAD, parts=(), positions=())
+    if choice % 8 == 2:
+        return replace(more, replica="nobody")
+    if choice % 8 == 3 and record.epoch > 0:
+        return replace(
+            more, epoch=record.epoch - 1, prev=record.id, branch=None if record.branch is None else (record.epoch - 1, record.branch[1])
+        )
+    if record.kind is BoundaryKind.STABLE or record.branch is None:
+        return more if choice % 8 < 6 else replace(more, kind=BoundaryKind.TENTATIVE, branch=(record.epoch, 1_000_000), base=None)
+    epoch, counter = record.branch
+    if choice % 8 == 4:
+        return replace(more, branch=(epoch, counter - 1), base=None)  # of an older branch
+    return replace(more, base=None)  # off the branch's chain

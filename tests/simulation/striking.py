@@ -1,0 +1,135 @@
+"""What faults do to the processes of a run."""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from anabranch.runtime.service import Service
+from simulation.disk import Machine
+from simulation.faults import Fault
+from simulation.history import History
+from simulation.network import Aim, Link, Strike
+from simulation.scheduler import Process, Scheduler
+from simulation.side_ports import SimulatedClock
+
+
+class Runs:
+    """All runs of one service."""
+
+    def __init__(self) -> None:
+        self.current: Process | None = None
+        self.service: Service | None = None
+        """Of the current run."""
+        self.alive: dict[Process, tuple[Link, SimulatedClock]] = {}
+        self.count = 0
+        self.restarts = 0
+        self.is_dead = False
+        self.link = Link()
+        """What new runs begin with."""
+        self.clock_offset_ms = 0
+
+
+class Start(Protocol):
+    """Starts a run of a service."""
+
+    def __call__(self, key: str, delay_ms: int = 0, strikes: list[Strike] | tuple[Strike, ...] = ()) -> None:
+        """``strikes``: what befalls it."""
+
+
+class ProcessFaults:
+    """Strikes processes, and the machines that they run on."""
+
+    def __init__(
+        self, scheduler: Scheduler, history: History, runs: dict[str, Runs], machines: dict[str, Machine], start: Start, rng: random.Random
+    ) -> None:
+        self._scheduler, self._history, self._runs, self._machines = scheduler, history, runs, machines
+        self._start, self._rng = start, rng
+
+    def strike(self, fault: Fault, until_ms: int) -> None:
+        """Let ``fault`` happen to the service that it names."""
+        runs = self._runs[fault.target]
+        alive = None if runs.current is None else runs.alive.get(runs.current)
+        if fault.kind in ("power", "disk", "dead"):
+            self._lose(fault.kind, fault.target, runs)
+        elif fault.kind in ("cut", "cut_to", "cut_from", "slow", "clock"):
+            self._strike_all(fault, runs, until_ms)
+        elif alive is None:
+            self._history.reached("fault missed: nobody was alive")
+        else:
+            self._strike_current(fault, alive[0])
+
+    @staticmethod
+    def _strike_all(fault: Fault, runs: Runs, until_ms: int) -> None:
+        """What befalls the machine: all runs on it, and those that begin there later."""
+        kind = fault.kind
+        for link in (runs.link, *(link for link, _ in runs.alive.values())):
+            if kind in ("cut", "cut_to"):
+                link.cut_to_until_ms = max(link.cut_to_until_ms, until_ms)
+            if kind in ("cut", "cut_from"):
+                link.cut_from_until_ms = max(link.cut_from_until_ms, until_ms)
+            if kind == "slow":
+                link.slow_until_ms = max(link.slow_until_ms, until_ms)
+        if kind == "clock":
+            runs.clock_offset_ms = fault.value
+            for _, clock in runs.alive.values():
+                clock.offset_ms = fault.value
+
+    def _strike_current(self, fault: Fault, link: Link) -> None:
+        """What befalls one run of a service."""
+        if fault.kind.startswith(("write ", "commit ")):
+            link.planned.append((fault.kind.split(" ")[1], fault.value))
+        elif fault.kind == "double":
+            self._start(fault.target)
+        elif fault.kind == "twins":
+            self._twins(fault)
+        elif fault.kind in ("race", "fork zombie", "fork crash"):
+            self._aim(fault, link)
+        else:
+            aims: tuple[Aim, ...] = ("any", "effect", "disk" if fault.target.startswith("processing/") else "effect")
+            strike = Strike(fault.value // 3 + 1, aims[fault.value % 3], None if fault.kind == "crash" else fault.duration_ms)
+            if fault.kind == "zombie":
+                strike.struck = lambda: self._start(fault.target, delay_ms=fault.value)
+            link.strikes.append(strike)
+
+    def _twins(self, fault: Fault) -> None:
+        """The process is replaced by two that begin at the same time."""
+        process = self._runs[fault.target].current
+        assert process is not None
+        self._start(fault.target)
+        self._start(fault.target, delay_ms=fault.value // 3)
+        self._scheduler.kill(process)
+
+    def _aim(self, fault: Fault, link: Link) -> None:
+        """Strikes at the disk's calls of a take-over or of a fork. Who is struck in a take-over goes on when its replacement has begun.
+
+        ``race``: a second process takes over, and is overtaken by a third. ``fork zombie``: the process forks, and is overtaken meanwhile by a
+        second one that is held up while it copies. ``fork crash``: it dies there.
+        """
+        value, pause_ms = fault.value, fault.duration_ms
+        if fault.kind == "race":
+            third = Strike(1 + value % 16, "disk", pause_ms, lambda: self._start(fault.target))
+            self._start(fault.target, strikes=[third])
+            return
+        strike = Strike(1 + value % 8, "fork", None)
+        if fault.kind == "fork zombie":
+            strike = Strike(1 + value % 6, "fork", 10 + pause_ms % 120)
+            strike.struck = lambda: self._start(fault.target, strikes=[Strike(1 + value // 6, "disk", 50 + pause_ms)])
+        link.strikes.append(strike)
+
+    def _lose(self, kind: str, key: str, runs: Runs) -> None:
+        """The machine of a replica: power cut, disk lost, gone for good."""
+        runs.is_dead = runs.is_dead or kind == "dead"
+        for process in list(runs.alive):
+            self._scheduler.kill(process)
+        if kind == "power":
+            lost = self._machines[key].power_cut(self._rng)
+            self._history.reached("checkpoint tail lost" if lost else "power cut without loss")
+        else:
+            self._machines[key] = Machine()
+
+    @staticmethod
+    def calm(link: Link) -> None:
+        link.cut_to_until_ms = link.cut_from_until_ms = link.slow_until_ms = 0
+        link.planned.clear()
+        link.strikes.clear()
