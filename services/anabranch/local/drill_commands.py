@@ -87,6 +87,9 @@ def cut(
         Direction,
         typer.Option(help="`to`: its requests do not reach Kafka; `from`: they do, but Kafka's answers do not come back."),
     ] = Direction.BOTH,
+    delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="No cut but a slow link: everything passes, each way so much later, e.g. `100ms`.")
+    ] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Close its connections and refuse new ones, instead of letting bytes vanish.")
     ] = False,
@@ -102,9 +105,13 @@ def cut(
         anabranch cut ingestion/reports_2; anabranch tail tolls --live; anabranch heal ingestion/reports_2
 
         anabranch cut delivery/tolls --direction from      # what it writes arrives, but it never hears of it
+
+        anabranch cut ingestion/reports_2 --delay 100ms --for 20s      # not cut: slow
     """
     drill = _drill(state_dir, pipeline, names)
-    wanted = Cut(direction, reset)
+    if delay is not None and reset:
+        raise ConfigurationError("--delay and --reset exclude each other: a link is slow, or it is closed")
+    wanted = Cut(direction, reset, 0 if delay is None else _milliseconds("--delay", delay))
 
     def undo() -> None:
         for name in names:
@@ -148,7 +155,7 @@ class _Undone:
     """A block that undoes itself at its end when a duration was given; without one, not at all."""
 
     def __init__(self, duration: str | None, undo: Callable[[], None]) -> None:
-        self._duration_ms = None if duration is None else _milliseconds(duration)
+        self._duration_ms = None if duration is None else _milliseconds("--for", duration)
         self._undo = undo
 
     def __enter__(self) -> Callable[[], None]:
@@ -163,11 +170,11 @@ class _Undone:
             self._undo()
 
 
-def _milliseconds(duration: str) -> int:
+def _milliseconds(option: str, duration: str) -> int:
     try:
         return parse_ms(duration)
     except ValueError as error:
-        raise ConfigurationError(f"--for {duration}: {error}") from error
+        raise ConfigurationError(f"{option} {duration}: {error}") from error
 
 
 def _drill(state_dir: Path | None, pipeline: Path | None, names: Sequence[str]) -> Drill:

@@ -56,23 +56,40 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What does not pass. ``reset``: connections are closed and new ones refused, instead of held."""
+    """What does not pass. ``reset``: connections are closed and new ones refused, instead of held.
+
+    With a ``delay_ms`` it is no cut but a slow link: everything passes in the end, at most one read of the proxy per delay and direction.
+    """
 
     direction: Direction = Direction.BOTH
     reset: bool = False
+    delay_ms: int = 0
 
     @property
     def holds_to(self) -> bool:
         """Whether requests stay behind."""
-        return self.direction is not Direction.FROM
+        return self.direction is not Direction.FROM and not self.delay_ms
 
     @property
     def holds_from(self) -> bool:
         """Whether answers stay behind."""
-        return self.direction is not Direction.TO
+        return self.direction is not Direction.TO and not self.delay_ms
+
+    @property
+    def delay_to_ms(self) -> int:
+        """How much later requests pass."""
+        return 0 if self.direction is Direction.FROM else self.delay_ms
+
+    @property
+    def delay_from_ms(self) -> int:
+        """How much later answers pass."""
+        return 0 if self.direction is Direction.TO else self.delay_ms
 
     def in_words(self) -> str:
         """For people."""
+        if self.delay_ms:
+            whose = {Direction.BOTH: "all", Direction.TO: "its requests", Direction.FROM: "Kafka's answers"}[self.direction]
+            return f"slow link to Kafka: {whose} {self.delay_ms} ms late"
         what = {
             Direction.BOTH: "cut off from Kafka",
             Direction.TO: "its requests do not reach Kafka",
@@ -137,4 +154,4 @@ def applied(folder: Path) -> dict[str, Cut]:
 
 
 def _cut_of(content: Mapping[str, object]) -> Cut:
-    return Cut(Direction(str(content["direction"])), bool(content["reset"]))
+    return Cut(Direction(str(content["direction"])), bool(content["reset"]), int(str(content["delay_ms"])))

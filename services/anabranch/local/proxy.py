@@ -6,7 +6,8 @@ either side sees exactly what a lost network shows: silence. What the kernel has
 so a request that its sender has given up may still be applied late. While a link is cut in any direction no new connection is accepted (its
 handshake needs both directions): it stays in the kernel's queue, open for its client, unanswered.
 
-A cut with ``reset`` closes both sockets of every connection, and every new one, with a TCP reset.
+A cut with ``reset`` closes both sockets of every connection, and every new one, with a TCP reset. A slow link (``delay_ms``) keeps each read for
+that long before it passes it on; since a flow holds one read at most, this bounds its rate too.
 
 The wanted cuts are looked up in files every 20 ms (``local.links``), so the proxy may be killed and restarted at any time: the connections
 are gone then, the cuts are not.
@@ -37,6 +38,9 @@ from anabranch.local.tcp_ports import LOOPBACK
 LOOK_MS: Final = 20
 """Between two looks at the wanted cuts: how late a cut or heal is at most. A look costs some 10 microseconds."""
 
+_SLOW_STEP_MS: Final = 5
+"""Between two looks at what a slow link holds: how much later than asked for it may pass on."""
+
 _READ_BYTES: Final = 256 * 1024
 _WAITING_MAX: Final = 128
 _ACCEPTED_AT_ONCE: Final = 16
@@ -44,22 +48,30 @@ _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, 0 s: close sends a reset and forgets what was not sent."""
 
 
+_clock: Final = SystemClock()
+
+
 class _Flow:
     """One direction of a connection."""
 
-    __slots__ = ("ended", "held", "pending", "sink", "source")
+    __slots__ = ("delay_ms", "due_ms", "ended", "held", "pending", "sink", "source")
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
         self.pending = memoryview(b"")
         self.ended = False
         self.held = False
+        self.delay_ms = 0
+        self.due_ms = 0
 
     def may_read(self) -> bool:
         return not (self.held or self.pending or self.ended)
 
     def may_write(self) -> bool:
-        return bool(self.pending) and not self.held
+        return bool(self.pending) and not self.held and not self._is_early()
+
+    def _is_early(self) -> bool:
+        return self.delay_ms > 0 and _clock.monotonic_ms() < self.due_ms
 
     def read(self) -> None:
         """Take what is there and pass it on at once as far as possible.
@@ -76,7 +88,10 @@ class _Flow:
             self.sink.shutdown(socket.SHUT_WR)
             return
         self.pending = memoryview(data)
-        self.write()
+        if self.delay_ms:
+            self.due_ms = _clock.monotonic_ms() + self.delay_ms
+        else:
+            self.write()
 
     def write(self) -> None:
         """Pass on what is pending as far as possible.
@@ -194,6 +209,16 @@ class LinkProxy:
         """How many are open."""
         return len(self._connections)
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it holds what it reads for a while."""
+        return self.cut is not None and self.cut.delay_ms > 0
+
+    def pass_on_what_is_due(self) -> None:
+        """Of a slow link."""
+        for connection in self._connections:
+            connection.watch()
+
     def set_cut(self, cut: Cut | None) -> None:
         """From now on pass only what ``cut`` lets through; None: everything."""
         self.cut = cut
@@ -216,9 +241,11 @@ class LinkProxy:
     def _hold(self, connection: _Connection) -> None:
         connection.to.held = self.cut is not None and self.cut.holds_to
         connection.back.held = self.cut is not None and self.cut.holds_from
+        connection.to.delay_ms = 0 if self.cut is None else self.cut.delay_to_ms
+        connection.back.delay_ms = 0 if self.cut is None else self.cut.delay_from_ms
 
     def _accept_or_not(self) -> None:
-        wanted = self.cut is None or self.cut.reset
+        wanted = self.cut is None or self.cut.reset or self.is_slow
         if wanted and not self._accepting:
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         elif self._accepting and not wanted:
@@ -231,12 +258,13 @@ class LinkProxy:
                 client, _ = self._listener.accept()
             except OSError:  # nobody waits, or who waited is gone
                 return
-            if self.cut is not None:
+            if self.cut is not None and self.cut.reset:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 client.close()
                 continue
             connection = _Connection(client, self.link.broker_port, self._selector, self._connections.discard)
             if client.fileno() >= 0:
+                self._hold(connection)
                 self._connections.add(connection)
 
 
@@ -263,7 +291,12 @@ class Proxy:
         if now_ms >= self._look_at_ms:
             self._look()
             self._look_at_ms = now_ms + LOOK_MS
-        for key, events in self._selector.select((self._look_at_ms - now_ms) / 1000):
+        wait_ms = self._look_at_ms - now_ms
+        for proxy in self._proxies.values():
+            if proxy.is_slow:
+                proxy.pass_on_what_is_due()
+                wait_ms = min(wait_ms, _SLOW_STEP_MS)
+        for key, events in self._selector.select(wait_ms / 1000):
             if key.fileobj.fileno() >= 0:  # type: ignore[union-attr]  # sockets only; one may have closed its peer in this round
                 key.data(events)
 
@@ -276,6 +309,8 @@ class Proxy:
             if cut != proxy.cut:
                 proxy.set_cut(cut)
                 what = f"cut ({cut.direction}{', reset' if cut.reset else ''})" if cut is not None else "healed"
+                if proxy.is_slow and cut is not None:
+                    what = f"slow ({cut.direction}, {cut.delay_ms} ms)"
                 self._say(json.dumps({"event": what, "link": label, "connections": proxy.connections, "at_ms": self._clock.now_ms()}))
         links.write_applied(self._folder, wanted)
         self._said = wanted

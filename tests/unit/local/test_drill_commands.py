@@ -80,6 +80,15 @@ def test_a_drill_with_a_duration_undoes_itself() -> None:
     assert done == [("cut", "a/b", Cut(Direction.TO)), ("heal", "a/b")]
 
 
+def test_a_link_can_be_made_slow_instead_of_cut() -> None:
+    out, done = _run("cut", "a/b", "--delay", "100ms")
+    assert (out, done) == ("cut a/b: slow link to Kafka: all 100 ms late\n", [("cut", "a/b", Cut(delay_ms=100))])
+    with pytest.raises(ConfigurationError, match="--delay and --reset exclude each other"):
+        _run("cut", "a/b", "--delay", "100ms", "--reset")
+    with pytest.raises(ConfigurationError, match="--delay 20: '20' is not a duration"):
+        _run("cut", "a/b", "--delay", "20")
+
+
 def test_it_undoes_itself_also_when_it_fails_half_way() -> None:
     with pytest.raises(Unavailable):
         _run("pause", "a/b", "a/fails", "--for", "1h")

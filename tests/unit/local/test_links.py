@@ -48,6 +48,16 @@ def test_a_cut_says_what_it_holds() -> None:
         (Cut(), True, True, "cut off from Kafka"),
         (Cut(Direction.TO), True, False, "its requests do not reach Kafka"),
         (Cut(Direction.FROM), False, True, "Kafka's answers do not reach it"),
+        (Cut(delay_ms=50), False, False, "slow link to Kafka: all 50 ms late"),
+        (Cut(Direction.FROM, delay_ms=50), False, False, "slow link to Kafka: Kafka's answers 50 ms late"),
         (Cut(reset=True), True, True, "cut off from Kafka, connections reset"),
     ]
     assert [(cut, cut.holds_to, cut.holds_from, cut.in_words()) for cut, *_ in rows] == rows
+
+
+def test_a_slow_link_is_slow_in_its_direction_and_its_delay_is_kept_in_the_file(tmp_path: Path) -> None:
+    slow = [Cut(direction, delay_ms=30) for direction in Direction]
+    assert [(cut.delay_to_ms, cut.delay_from_ms) for cut in slow] == [(30, 0), (0, 30), (30, 30)]
+    links.lay(tmp_path, [_A])
+    links.want(tmp_path, _A.label, slow[0])
+    assert links.wanted(tmp_path) == {_A.label: slow[0]}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import links
 from anabranch.local.links import Cut, Direction, Link
 from anabranch.local.proxy import Proxy
@@ -213,6 +214,40 @@ def test_reset_closes_connections_and_refuses_new_ones(running: Running) -> None
     with running.connect() as again:
         again.sendall(b"z")
         assert exactly(again, 1) == b"z"
+
+
+@pytest.mark.parametrize(("direction", "ways"), [(Direction.BOTH, 2), (Direction.TO, 1), (Direction.FROM, 1)])
+def test_a_slow_link_passes_everything_later_each_way_that_it_is_slow(running: Running, direction: Direction, ways: int) -> None:
+    delay_ms = 150
+    clock = SystemClock()
+    running.cut(Cut(direction, delay_ms=delay_ms))
+    with running.connect() as client:
+        for sent in (b"one", b"two"):
+            begun_ms = clock.monotonic_ms()
+            client.sendall(sent)
+            assert exactly(client, 3) == sent
+            assert clock.monotonic_ms() - begun_ms >= ways * delay_ms
+        client.sendall(b"three")
+        running.cut(None)
+        assert exactly(client, 5) == b"three", "what it held goes on at the heal"
+        begun_ms = clock.monotonic_ms()
+        client.sendall(b"four")
+        assert exactly(client, 4) == b"four"
+        assert clock.monotonic_ms() - begun_ms < delay_ms
+    assert [json.loads(line)["event"] for line in running.said] == [f"slow ({direction}, 150 ms)", "healed"]
+
+
+def test_a_slow_link_passes_on_the_end_after_what_came_before(running: Running) -> None:
+    running.cut(Cut(delay_ms=50))
+    sent = bytes(range(256)) * 4_000
+    with running.connect() as client:
+        sender = threading.Thread(target=client.sendall, args=(sent,))
+        sender.start()
+        assert exactly(client, len(sent)) == sent
+        sender.join()
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
+    wait_until(lambda: running.proxy._proxies[LABEL].connections == 0, 5, "the end was passed on, and forgotten")
 
 
 def test_a_broker_that_is_down_closes_the_connection(running: Running) -> None:

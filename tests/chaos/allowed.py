@@ -1,0 +1,42 @@
+"""Errors that a fault explains. Everything else in a log at level error, and every traceback that is not here, fails a run."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from chaos.judgement import Allowed
+from chaos.schedule import Kind
+
+_AWAY: Final = frozenset(Kind) - {Kind.REDIS_KILL, Kind.REDIS_EMPTY, Kind.REDIS_PAUSE}
+"""Kinds after which a client does not reach its broker for a while, or finds its connections gone when it wakes."""
+
+ALLOWED: Final[tuple[Allowed, ...]] = (
+    Allowed(re.compile(r"Setting Spark log level to .ERROR"), "Spark says from which level on it speaks"),
+    Allowed(re.compile(r"controller event queue overloaded. Timed out heartbeat"), "the broker was paused, or is short of a core"),
+    Allowed(
+        re.compile(
+            r"(?:FAIL|ERROR) \[anabranch#.*(?:Connection (?:reset|refused)|Connect to |Disconnected|[Tt]imed out|brokers are down|"
+            r'[Bb]roken pipe|[Tt]ransport failure).*"logger": "anabranch.adapters.kafka"'
+        ),
+        "the Kafka client tells of a connection that it lost, and makes it anew",
+        _AWAY,
+    ),
+    Allowed(
+        re.compile(r'\[anabranch#.*(?:old epoch|fenced by a newer instance).*"logger": "anabranch.adapters.kafka"'),
+        "a newer process of the same name took over, and this one's next write was refused",
+    ),
+    Allowed(
+        re.compile(
+            r"python_streaming_source_runner\.py.*(?:EOFError|BrokenPipeError|ConnectionResetError|socket.py., line \d+, in write$)",
+            re.DOTALL,
+        ),
+        "Spark ended a query, and its Python process was just being asked something",
+    ),
+    Allowed(
+        re.compile(r'"exit_code": 1, "error": "DataMissing: read \S+ at \d+: .*Offset out of range'),
+        "a process that was replaced wakes before blocks that are deleted, since its successor has passed them",
+        frozenset({Kind.ZOMBIE}),
+    ),
+    Allowed(re.compile(r'"exit_code": 3\b'), "a newer process of the same name took over", frozenset(Kind)),
+)

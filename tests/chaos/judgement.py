@@ -1,0 +1,275 @@
+"""What a run amounts to: pure functions over what was seen. Times are ms since 1970 unless a name says otherwise."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from anabranch.protocol.records import LogEntry
+from chaos.schedule import Kind, has_sibling, service_of
+from checkers import streams
+
+MASKED_MS: Final = 2_000
+"""A fault is masked when the next result comes no later than without it, and this: what two busy cores make of two equal moments."""
+_WAIT_STEP_MS: Final = 100
+_EXAMPLE_CHARS: Final = 700
+_EXAMPLES_MAX: Final = 10
+
+
+class Injected(NamedTuple):
+    """A fault as it happened. ``begun_ms``: before it was done; ``ended_ms``: after it was undone (or done, if nothing is to be undone)."""
+
+    number: int
+    kind: Kind
+    target: str
+    begun_ms: int
+    ended_ms: int
+
+
+class Seen(NamedTuple):
+    """A result on the corrected topic: its time, and when a reader had it."""
+
+    stime_ms: int
+    received_ms: int
+
+
+class Waits:
+    """How long after a moment the first result came that is about a time after it.
+
+    Such a result needs all sources, stages and the delivery to work after that moment: what was under way before does not count.
+    """
+
+    def __init__(self, results: Iterable[Seen]) -> None:
+        ordered = sorted(results)
+        self._stimes = [result.stime_ms for result in ordered]
+        self._first = [result.received_ms for result in ordered]
+        for place in range(len(ordered) - 2, -1, -1):
+            self._first[place] = min(self._first[place], self._first[place + 1])
+
+    def after(self, moment_ms: int) -> int | None:
+        """The wait; None: no such result came."""
+        place = bisect.bisect_right(self._stimes, moment_ms)
+        return None if place == len(self._stimes) else self._first[place] - moment_ms
+
+    def usual(self, begin_ms: int, end_ms: int) -> list[int]:
+        """The waits after all moments of a time without faults."""
+        waits = (self.after(moment_ms) for moment_ms in range(begin_ms, end_ms, _WAIT_STEP_MS))
+        return [wait for wait in waits if wait is not None]
+
+
+class Recovery(NamedTuple):
+    """What one fault did to the results. None: nothing came any more."""
+
+    fault: Injected
+    during_ms: int | None
+    """From its begin to the first new result."""
+    after_ms: int | None
+    """From its end to the first new result."""
+    is_disturbed: bool
+    """Another fault was there before that result, or still was when this one began: the times say nothing about this one."""
+
+
+def recoveries(faults: Sequence[Injected], results: Iterable[Seen]) -> list[Recovery]:
+    """Of each fault."""
+    waits = Waits(results)
+    found = []
+    for fault in faults:
+        during, after = waits.after(fault.begun_ms), waits.after(fault.ended_ms)
+        back_ms = math.inf if after is None else fault.ended_ms + after
+        others = [other for other in faults if other.number != fault.number]
+        alone = all(other.begun_ms >= back_ms or _back_ms(waits, other) <= fault.begun_ms for other in others)
+        found.append(Recovery(fault, during, after, not alone))
+    return found
+
+
+def _back_ms(waits: Waits, fault: Injected) -> float:
+    after = waits.after(fault.ended_ms)
+    return math.inf if after is None else fault.ended_ms + after
+
+
+_NETWORK: Final = frozenset({Kind.CUT, Kind.CUT_TO, Kind.CUT_FROM, Kind.RESET, Kind.SLOW, Kind.PAUSE, Kind.ZOMBIE})
+_BROKER: Final = frozenset({Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_PAUSE})
+_REDIS: Final = frozenset({Kind.REDIS_KILL, Kind.REDIS_EMPTY, Kind.REDIS_PAUSE})
+_SERVICE_BACK_MS: Final = 15_000
+_NETWORK_BACK_MS: Final = 30_000
+_BROKER_BACK_MS: Final = 45_000
+
+
+def goal_ms(kind: Kind, target: str, targets: Sequence[str], usual_ms: int) -> tuple[str, int]:
+    """(what is looked at, ``during`` or ``after``; how long it may take)."""
+    if kind in _REDIS or has_sibling(target, targets) or service_of(target) == "consistency_manager":
+        return "during", usual_ms + MASKED_MS
+    if kind in _BROKER:
+        return "after", _BROKER_BACK_MS
+    return "after", _NETWORK_BACK_MS if kind in _NETWORK else _SERVICE_BACK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """An error in a log that a fault explains. ``kinds``: only in a run that had one of these; empty: any."""
+
+    pattern: re.Pattern[str]
+    why: str
+    kinds: frozenset[Kind] = frozenset()
+
+
+class Complaint(NamedTuple):
+    """An error in a log."""
+
+    file: str
+    text: str
+
+
+def complaints(file: str, lines: Iterable[str]) -> list[Complaint]:
+    """The errors in a log: JSON lines of level error or critical; in other lines what says so, and tracebacks."""
+    found = []
+    for text in _with_whole_tracebacks(lines):
+        entry = _json_line(text)
+        if entry is not None:
+            if entry.get("level") in {"error", "critical"} or "exception" in entry:
+                found.append(Complaint(file, text))
+        elif _ERROR_TEXT.search(text):
+            found.append(Complaint(file, text))
+    return found
+
+
+_TRACEBACK: Final = "Traceback (most recent call last)"
+
+
+def _with_whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of a log, each traceback as one text up to the line that names the exception."""
+    held: list[str] = []
+    for line in lines:
+        text = line.rstrip()
+        if held and text.startswith(" "):
+            held.append(text)
+            continue
+        if held:
+            is_its_end = not text.startswith("{")  # else its process was killed while it wrote
+            yield "\n".join([*held, text] if is_its_end else held)
+            held = []
+            if is_its_end:
+                continue
+        if text.startswith(_TRACEBACK):
+            held = [text]
+        else:
+            yield text.strip()
+    if held:
+        yield "\n".join(held)
+
+
+_NUMBER: Final = re.compile(r"\d+")
+_ERROR_TEXT: Final = re.compile(r"\b(?:ERROR|FATAL|CRITICAL)\b|^Traceback \(most recent call last\)|\bpanic\b|Segmentation fault")
+
+
+def _json_line(text: str) -> Mapping[str, object] | None:
+    if not text.startswith("{"):
+        return None
+    try:
+        entry = json.loads(text)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def unexplained(found: Iterable[Complaint], allowed: Iterable[Allowed], kinds: Collection[Kind]) -> list[str]:
+    """The errors that no entry of the list explains, in words; those that differ in numbers only once."""
+    possible = [each for each in allowed if not each.kinds or each.kinds & set(kinds)]
+    groups: dict[Complaint, list[str]] = defaultdict(list)
+    for each in found:
+        if not any(entry.pattern.search(each.text) for entry in possible):
+            groups[Complaint(each.file, _NUMBER.sub("0", each.text))].append(each.text)
+    return [f"{where.file}: {texts[0][-_EXAMPLE_CHARS:]} ({len(texts)} times)" for where, texts in groups.items()]
+
+
+class Digest(NamedTuple):
+    """What a replica says it made of a bucket."""
+
+    rows: int
+    digest: int
+
+
+class Made(NamedTuple):
+    """What a replica made of a stream."""
+
+    digests: dict[int, Digest]
+    """Of the buckets with rows that it closed."""
+    taken_over: list[tuple[int, int]]
+    """(first, last) buckets that it left to a sibling, whose checkpoint it took."""
+
+
+def made_by(entries: Iterable[tuple[int, LogEntry]], replicas: Sequence[str]) -> tuple[dict[str, Made], dict[str, int]]:
+    """({replica: what it made}, {why a boundary record did not count: how often}) of a boundary log, read from its beginning."""
+    reading = streams.read(entries, replicas)
+    found = {}
+    for name, writer in reading.writers.items():
+        made = {
+            bucket: Digest(sum(part.rows for part in parts), sum(part.digest for part in parts) % 2**64)
+            for bucket, parts in writer.final.items()
+            if any(part.rows for part in parts)
+        }
+        found[name] = Made(made, _taken_over(writer))
+    return found, reading.refused
+
+
+def _taken_over(writer: streams.Writer) -> list[tuple[int, int]]:
+    found = []
+    closed = 0
+    for record in writer.accepted:
+        if record.base is not None and record.base > closed:
+            found.append((closed + 1, record.base))
+        closed = max(closed, record.closed, record.base or 0)
+    return found
+
+
+def compare_digests(stream: str, found: Mapping[str, Made]) -> list[str]:
+    """What replicas disagree about, in words: a bucket that both made, one that only one of them has, the last one."""
+    wrong = []
+    for one, other in combinations(sorted(found), 2):
+        mine, theirs = found[one].digests, found[other].digests
+        differing = sorted(bucket for bucket in mine.keys() & theirs.keys() if mine[bucket] != theirs[bucket])
+        wrong += [
+            f"{stream}: bucket {bucket} of replica {one} is {mine[bucket]}, of {other} {theirs[bucket]}"
+            for bucket in differing[:_EXAMPLES_MAX]
+        ]
+        if max(mine, default=0) != max(theirs, default=0):
+            wrong.append(
+                f"{stream}: the last bucket with rows of replica {one} is {max(mine, default=0)}, of {other} {max(theirs, default=0)}"
+            )
+        for name, without, has in ((one, found[one], theirs), (other, found[other], mine)):
+            last = max(without.digests, default=0)
+            gone = [
+                bucket
+                for bucket in sorted(has.keys() - without.digests.keys())
+                if bucket < last and not any(low <= bucket <= high for low, high in without.taken_over)
+            ]
+            if gone:
+                wrong.append(f"{stream}: replica {name} has no rows in {len(gone)} buckets where its sibling has some, such as {gone[0]}")
+    return wrong
+
+
+def repeated(identifiers: Iterable[object]) -> int:
+    """How many records there are beyond the first of each id."""
+    return sum(count - 1 for count in Counter(identifiers).values())
+
+
+def by_kind(faults: Iterable[Injected]) -> dict[str, int]:
+    """Number of faults of each kind, in order of the kinds."""
+    counts = Counter(fault.kind for fault in faults)
+    return {str(kind): counts[kind] for kind in Kind if counts[kind]}
+
+
+def grouped(found: Iterable[Recovery]) -> dict[tuple[Kind, str], list[Recovery]]:
+    """By kind and service."""
+    groups: dict[tuple[Kind, str], list[Recovery]] = defaultdict(list)
+    for each in found:
+        groups[each.fault.kind, service_of(each.fault.target)].append(each)
+    order = list(Kind)
+    return dict(sorted(groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))

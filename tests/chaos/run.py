@@ -1,0 +1,341 @@
+"""One run: a deployment under load, a nemesis, then quiet, then judgement."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from ruamel.yaml import YAML
+
+from anabranch.codec import boundary_records
+from anabranch.local import state_file
+from anabranch.pipeline.file import load
+from anabranch.protocol.records import LogEntry
+from chaos import judgement
+from chaos.allowed import ALLOWED
+from chaos.judgement import Complaint, Injected, Recovery, Seen, Waits
+from chaos.nemesis import Nemesis
+from chaos.schedule import Fault, draw
+from examples.toll_road import consuming, oracle
+from examples.toll_road.comparing import Comparison, Delivered, Refusals, compare, compare_refused
+from examples.toll_road.demo import CLOSING_MS, Job, read_job
+from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline
+from examples.toll_road.process_tree import MemoryMeter
+from examples.toll_road.traffic import Refused, Traffic, TrafficWriter, Truth, span
+from harness.waiting import wait_until
+
+T = TypeVar("T")
+PIPELINE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
+WINDOW_S = 2
+"""Of the statistics: a result every so often, else a recovery could not be seen any finer."""
+CALM_S = 24.0
+"""Traffic before the first fault, of which the later half says what is usual; and after the last."""
+STILL_S = 3.0
+"""Nothing more comes when nothing came for so long."""
+READY_S = 180.0
+_LOOK_S = 0.25
+
+
+@dataclass(slots=True)
+class Verdict:
+    """All that a run found out. ``wrong``: what was promised and not kept, in words; empty: the run is clean."""
+
+    seed: int
+    faults: list[Injected]
+    left_out: int
+    found: list[Recovery]
+    usual_ms: list[int]
+    records_in: int
+    comparisons: dict[str, Comparison]
+    refusals: Refusals
+    repeats: dict[str, int]
+    """Where records stand more than once before a reader drops repetitions: how many more."""
+    refused_boundaries: dict[str, dict[str, int]]
+    targets: list[str]
+    memory_peak_bytes: int
+    seconds: float
+    wrong: list[str] = field(default_factory=list)
+
+
+def prepare(options: argparse.Namespace, folder: Path) -> Path:
+    """A copy of the pipeline with ``replicas`` of every stage and short windows."""
+    copied = copy_pipeline(PIPELINE, folder / "pipeline", None)
+    yaml = YAML()
+    document = yaml.load(copied)
+    for stage in document["stages"].values():
+        stage["replicas"] = options.replicas
+        if "window" in stage.get("parameters", {}):
+            stage["parameters"]["window"] = f"{WINDOW_S} seconds"
+    yaml.dump(document, copied)
+    return copied
+
+
+class Run:
+    """One run in ``folder``; ``say`` gets a line per event."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> None:
+        self._options = options
+        self._folder = folder
+        self._state = folder / "state"
+        self._say = say
+        self._file = prepare(options, folder)
+        self._pipeline = load(self._file)
+        self._job: Job = read_job(self._file)
+        self._results: dict[str, list[Delivered]] = {name: [] for name in self._job.outputs}
+        self._letters: list[Refused] = []
+        self._logs: dict[str, list[tuple[int, LogEntry]]] = {stage: [] for stage in self._pipeline.stages}
+        self._readers: list[consuming.TopicReader] = []
+        self._truth: Truth | None = None
+        self._problem: Exception | None = None
+        self._give_up = threading.Event()
+        self._pause = threading.Event()
+        self._nemesis: Nemesis | None = None
+
+    def run(self) -> Verdict:
+        """From start to stop.
+
+        Raises:
+            DeploymentError: the deployment did not start, or the supervisor ended.
+        """
+        begun = time.monotonic()
+        deployment = Deployment(self._file, self._state, self._folder / "up.log", drills=True)
+        meter = MemoryMeter(deployment.pid)
+        meter.start()
+        try:
+            deployment.wait_ready(READY_S)
+            self._say(f"ready after {time.monotonic() - begun:.0f} s")
+            verdict = self._break_it(deployment, meter)
+        finally:
+            self._give_up.set()
+            if self._nemesis is not None:
+                self._nemesis.stop()
+            for reader in self._readers:
+                reader.stop()
+            meter.stop()
+            left = deployment.stop(meter.seen)
+        if left:
+            verdict.wrong.append(f"{len(left)} processes were left: {left}")
+        verdict.wrong += self._complaints(verdict.faults)
+        verdict.memory_peak_bytes, verdict.seconds = meter.peak_bytes, time.monotonic() - begun
+        return verdict
+
+    def _break_it(self, deployment: Deployment, meter: MemoryMeter) -> Verdict:
+        options, job = self._options, self._job
+        known = state_file.read(self._state)
+        assert known is not None
+        kafka = known.kafka
+        targets = [f"{row.service}/{row.name}" for row in known.processes]
+        writer = TrafficWriter(kafka, job.topics)
+        self._read_all(kafka)
+        seconds = options.minutes * 60
+        start_ms, end_ms = span(time.time_ns() // 1_000_000, seconds + 2 * CALM_S, job.window_ms, is_paced=True)
+        traffic = Traffic(start_ms, end_ms, options.rate, len(job.topics), options.seed, options.bad_share)
+        generator = threading.Thread(target=self._generate, args=(writer, traffic), name="traffic", daemon=True)
+        generator.start()
+        self._look(deployment, CALM_S, lambda: False)
+        faults = draw(options.seed, seconds, targets, options.faults)
+        (self._folder / "schedule.txt").write_text("".join(f"{fault}\n" for fault in faults), encoding="utf-8")
+        self._nemesis = nemesis = Nemesis(self._state, faults, self._folder / "faults.jsonl", self._say, seconds + CALM_S / 2)
+        nemesis.start()
+        self._look(deployment, 3 * seconds + 600, lambda: not nemesis.is_alive() and not generator.is_alive())
+        if nemesis.error is not None:
+            raise nemesis.error
+        truth = self._truth
+        if truth is None:
+            raise DeploymentError("the traffic was not written")
+        truth.write(self._folder / "truth")
+        self._say("all is healed; waiting for quiet")
+        wrong = self._await_quiet(deployment, truth, kafka)
+        nemesis.await_copies()
+        return self._judge(writer, truth, nemesis, targets, kafka, start_ms, [*nemesis.broken, *wrong])
+
+    def _read_all(self, kafka: str) -> None:
+        for name, topic in self._job.outputs.items():
+            self._read(kafka, topic, partial(_take, self._results[name].append, consuming.delivered))
+        for topic in self._job.dead_letters:
+            self._read(kafka, topic, partial(_take, self._letters.append, consuming.refused))
+        for stage, entries in self._logs.items():
+            self._read(kafka, self._pipeline.topic_names.boundaries(stage), partial(_take, entries.append, _entry))
+
+    def _read(self, kafka: str, topic: str, take: Callable[[Message], None]) -> None:
+        reader = consuming.TopicReader(kafka, topic, take)
+        reader.start()
+        self._readers.append(reader)
+
+    def _generate(self, writer: TrafficWriter, traffic: Traffic) -> None:
+        try:
+            self._truth = writer.run(traffic, is_paced=True, closing_ms=CLOSING_MS, stop=self._give_up.is_set)
+        except Exception as error:  # noqa: BLE001 - the main thread raises it again
+            self._problem = error
+
+    def _look(self, deployment: Deployment, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Until ``is_over`` or the time is; raises what went wrong in the background."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not is_over():
+            deployment.check_running()
+            for problem in (self._problem, *(reader.error for reader in self._readers)):
+                if problem is not None:
+                    raise problem
+            self._pause.wait(_LOOK_S)
+
+    def _answers(self, truth: Truth) -> dict[str, pl.DataFrame]:
+        job = self._job
+        return oracle.answers(truth.reports(), list(job.outputs), job.window_ms, job.free_vehicles, job.free_speed)
+
+    def _await_quiet(self, deployment: Deployment, truth: Truth, kafka: str) -> list[str]:
+        """All results are there, every replica has closed the last bucket, every process runs, nothing comes any more. What is not so."""
+        expected = sum(len(frame) for frame in self._answers(truth).values())
+        changed, counts = time.monotonic(), (-1, -1)
+
+        def quiet() -> str:
+            nonlocal changed, counts
+            deployment.check_running()
+            now = (sum(map(len, self._results.values())), len(set(self._letters)))
+            if now != counts:
+                changed, counts = time.monotonic(), now
+            if now[0] < expected or now[1] < len(truth.refused):
+                return f"{now[0]} of {expected} results, {now[1]} of {len(truth.refused)} dead letters are there"
+            known = state_file.read(self._state)
+            down = [f"{row.service}/{row.name} is {row.state}" for row in (known.processes if known else ()) if row.state != "running"]
+            return ", ".join([*down, *self._replicas_behind()]) or ("" if time.monotonic() - changed > STILL_S else "still changing")
+
+        try:
+            wait_until(lambda: not quiet(), self._options.quiet_deadline, "quiet", every_s=_LOOK_S)
+        except AssertionError:
+            return [f"not quiet {self._options.quiet_deadline:g} s after the heal: {quiet()}"]
+        return []
+
+    def _replicas_behind(self) -> list[str]:
+        behind = []
+        for stage, entries in self._logs.items():
+            made, _ = judgement.made_by(list(entries), self._pipeline.stream_writers(stage))
+            lasts = {name: max(replica.digests, default=0) for name, replica in made.items()}
+            behind += [f"{stage}.{name} is behind" for name, last in lasts.items() if last < max(lasts.values())]
+        return behind
+
+    def _judge(
+        self, writer: TrafficWriter, truth: Truth, nemesis: Nemesis, targets: list[str], kafka: str, start_ms: int, wrong: list[str]
+    ) -> Verdict:
+        answers = self._answers(truth)
+        comparisons = {name: compare(frame, self._results[name], oracle.KEYS[name]) for name, frame in answers.items()}
+        refusals = compare_refused(truth.refused, self._letters)
+        for name, compared in comparisons.items():
+            if not compared.is_equal():
+                counts = f"missing {compared.missing}, duplicated {compared.duplicated}, wrong {compared.wrong}"
+                wrong += [f"{name}: {counts}, out of order {compared.out_of_order}", *compared.examples]
+        if not refusals.is_equal():
+            wrong.append(f"dead letters: {refusals.missing} missing, {refusals.unexpected} unexpected, {refusals.other_reason} otherwise")
+            wrong += refusals.examples
+        refused_boundaries = {}
+        for stage, entries in self._logs.items():
+            made, refused_boundaries[stage] = judgement.made_by(list(entries), self._pipeline.stream_writers(stage))
+            wrong += judgement.compare_digests(stage, made)
+        repeats = {f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic)) for topic in self._job.outputs.values()}
+        repeats["dead letters"] = judgement.repeated(self._letters)
+        results = [Seen(record.stime_ms, record.received_ms) for records in self._results.values() for record in records]
+        first_ms = min((fault.begun_ms for fault in nemesis.injected), default=start_ms)
+        return Verdict(
+            seed=self._options.seed,
+            faults=sorted(nemesis.injected),
+            left_out=len(nemesis.left_out),
+            found=judgement.recoveries(sorted(nemesis.injected), results),
+            usual_ms=Waits(results).usual(start_ms + int(CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000),
+            records_in=writer.written,
+            comparisons=comparisons,
+            refusals=refusals,
+            repeats=repeats,
+            refused_boundaries=refused_boundaries,
+            targets=targets,
+            memory_peak_bytes=0,
+            seconds=0.0,
+            wrong=wrong,
+        )
+
+    def _complaints(self, faults: Sequence[Injected]) -> list[str]:
+        files = [*sorted((self._state / "logs").glob("*.log*")), self._state / "kafka" / "kafka.log", self._folder / "up.log"]
+        found: list[Complaint] = []
+        for file in files:
+            if file.exists():
+                with file.open(encoding="utf-8", errors="replace") as lines:
+                    found += judgement.complaints(file.name, lines)
+        return judgement.unexplained(found, ALLOWED, {fault.kind for fault in faults})
+
+
+def run(options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> Verdict:
+    """One run; the folder is kept only when it is not clean, or ``options.keep``."""
+    verdict = Run(options, folder, say).run()
+    if not verdict.wrong and not options.keep:
+        shutil.rmtree(folder)
+    return verdict
+
+
+def schedule_text(faults: Sequence[Fault]) -> str:
+    """The plan, for people."""
+    return "\n".join(f"{fault.at_ms / 1_000:7.1f} s  {fault.kind:<13} {fault.target}  {fault.for_ms / 1_000:g} s" for fault in faults)
+
+
+def _take(add: Callable[[T], None], decoded: Callable[[Message], T], message: Message) -> None:
+    add(decoded(message))
+
+
+def _entry(message: Message) -> tuple[int, LogEntry]:
+    headers = tuple((name, content) for name, content in message.headers() or [] if isinstance(content, bytes))
+    value = message.value()
+    return message.offset() or 0, boundary_records.decode(value if isinstance(value, bytes) else None, headers)
+
+
+def _identifiers(kafka: str, topic: str) -> list[str]:
+    """The id of every record that a topic holds, those of aborted transactions included."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        ended: set[int] = set()
+        found = []
+        end = time.monotonic() + 60
+        while len(ended) < len(partitions) and time.monotonic() < end:
+            for message in consumer.consume(1_000, 0.2):
+                if message.error() is None:
+                    found.append(consuming.header(message, "anabranch-id"))
+                else:
+                    ended.add(message.partition() or 0)
+    finally:
+        consumer.close()
+    return found
+
+
+def as_json(verdict: Verdict) -> str:
+    """Everything, for other programs."""
+    rows = [
+        {
+            "kind": each.fault.kind,
+            "target": each.fault.target,
+            "begun_ms": each.fault.begun_ms,
+            "ended_ms": each.fault.ended_ms,
+            "during_ms": each.during_ms,
+            "after_ms": each.after_ms,
+            "is_disturbed": each.is_disturbed,
+        }
+        for each in verdict.found
+    ]
+    return json.dumps(
+        {"seed": verdict.seed, "wrong": verdict.wrong, "faults": rows, "usual_ms": verdict.usual_ms, "repeats": verdict.repeats}
+    )

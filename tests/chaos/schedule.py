@@ -1,0 +1,162 @@
+"""Which faults happen when: a pure function of the seed.
+
+Kinds are dealt from a shuffled deck that is shuffled anew when it is empty, so each kind comes once before any comes twice. Most faults have
+time to be seen and recovered from before the next one; some are followed at once by another, which meets the recovery, and some have company:
+the next one begins, elsewhere, before they are over.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    """What a nemesis can do."""
+
+    KILL = "kill"
+    """SIGKILL to a service and all below it."""
+    KILL_TWICE = "kill-twice"
+    """The same, and again while it starts."""
+    TERMINATE = "terminate"
+    """SIGTERM: an orderly end, which must not hang."""
+    PAUSE = "pause"
+    """SIGSTOP, SIGCONT."""
+    CUT = "cut"
+    """No byte passes between the service and Kafka."""
+    CUT_TO = "cut-to"
+    """Its requests do not reach Kafka."""
+    CUT_FROM = "cut-from"
+    """Kafka's answers do not reach it: all outcomes are unknown."""
+    RESET = "reset"
+    """Its connections are closed and new ones refused."""
+    SLOW = "slow"
+    """Everything passes late, both ways."""
+    BROKER_STOP = "broker-stop"
+    """Clean restart of the broker."""
+    BROKER_KILL = "broker-kill"
+    BROKER_PAUSE = "broker-pause"
+    REDIS_KILL = "redis-kill"
+    REDIS_EMPTY = "redis-empty"
+    REDIS_PAUSE = "redis-pause"
+    DISK = "disk"
+    """A replica is killed and its directory deleted."""
+    ZOMBIE = "zombie"
+    """A service is paused, a second one of the same name takes over, the first wakes."""
+
+
+BROKER: Final = "kafka/kafka"
+REDIS: Final = "redis/redis"
+_SERVERS: Final = frozenset({"kafka", "redis", "proxy"})
+_OF_SERVER: Final = {
+    Kind.BROKER_STOP: BROKER,
+    Kind.BROKER_KILL: BROKER,
+    Kind.BROKER_PAUSE: BROKER,
+    Kind.REDIS_KILL: REDIS,
+    Kind.REDIS_EMPTY: REDIS,
+    Kind.REDIS_PAUSE: REDIS,
+}
+
+LENGTHS_S: Final[dict[Kind, tuple[int, ...]]] = {
+    Kind.PAUSE: (2, 12, 35, 65),  # beyond: heartbeats (10 s), the time-out of a record (30 s), that of a transaction (60 s)
+    Kind.CUT: (3, 12, 35),
+    Kind.CUT_TO: (3, 12, 35),
+    Kind.CUT_FROM: (3, 12, 35),
+    Kind.RESET: (2, 6, 12),
+    Kind.SLOW: (8, 15),
+    Kind.BROKER_PAUSE: (4, 12),
+    Kind.REDIS_PAUSE: (4, 12),
+    Kind.ZOMBIE: (15,),
+}
+"""How long each lasts that does not undo itself."""
+
+LONGEST_SHARE: Final = 0.25
+"""Of the whole run that one fault may take."""
+_DELAYS_MS: Final = (20, 100, 300)
+_CALM_S: Final = (10.0, 16.0)
+"""Until the next fault: more than a stage takes to be back, on a machine with cores to spare."""
+_HASTY_S: Final = (1.0, 4.0)
+_HASTY_SHARE: Final = 0.2
+_COMPANY_SHARE: Final = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault as planned; ``at_ms`` counts from the beginning of the faults, ``for_ms`` 0: nothing is to be undone."""
+
+    number: int
+    at_ms: int
+    kind: Kind
+    target: str
+    for_ms: int = 0
+    delay_ms: int = 0
+    """Of a slow link."""
+
+    @property
+    def end_ms(self) -> int:
+        """When it is undone."""
+        return self.at_ms + self.for_ms
+
+
+def draw(seed: int, seconds: float, targets: Sequence[str], kinds: Sequence[Kind] = tuple(Kind)) -> tuple[Fault, ...]:
+    """The faults of a run of ``seconds``: all are undone when it ends.
+
+    ``targets``: SERVICE/NAME of all that run. A kind without a target, such as a lost disk where there is no sibling, does not happen.
+    """
+    choice = random.Random(seed)
+    end_ms = int(seconds * 1_000)
+    possible = [kind for kind in kinds if targets_of(kind, targets)]
+    deck: list[Kind] = []
+    faults: list[Fault] = []
+    at_ms = int(choice.uniform(0, 2_000))
+    elsewhere = ""
+    while possible:
+        if not deck:
+            deck = list(possible)
+            choice.shuffle(deck)
+        kind = deck.pop()
+        others = [each for each in targets_of(kind, targets) if each != elsewhere]
+        if not others:  # there is one broker: its next fault waits for the end of this one
+            at_ms = max(each.end_ms for each in faults) + int(choice.uniform(*_HASTY_S) * 1_000)
+        target = _target(choice, others or [elsewhere])
+        lengths = [s * 1_000 for s in LENGTHS_S.get(kind, (0,)) if s <= seconds * LONGEST_SHARE] or [int(seconds * 1_000 * LONGEST_SHARE)]
+        fault = Fault(len(faults), at_ms, kind, target, choice.choice(lengths), choice.choice(_DELAYS_MS) if kind is Kind.SLOW else 0)
+        if fault.end_ms > end_ms:
+            break
+        faults.append(fault)
+        chance = choice.random()
+        elsewhere = ""
+        if chance < _COMPANY_SHARE and fault.for_ms:
+            at_ms, elsewhere = fault.at_ms + fault.for_ms // 2, target
+        else:
+            low, high = _HASTY_S if chance < _COMPANY_SHARE + _HASTY_SHARE else _CALM_S
+            at_ms = max(each.end_ms for each in faults) + int(choice.uniform(low, high) * 1_000)
+    return tuple(faults)
+
+
+def targets_of(kind: Kind, targets: Sequence[str]) -> list[str]:
+    """Those that ``kind`` can happen to."""
+    if kind in _OF_SERVER:
+        return [each for each in targets if each == _OF_SERVER[kind]]
+    services = [each for each in targets if service_of(each) not in _SERVERS]
+    return [each for each in services if has_sibling(each, targets)] if kind is Kind.DISK else services
+
+
+def service_of(target: str) -> str:
+    """``processing`` of ``processing/tolls.0``."""
+    return target.partition("/")[0]
+
+
+def has_sibling(target: str, targets: Sequence[str]) -> bool:
+    """Whether another replica does the same."""
+    stage = target.rpartition(".")[0]
+    return service_of(target) == "processing" and any(each != target and each.rpartition(".")[0] == stage for each in targets)
+
+
+def _target(choice: random.Random, possible: Sequence[str]) -> str:
+    """Every service as often as any other, however many processes it has."""
+    service = choice.choice(sorted({service_of(each) for each in possible}))
+    return choice.choice([each for each in possible if service_of(each) == service])

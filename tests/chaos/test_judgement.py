@@ -1,0 +1,176 @@
+"""Each judge is seen to accept what is right and to find what is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from anabranch.protocol.records import LogEntry, Part
+from chaos import judgement
+from chaos.allowed import ALLOWED
+from chaos.judgement import Allowed, Complaint, Digest, Injected, Made, Seen, Waits
+from chaos.schedule import BROKER, REDIS, Kind
+from harness.boundary_logs import record, started
+
+TARGETS = ("kafka/kafka", "redis/redis", "ingestion/a", "processing/s.0", "processing/s.1", "processing/t.0", "delivery/o")
+
+
+def test_a_wait_ends_with_the_first_result_that_is_about_a_later_time() -> None:
+    waits = Waits([Seen(1_000, 1_500), Seen(2_000, 2_500), Seen(3_000, 9_000), Seen(4_000, 8_000), Seen(5_000, 9_500)])
+    assert waits.after(0) == 1_500
+    assert waits.after(1_000) == 1_500, "a result about the very moment does not count"
+    assert waits.after(2_100) == 5_900, "what came first, whatever its time"
+    assert waits.after(2_499) == 5_501, "one that was under way does not count"
+    assert waits.after(5_000) is None
+    assert Waits([]).after(0) is None
+    assert waits.usual(0, 300) == [1_500, 1_400, 1_300]
+    assert waits.usual(4_950, 5_150) == [4_550]
+
+
+def injected(number: int, begun_ms: int, ended_ms: int, kind: Kind = Kind.PAUSE, target: str = "ingestion/a") -> Injected:
+    return Injected(number, kind, target, begun_ms, ended_ms)
+
+
+def test_a_recovery_counts_from_the_begin_and_from_the_end_of_a_fault() -> None:
+    results = [Seen(time, time + 500) for time in range(1_000, 10_000, 1_000)] + [
+        Seen(time, 30_000) for time in range(10_000, 29_000, 1_000)
+    ]
+    results += [Seen(time, time + 500) for time in range(30_000, 60_000, 1_000)]
+    masked, late, last = judgement.recoveries([injected(0, 2_100, 4_100), injected(1, 9_500, 28_100), injected(2, 59_000, 59_001)], results)
+    assert (masked.during_ms, masked.after_ms, masked.is_disturbed) == (1_400, 1_400, False)
+    assert (late.during_ms, late.after_ms, late.is_disturbed) == (20_500, 2_400, False)
+    assert (last.during_ms, last.after_ms) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "disturbed"),
+    [
+        (injected(0, 2_000, 4_000), injected(1, 3_000, 3_000), [True, True]),
+        (injected(0, 2_000, 4_000), injected(1, 4_200, 4_200), [True, True]),
+        (injected(0, 2_000, 4_000), injected(1, 8_000, 9_000), [False, False]),
+    ],
+)
+def test_a_fault_that_meets_another_says_nothing_about_its_own_recovery(one: Injected, other: Injected, disturbed: list[bool]) -> None:
+    results = [Seen(time, time + 500) for time in range(1_000, 20_000, 1_000)]
+    assert [each.is_disturbed for each in judgement.recoveries([one, other], results)] == disturbed
+
+
+def test_goals() -> None:
+    def goal(kind: Kind, target: str) -> tuple[str, int]:
+        return judgement.goal_ms(kind, target, TARGETS, 1_000)
+
+    assert goal(Kind.KILL, "processing/s.0") == ("during", 3_000)
+    assert goal(Kind.KILL, "processing/t.0") == ("after", 15_000)
+    assert goal(Kind.CUT, "ingestion/a") == ("after", 30_000)
+    assert goal(Kind.BROKER_KILL, BROKER) == ("after", 45_000)
+    assert goal(Kind.REDIS_EMPTY, REDIS) == ("during", 3_000)
+
+
+def line(level: str, **more: object) -> str:
+    return json.dumps({"event": "stopped", "level": level, **more})
+
+
+def test_errors_in_logs_are_found_and_nothing_else() -> None:
+    bad = [
+        line("error", error="x"), line("critical"), line("warning", exception="Traceback"), "26/01/01 ERROR Executor: lost",
+        "[2026-01-01] FATAL [broker] out of disk", "Traceback (most recent call last):", "{ERROR not json", "Segmentation fault",
+    ]  # fmt: skip
+    good = [line("info", error=None), line("warning"), "INFO ok", "", "errors: 0", "[1, 2]", "{}"]
+    assert [each.text for each in judgement.complaints("a.log", [*good, *bad])] == bad
+
+
+def test_a_traceback_is_one_error_with_its_exception() -> None:
+    one = ["Traceback (most recent call last):", '  File "x.py", line 1, in f', "    read()", "EOFError"]
+    log = [
+        "fine",
+        *one,
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        *one[:3],
+        "OSError: [Errno 5] x",
+        "{}",
+    ]
+    assert [each.text.splitlines()[-1] for each in judgement.complaints("a", log)] == ["EOFError", "OSError: [Errno 5] x"]
+    assert [each.text for each in judgement.complaints("a", one[:3])] == ["\n".join(one[:3])], "a log may end in one"
+
+
+def test_only_a_fault_of_the_run_explains_an_error() -> None:
+    allowed = [Allowed(re.compile("gone"), "why", frozenset({Kind.BROKER_KILL})), Allowed(re.compile("known"), "why")]
+    found = [Complaint("a", "broker gone"), Complaint("a", "known"), Complaint("b", "new"), Complaint("b", "new")]
+    assert judgement.unexplained(found, allowed, {Kind.BROKER_KILL}) == ["b: new (2 times)"]
+    assert judgement.unexplained([Complaint("b", "at 17"), Complaint("b", "at 18")], [], set()) == ["b: at 17 (2 times)"]
+    assert judgement.unexplained(found, allowed, {Kind.KILL}) == ["a: broker gone (1 times)", "b: new (2 times)"]
+
+
+def test_the_allow_list_is_short_and_says_why() -> None:
+    assert len(ALLOWED) <= 20
+    assert all(entry.why for entry in ALLOWED)
+    for surprise in (line("error", exit_code=1, error="KeyError: 'x'"), line("error", event="alarm", kind="digest_mismatch"), "Traceback"):
+        assert judgement.unexplained([Complaint("a", surprise)], ALLOWED, set(Kind))
+
+
+def part(bucket: int, rows: int, digest: int, attempt: str = "a") -> Part:
+    return Part(bucket, 0, attempt, 1, 0, 1, rows, digest)
+
+
+def two_replicas() -> list[LogEntry]:
+    """Of one stream, each with the buckets 1 to 3, bucket 2 empty and bucket 1 in two parts."""
+    logs: list[LogEntry] = [started("0"), started("1")]
+    for epoch, replica in ((0, "0"), (1, "1")):
+        parts = (part(1, 2, 7, f"a{replica}"), part(1, 1, 2**64 - 1, f"b{replica}"))
+        logs.append(record(epoch, 0, 2, parts, replica=replica, lineage=replica))
+        logs.append(record(epoch, 1, 3, (part(3, 5, 9, f"c{replica}"),), replica=replica, lineage=replica))
+    return logs
+
+
+def made(entries: list[LogEntry]) -> dict[str, Made]:
+    return judgement.made_by(list(enumerate(entries)), ["0", "1"])[0]
+
+
+def test_replicas_that_made_the_same_agree() -> None:
+    found = made(two_replicas())
+    assert found["0"] == found["1"] == Made({1: Digest(3, 6), 3: Digest(5, 9)}, [])
+    assert judgement.compare_digests("s", found) == []
+
+
+def test_replicas_that_differ_are_found() -> None:
+    for wrong in (part(3, 5, 10), part(3, 6, 9)):
+        entries = two_replicas()
+        entries[-1] = record(1, 1, 3, (wrong,), replica="1", lineage="1")
+        (text,) = judgement.compare_digests("s", made(entries))
+        assert text.startswith("s: bucket 3 of replica 0 is")
+
+
+def test_a_replica_that_did_not_catch_up_is_found() -> None:
+    (text,) = judgement.compare_digests("s", made(two_replicas()[:-1]))
+    assert text == "s: the last bucket with rows of replica 0 is 3, of 1 1"
+
+
+def test_a_bucket_that_only_one_replica_has_is_found_unless_the_other_took_it_over() -> None:
+    entries = two_replicas()
+    entries[-2] = record(1, 0, 2, (), replica="1", lineage="1")
+    assert judgement.compare_digests("s", made(entries)) == ["s: replica 1 has no rows in 1 buckets where its sibling has some, such as 1"]
+    entries[-2] = record(1, 0, 2, (), replica="1", lineage="1", base=2, prev=None)
+    assert made(entries)["1"].taken_over == [(1, 2)]
+    assert judgement.compare_digests("s", made(entries)) == []
+
+
+def test_refused_boundary_records_are_counted_by_reason() -> None:
+    entries = [*two_replicas(), started("0"), record(0, 2, 4, replica="0", lineage="0")]
+    _, refused = judgement.made_by(list(enumerate(entries)), ["0", "1"])
+    assert refused == {"accepted": 4, "fenced": 1}
+
+
+def test_repetitions_are_counted() -> None:
+    assert judgement.repeated([]) == 0
+    assert judgement.repeated(["a", "b", "a", "a"]) == 2
+
+
+def test_faults_are_counted_and_grouped_in_the_order_of_the_kinds() -> None:
+    faults = [injected(0, 1, 1, Kind.ZOMBIE), injected(1, 2, 2, Kind.KILL), injected(2, 3, 3, Kind.KILL, "delivery/o")]
+    assert judgement.by_kind(faults) == {"kill": 2, "zombie": 1}
+    groups = judgement.grouped(judgement.recoveries(faults, []))
+    assert list(groups) == [(Kind.KILL, "delivery"), (Kind.KILL, "ingestion"), (Kind.ZOMBIE, "ingestion")]

@@ -1,0 +1,102 @@
+"""The order in which a nemesis works, and what it refuses to do; what it does to real processes is seen in `make chaos` and tests of the drills."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from anabranch.local.links import Cut, Direction
+from anabranch.protocol.errors import Unavailable
+from chaos.nemesis import Nemesis
+from chaos.schedule import Fault, Kind
+
+
+class _Recording(Nemesis):
+    """Notes what it would do."""
+
+    def __init__(self, folder: Path, faults: list[Fault], gone: str = "", until_s: float = 60.0) -> None:
+        super().__init__(folder, faults, folder / "faults.jsonl", lambda _: None, until_s)
+        self.done: list[tuple[str, object]] = []
+        self._gone = gone
+
+    def _drill(self) -> Any:
+        return SimpleNamespace(
+            cut=lambda label, cut: self.done.append((label, cut)),
+            heal=lambda label: self.done.append((label, "heal")),
+            pause=lambda label: self.done.append((label, "pause")),
+            resume=lambda label: self.done.append((label, "resume")),
+            cuts=dict,
+            labels=[],
+        )
+
+    def _when_it_runs(self, target: str, act: object) -> None:
+        if target == self._gone:
+            raise AssertionError(target)
+        self.done.append((target, "runs"))
+
+
+def test_faults_begin_in_their_order_last_as_long_as_planned_and_are_written_down(tmp_path: Path) -> None:
+    faults = [
+        Fault(0, 0, Kind.CUT_TO, "a/a", 100),
+        Fault(1, 50, Kind.PAUSE, "b/b", 200),
+        Fault(2, 600, Kind.SLOW, "a/a", 100, 7),
+        Fault(3, 900, Kind.KILL, "c/c"),
+    ]
+    nemesis = _Recording(tmp_path, faults)
+    nemesis.run()
+    assert nemesis.error is None
+    assert [done for done in nemesis.done if done[0] == "a/a"] == [
+        ("a/a", Cut(Direction.TO)), ("a/a", "heal"), ("a/a", Cut(delay_ms=7)), ("a/a", "heal"),
+    ]  # fmt: skip
+    assert [done for done in nemesis.done if done[0] != "a/a"] == [("b/b", "runs"), ("b/b", "resume"), ("c/c", "runs")]
+    assert sorted(fault.number for fault in nemesis.injected) == [0, 1, 2, 3]
+    assert all(fault.ended_ms - fault.begun_ms >= faults[fault.number].for_ms for fault in nemesis.injected), "however late it began"
+    journal = [json.loads(line) for line in (tmp_path / "faults.jsonl").read_text().splitlines()]
+    assert [entry["number"] for entry in journal if entry["what"] == "begins"] == [0, 1, 2, 3]
+    assert sorted(entry["number"] for entry in journal if entry["what"] == "ends") == [0, 1, 2]
+
+
+def test_what_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> None:
+    nemesis = _Recording(tmp_path, [Fault(0, 0, Kind.PAUSE, "gone/gone", 5), Fault(1, 1, Kind.KILL, "c/c")], gone="gone/gone")
+    nemesis.run()
+    assert [fault.number for fault in nemesis.left_out] == [0]
+    assert [fault.number for fault in nemesis.injected] == [1]
+    assert nemesis.done == [("c/c", "runs")], "nothing is undone that was not done"
+
+
+def test_what_would_begin_after_the_time_is_left_out(tmp_path: Path) -> None:
+    nemesis = _Recording(tmp_path, [Fault(0, 0, Kind.KILL, "c/c"), Fault(1, 50, Kind.KILL, "c/c")], until_s=0.04)
+    nemesis.run()
+    assert [fault.number for fault in nemesis.left_out] == [1]
+
+
+def test_it_stops_when_told_to(tmp_path: Path) -> None:
+    nemesis = _Recording(tmp_path, [Fault(0, 3_600_000, Kind.KILL, "c/c")])
+    nemesis.start()
+    nemesis.stop()
+    assert not nemesis.is_alive()
+    assert nemesis.done == []
+    assert nemesis.name not in {thread.name for thread in threading.enumerate()}
+
+
+def test_the_last_disk_is_not_lost(tmp_path: Path) -> None:
+    nemesis = Nemesis(tmp_path, [], tmp_path / "faults.jsonl", lambda _: None, 60.0)
+    own, sibling, other = (tmp_path / "processing" / name / "checkpoints" / "l" / "commits" for name in ("s.0", "s.1", "t.0"))
+    for folder in (own, sibling, other):
+        folder.mkdir(parents=True)
+    for folder in (own, other):
+        (folder / "0").touch()
+    with pytest.raises(Unavailable, match=r"no sibling of processing/s.0 has a checkpoint"):
+        nemesis._refuse_the_last_disk("processing/s.0")
+    (sibling / "3").touch()
+    nemesis._refuse_the_last_disk("processing/s.0")
+    nemesis._lose_disk(Fault(0, 0, Kind.DISK, "processing/s.0"))
+    nemesis._lose_disk(Fault(1, 0, Kind.DISK, "processing/s.0"))  # it is gone already
+    assert not (tmp_path / "processing" / "s.0").exists()
+    assert sibling.exists()
+    assert list((tmp_path / "lost").iterdir()) == []
