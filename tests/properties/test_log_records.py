@@ -12,7 +12,18 @@ from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import catalog, schemas_folder
 from anabranch.protocol import limits
 from anabranch.protocol.boundary_log import StreamFold
-from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import (
+    Alarm,
+    Ask,
+    AskAnswer,
+    AskOutcome,
+    ControlRecord,
+    DeliveryProgress,
+    Fence,
+    Grant,
+    Heartbeat,
+    TrimPoint,
+)
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import (
@@ -24,6 +35,7 @@ from anabranch.protocol.records import (
     LogEntry,
     Part,
     ReplicaSummary,
+    Resent,
     StableRange,
     Summary,
     TentativeRange,
@@ -93,6 +105,7 @@ replicas = st.builds(
 entries: st.SearchStrategy[LogEntry] = (
     boundaries()
     | st.builds(EpochStarted, names, names, names, names)
+    | st.builds(Resent, names, counts, several(parts()))
     | st.builds(Summary, counts, buckets, several(replicas), several(ranges()), buckets)
 )
 control: st.SearchStrategy[ControlRecord] = (
@@ -104,6 +117,8 @@ control: st.SearchStrategy[ControlRecord] = (
     | st.builds(TrimPoint, names, longs, longs)
     | st.builds(DeliveryProgress, names, longs, longs, several(st.tuples(st.integers(0, 2**31 - 1), longs)), longs, longs, longs)
     | st.builds(Alarm, names, names, longs, names, longs)
+    | st.builds(Ask, names, names, longs, longs, longs, longs)
+    | st.builds(AskAnswer, names, names, names, longs, st.sampled_from(AskOutcome), names, longs)
 )
 
 
@@ -135,7 +150,7 @@ def harmless(value: bytes) -> None:
         except RemoteProtocolError:
             continue
         encode(entry)  # type: ignore[arg-type]
-        if isinstance(entry, (EpochStarted, BoundaryRecord, Summary)):
+        if isinstance(entry, (EpochStarted, BoundaryRecord, Resent, Summary)):
             folded_without_harm(entry)
 
 
@@ -143,7 +158,7 @@ def folded_without_harm(entry: LogEntry) -> None:
     """Whatever can be decoded, a fold takes or refuses with a reason, and a summary is a fold or refused."""
     replica = entry.replica if not isinstance(entry, Summary) else "0"
     fold = StreamFold([replica, "another"])
-    epoch = entry.epoch if isinstance(entry, BoundaryRecord) else 0
+    epoch = entry.epoch if isinstance(entry, (BoundaryRecord, Resent)) else 0
     fold.apply(epoch, EpochStarted(replica, "", ""))
     assert fold.apply(epoch + 1, entry).reason
     fold.forget(fold.upto)

@@ -1,6 +1,6 @@
 """Records of a boundary log as bytes.
 
-Written as Avro single objects (schemas/records/boundary_record, epoch_started, summary). Whatever stands in a log, ``decode`` gives a record
+Written as Avro single objects (schemas/records/boundary_record, epoch_started, resent, summary). Whatever stands in a log, ``decode`` gives a record
 that is whole and within the limits, or raises RemoteProtocolError: a reader refuses it, counts it and goes on.
 """
 
@@ -24,6 +24,7 @@ from anabranch.protocol.records import (
     LogEntry,
     Part,
     ReplicaSummary,
+    Resent,
     StableRange,
     Summary,
     TentativeRange,
@@ -46,6 +47,9 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
         value: object = _epoch_value(entry)
     elif isinstance(entry, BoundaryRecord):
         name, value = "boundary_record", _record_value(entry)
+    elif isinstance(entry, Resent):
+        name = "resent"
+        value = {"replica": entry.replica, "epoch": entry.epoch, "parts": [_part_value(part) for part in entry.parts]}
     else:
         name, value = "summary", _summary_value(entry)
     try:
@@ -66,10 +70,10 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
     del headers
     record, fields = single_object.read(value, limits.SUMMARY_BYTES_MAX, limits.SUMMARY_ITEMS_MAX)
     entry: LogEntry
-    if record.name == "boundary_record":
+    if record.name in ("boundary_record", "resent"):
         if value is not None and len(value) > limits.BOUNDARY_BYTES_MAX:
-            raise RemoteProtocolError(f"a boundary record of {len(value)} bytes")
-        entry = _record_of(fields)
+            raise RemoteProtocolError(f"a {record.name.replace('_', ' ')} of {len(value)} bytes")
+        entry = _record_of(fields) if record.name == "boundary_record" else Resent(fields[0], fields[1], _parts_of(fields[2]))
     elif record.name == "epoch_started":
         entry = EpochStarted(*fields)
     elif record.name == "summary":
@@ -259,6 +263,10 @@ def _check(entry: LogEntry) -> None:
         _require(len(entry.schema) <= limits.SCHEMA_BYTES_MAX, "a schema that is too large")
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
+    elif isinstance(entry, Resent):
+        _check_texts(entry.replica)
+        _require(entry.epoch >= 0, "an epoch out of range")
+        _check_parts(entry.parts)
     else:
         _check_summary(entry)
 
@@ -323,9 +331,7 @@ def _check_record(entry: BoundaryRecord) -> None:
         _require(entry.branch[0] == entry.epoch, "a branch of another epoch")
     _require(len(entry.made_from) <= limits.INPUTS_MAX, f"made from {len(entry.made_from)} inputs")
     _require(len(entry.positions) <= limits.POSITIONS_MAX, f"{len(entry.positions)} positions")
-    _require(len(entry.parts) <= limits.PARTS_PER_RECORD_MAX, f"a boundary record of {len(entry.parts)} parts")
-    for part in entry.parts:
-        _check_part(part)
+    _check_parts(entry.parts)
     for position in entry.positions:
         _check_texts(position.topic)
         _require(position.partition >= 0 and position.offset_next >= 0, "a position out of range")
@@ -342,6 +348,12 @@ def _check_number(number: BranchNumber) -> None:
 
 def _check_buckets(*buckets: int) -> None:
     _require(min(buckets) >= 0 and max(buckets) <= limits.BUCKET_MAX, f"a bucket out of range: {buckets}")
+
+
+def _check_parts(parts: tuple[Part, ...]) -> None:
+    _require(len(parts) <= limits.PARTS_PER_RECORD_MAX, f"a boundary record of {len(parts)} parts")
+    for part in parts:
+        _check_part(part)
 
 
 def _check_part(part: Part) -> None:

@@ -1,4 +1,4 @@
-"""Heartbeats, grants, fences, trim points, alarms and delivery progress as bytes: Avro single objects, read as strictly as the boundary records."""
+"""Heartbeats, grants, fences, trim points, asks and their answers, alarms and delivery progress as bytes: Avro single objects, read as strictly as the boundary records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from typing import Any, Final
 from anabranch.codec import single_object
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
-from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import (
+    Alarm,
+    Ask,
+    AskAnswer,
+    AskOutcome,
+    ControlRecord,
+    DeliveryProgress,
+    Fence,
+    Grant,
+    Heartbeat,
+    TrimPoint,
+)
 from anabranch.protocol.errors import RemoteProtocolError
 
 _KINDS: Final[dict[str, type[ControlRecord]]] = {
@@ -19,6 +30,8 @@ _KINDS: Final[dict[str, type[ControlRecord]]] = {
     "trim_point": TrimPoint,
     "delivery_progress": DeliveryProgress,
     "alarm": Alarm,
+    "ask": Ask,
+    "ask_answer": AskAnswer,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _TEXTS: Final = frozenset({"text", "reason"})
@@ -48,6 +61,9 @@ def decode(value: bytes | None) -> ControlRecord:
     for schema, found in zip(record.avro["fields"], fields, strict=True):
         if isinstance(found, str) and len(found) > limits.NAME_CHARACTERS_MAX and schema["name"] not in _TEXTS:
             raise RemoteProtocolError(f"a {record.name} whose {schema['name']} has {len(found)} characters")
+    if kind is AskAnswer:
+        stream, replica, reader, number, outcome, *rest = fields
+        return AskAnswer(stream, replica, reader, number, AskOutcome(outcome), *rest)
     return kind(*fields)
 
 
@@ -57,6 +73,10 @@ def key_of(entry: ControlRecord) -> bytes:
         return f"heartbeat:{entry.service}:{entry.name}:{entry.replica}".encode()
     if isinstance(entry, Fence):
         return f"fence:{entry.stage}:{entry.replica}".encode()
+    if isinstance(entry, Ask):
+        return f"ask:{entry.stream}:{entry.reader}".encode()
+    if isinstance(entry, AskAnswer):
+        return f"ask_answer:{entry.stream}:{entry.reader}:{entry.replica}".encode()
     names = {"grant": "stage", "trim_point": "stream", "delivery_progress": "output", "alarm": "stream"}
     kind = _NAMES[type(entry)]
     return f"{kind}:{getattr(entry, names[kind])}".encode()
@@ -66,4 +86,6 @@ def _plain(name: str, value: Any) -> Any:
     """A field's value as the schema wants it."""
     if name == "positions":
         return [{"partition": partition, "offset": offset} for partition, offset in value]
+    if isinstance(value, AskOutcome):
+        return value.value
     return value[: limits.ALARM_CHARACTERS_MAX] if name in _TEXTS else value

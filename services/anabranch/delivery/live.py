@@ -16,7 +16,7 @@ from typing import Final
 from prometheus_client import Counter
 
 from anabranch.codec import live_records
-from anabranch.codec.catalog import topic_settings
+from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import live_read_back, read_back, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
@@ -177,8 +177,10 @@ class LiveTopic:
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the live topic."""
         topic, sink = self._sink.topic, self._sink
-        made = topic_settings("live_upsert" if sink.upsert else "live", topic, sink.partitions or self._pipeline.partitions)
-        count, policy = topics.prepare(admin, self._output.name, sink, made, topic_settings("live_progress", self._progress_topic))
+        made = topic_settings("live_upsert" if sink.upsert else "live", topic, sink.partitions or self._pipeline.partitions, BROKERS_OWN)
+        count, policy = topics.prepare(
+            admin, self._output.name, sink, made, topic_settings("live_progress", self._progress_topic, 1, BROKERS_OWN)
+        )
         if sink.upsert and policy != "compact":
             raise ConfigurationError(
                 f"output {self._output.name}: topic {topic} has cleanup.policy={policy}; an upsert view keeps its state in its topic: set "

@@ -14,7 +14,7 @@ import pyarrow as pa
 from prometheus_client import Counter
 
 from anabranch.codec import control_records
-from anabranch.codec.catalog import topic_settings
+from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import read_back, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live import LiveTopic
@@ -24,10 +24,12 @@ from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.delivery import CorrectedDelivery, Run, Slice, rows_bound
-from anabranch.protocol.errors import ConfigurationError, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
 from anabranch.protocol.records import Part
+from anabranch.runtime.block_asker import BlockAsker
+from anabranch.runtime.block_reach import gone_range
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
@@ -37,6 +39,7 @@ from anabranch.runtime.settings import ServiceSettings
 
 _POLL_MS: Final = 100
 _RETRY_MS: Final = 200
+_ASK_MS: Final = 1_000
 _UNKNOWN_MAX: Final = 10
 """Unknown outcomes one after the other: more are not a broker in trouble but something that a person must see."""
 _LABELS: Final = ("pipeline", "output")
@@ -81,6 +84,7 @@ class DeliveryService:
         self._passed = 0
         """Buckets up to this one are not read again by whoever takes over."""
         self._heartbeats = HeartbeatSender(context.log, names.control(), context.clock)
+        self._asker = BlockAsker(context, f"delivery.{output.name}", (output.stage,))
         labels = (self._pipeline.name, output.name)
         self._transactions = Counter(
             "anabranch_delivery_transactions", "Transactions that delivery committed", _LABELS, registry=context.registry
@@ -132,6 +136,9 @@ class DeliveryService:
         try:
             with without_collection():
                 self._deliver(self._delivery, run, stable)
+        except DataMissing as error:
+            self._ask(self._delivery, error)
+            return
         except OutcomeUnknown as error:
             self._unknown.inc()
             self._context.logger.warning(
@@ -143,6 +150,8 @@ class DeliveryService:
                 raise
             return
         self._unknown_in_a_row = 0
+        self._asker.there()
+        self.status.state, self.status.waiting_for = "running", None
         self._report(self._delivery)
         self._following().poll(0)
 
@@ -150,11 +159,38 @@ class DeliveryService:
         """Close what was opened; an open transaction is aborted. Idempotent."""
         self._give_up_writer()
         self._heartbeats.close()
+        self._asker.close()
         for opened in (self._live, self._buckets, self._boundaries):
             if isinstance(opened, LiveTopic):
                 opened.stop()
             elif opened is not None:
                 opened.close()
+
+    def _ask(self, delivery: CorrectedDelivery, error: DataMissing) -> None:
+        """Blocks that the next run needs are not to be had from any replica. If they are deleted, ask for them, and wait: never deliver less.
+
+        Raises:
+            Fenced: they are not needed: another process took over and delivered what was in them.
+            DataMissing: ``error``: they are there, but not as the boundary log says.
+        """
+        try:
+            progress = read_back.last_progress(self._context.log, self._progress_topic, self._output.name, self._wait_for)
+        except (Unavailable, _StoppingError):
+            return  # asked again in the next round
+        if delivery.is_overtaken(progress):
+            message = f"output {self._output.name}: another process delivers it, beyond {delivery.cursor}"
+            raise Fenced(message)
+        stage, reader = self._output.stage, self._context.log.reader(committed=False, headers=False)
+        try:
+            names = self._pipeline.topic_names
+            gone = gone_range(reader, lambda replica: names.blocks(stage, replica), self._following().fold, delivery.cursor.bucket - 1)
+        finally:
+            reader.close()
+        if gone is None:
+            raise error
+        told = self._asker.ask({stage: gone})
+        self.status.state, self.status.waiting_for = "waiting", f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {told}"
+        self._following().poll(_ASK_MS)
 
     def _beat(self) -> None:
         """Say how far this is: what no take-over reads again may be trimmed."""
@@ -168,8 +204,10 @@ class DeliveryService:
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the output topic."""
         sink = self._output.corrected
-        topic = topic_settings("output", self._topic, sink.partitions or self._pipeline.partitions)
-        count, policy = topics.prepare(admin, self._output.name, sink, topic, topic_settings("progress", self._progress_topic))
+        topic = topic_settings("output", self._topic, sink.partitions or self._pipeline.partitions, BROKERS_OWN)
+        count, policy = topics.prepare(
+            admin, self._output.name, sink, topic, topic_settings("progress", self._progress_topic, 1, BROKERS_OWN)
+        )
         if "compact" in policy:
             raise ConfigurationError(
                 f"output {self._output.name}: topic {self._topic} has cleanup.policy={policy}; the corrected topic must not be compacted, since "

@@ -16,7 +16,7 @@ Invariants:
     L2  a record is accepted once: a known id is ignored (rule 4), whether it was stable or tentative.
     L3  an accepted record continues the tip, or cuts the chain back to an earlier id on it; parts of what was cut off are dropped (rule 4).
     L4  what a writer has closed stays as it is; later parts for it are ignored (rules 4, 5).
-    L5  stable bucket n is taken from one writer: the first in the log that closed it. It never changes (rule 5).
+    L5  stable bucket n is taken from one writer: the first in the log that closed it. What is in it never changes (rule 5).
     L6  a base record makes buckets up to ``base`` not this writer's, and resets its pending parts (rule 6).
     L7  ``upto`` never goes back, and every bucket up to it is stable.
     L8  folding from a ``Summary`` gives the same as folding from the beginning.
@@ -26,6 +26,7 @@ Invariants:
     L12 ``past_upto`` and a writer's ``tentative_upto`` never go back (rule 13).
     L13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is. Whether a record counts never depends on what
         was forgotten, so all readers agree.
+    L14 a stable bucket is read from other parts only where a ``Resent`` of a writer's newest epoch names as many rows of the same digest.
 
 Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
 """
@@ -49,6 +50,7 @@ from anabranch.protocol.records import (
     LogEntry,
     Part,
     ReplicaSummary,
+    Resent,
     StableRange,
     Summary,
     TentativeRange,
@@ -62,7 +64,7 @@ class Outcome:
 
     accepted: bool
     reason: str
-    """Accepted: epoch, accepted (a stable record), tentative. Not: summary, unknown_writer, fenced, known, off_chain, older_branch, no_base,
+    """Accepted: epoch, accepted (a stable record), tentative, resent. Not: summary, unknown_writer, fenced, known, off_chain, older_branch, no_base,
     malformed, pending (more parts that are not stable than PENDING_PARTS_MAX)."""
     replica: str
 
@@ -78,6 +80,14 @@ class TentativeBucket:
     """None: it is empty."""
     missing: tuple[str, ...]
     """Streams without which it was made."""
+
+
+def contents(parts: Iterable[Part]) -> tuple[int, int]:
+    """(rows, digest) of the rows of ``parts`` together."""
+    rows, digest = 0, 0
+    for part in parts:
+        rows, digest = rows + part.rows, (digest + part.digest) % 2**64
+    return rows, digest
 
 
 @dataclass(slots=True)
@@ -111,6 +121,7 @@ class StreamFold:
         self._upto = 0
         self._forgotten = 0
         self._stable: BucketMap[tuple[str, tuple[Part, ...]]] = BucketMap()
+        self._resent: BucketMap[None] = BucketMap()
         self._past = 0
 
     @property
@@ -186,18 +197,19 @@ class StreamFold:
             return Outcome(accepted=True, reason="epoch", replica=entry.replica)
         if entry.epoch != writer.epoch:
             return Outcome(accepted=False, reason="fenced", replica=entry.replica)
+        if isinstance(entry, Resent):
+            self._read_instead(entry)
+            return Outcome(accepted=True, reason="resent", replica=entry.replica)
         if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):
             return Outcome(accepted=False, reason="known", replica=entry.replica)
-        if entry.kind is BoundaryKind.TENTATIVE:
-            reason = writer.branches.refusal(entry)
-            if reason:
-                return Outcome(accepted=False, reason=reason, replica=entry.replica)
+        is_tentative = entry.kind is BoundaryKind.TENTATIVE
+        reason = writer.branches.refusal(entry) if is_tentative else self._continue(writer, entry)
+        if reason:
+            return Outcome(accepted=False, reason=reason, replica=entry.replica)
+        if is_tentative:
             writer.branches.take(entry, self._upto)
             self._past = max(self._past, writer.branches.upto)
         else:
-            reason = self._continue(writer, entry)
-            if reason:
-                return Outcome(accepted=False, reason=reason, replica=entry.replica)
             self._take(writer, entry)
         writer.know(entry.id)
         self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])
@@ -264,6 +276,21 @@ class StreamFold:
             self._past = max(self._past, self._upto)
             for writer in self._writers.values():
                 writer.branches.prune(self._upto)
+
+    def _read_instead(self, entry: Resent) -> None:
+        """L14: from now on its parts are those of the stable buckets that they hold whole."""
+        by_bucket: dict[int, list[Part]] = {}
+        for part in entry.parts:
+            by_bucket.setdefault(part.bucket, []).append(part)
+        for bucket, parts in by_bucket.items():
+            found = self._stable.get(bucket)
+            if found is not None and contents(found[1]) == contents(parts):
+                self._stable[bucket] = (entry.replica, tuple(parts))
+                self._resent[bucket] = None
+
+    def resent_after(self, bucket: int) -> bool:
+        """Whether a bucket after this one, not forgotten, is read from other parts than at first: a plan made before may name blocks that are gone."""
+        return self._resent.highest > bucket
 
     def stable(self, first: int, last: int, count_max: int | None = None) -> list[tuple[int, str, tuple[Part, ...]]]:
         """The non-empty stable buckets in ``first..last``, ascending: (bucket, the writer to read it from, its parts).
@@ -338,6 +365,7 @@ class StreamFold:
         if upto <= self._forgotten:
             return
         self._stable.pop_upto(upto)
+        self._resent.pop_upto(upto)
         for writer in self._writers.values():
             writer.final.pop_upto(upto)
         self._forgotten = upto

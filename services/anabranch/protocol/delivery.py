@@ -146,6 +146,10 @@ class CorrectedDelivery:
         """The next tuple to go through."""
         return self._cursor
 
+    def is_overtaken(self, progress: DeliveryProgress | None) -> bool:
+        """Whether ``progress``, the newest in the log, is beyond all that this one wrote: another process has taken over meanwhile."""
+        return progress is not None and end_of(progress) > self._confirmed
+
     @property
     def read_from(self) -> tuple[int, ...]:
         """Where to read back from, by partition."""

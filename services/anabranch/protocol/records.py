@@ -1,6 +1,6 @@
 """The records of a boundary log, as values.
 
-``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record, epoch_started, summary).
+``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record, epoch_started, resent, summary).
 """
 
 from __future__ import annotations
@@ -165,4 +165,16 @@ class Summary:
     """Rule 13: the stream is known to have got beyond this bucket."""
 
 
-LogEntry = EpochStarted | BoundaryRecord | Summary
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """A writer has written stable buckets once more, or still has its own version of them: blocks that readers need were gone.
+
+    Each bucket is whole in ``parts``. A reader takes them in place of the parts that it knew if rows and digest are the same.
+    """
+
+    replica: str
+    epoch: int
+    parts: tuple[Part, ...]
+
+
+LogEntry = EpochStarted | BoundaryRecord | Summary | Resent

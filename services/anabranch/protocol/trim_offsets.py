@@ -6,12 +6,12 @@ stand between those of earlier ones, and blocks may be there that no record name
 - the parts that accepted records name. Blocks of later buckets keep everything from their first offset on;
 - a writer's stable batches come one after the other: a batch's blocks are written after the record of the batch before was appended. So
   blocks of its *next* stable record stand behind all blocks that its stable records have named so far, in each partition. Its branch writes
-  at the same time, so that tentative parts say nothing of the kind.
+  at the same time, so that tentative parts say nothing of the kind, nor do those of buckets that it makes again for a reader.
 
 Hence: delete below the end of what stable records named of trimmed buckets, but nothing that a later bucket needs.
 
 Invariants:
-    D1  no offset of a part of a bucket above the trim point is deleted, whether stable, pending, or tentative.
+    D1  no offset of a part of a bucket above the trim point is deleted, whether stable, pending, tentative, or resent.
     D2  no block of a stable record that is still to come is deleted.
     D3  offsets never fall.
     D4  memory is that of the parts of buckets above the trim point, summed up by bucket and partition.
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.bucket_map import BucketMap
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Resent
 
 Place = tuple[str, int]
 """(writer, partition of its block topic)."""
@@ -50,11 +50,12 @@ class TrimOffsets:
 
     def seen(self, entry: LogEntry, outcome: Outcome) -> None:
         """Take note of a record."""
-        if not outcome.accepted or not isinstance(entry, BoundaryRecord):
+        if not outcome.accepted or not isinstance(entry, (BoundaryRecord, Resent)):
             return
+        in_order = isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE
         for part in entry.parts:
             place = entry.replica, part.partition
-            stable_next = part.offset_next if entry.kind is BoundaryKind.STABLE else 0
+            stable_next = part.offset_next if in_order else 0
             if part.bucket <= self._bucket:
                 self._passed[place] = max(self._passed.get(place, 0), stable_next)
                 continue

@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.limits import ASK_BUCKETS_MAX
+from anabranch.protocol.records import Part
+from anabranch.protocol.serialization import TakenBucket
 
 _BUCKETS: Final = 1_000
 """So many non-empty buckets after the position are looked at: what is deleted is deleted from the front."""
+
+
+class BlockReach:
+    """What is gone of one stream's blocks. The beginnings of partitions are asked for once."""
+
+    def __init__(self, reader: LogReader, topic_of: Callable[[str], str]) -> None:
+        """``reader``: of the log, to ask for the beginnings of partitions; ``topic_of(writer)``: its block topic."""
+        self._reader, self._topic_of = reader, topic_of
+        self._begins: dict[TopicPartition, int] = {}
+
+    def is_gone(self, writer: str, parts: Iterable[Part]) -> bool:
+        """Whether any block of ``parts`` is deleted.
+
+        Raises:
+            Unavailable: the log does not answer.
+        """
+        for part in parts:
+            at = TopicPartition(self._topic_of(writer), part.partition)
+            if at not in self._begins:
+                self._begins[at] = self._reader.offsets(at)[0]
+            if part.offset_first < self._begins[at]:
+                return True
+        return False
+
+    def gone(self, buckets: Iterable[TakenBucket]) -> list[int]:
+        """Those of ``buckets``, as ``StreamFold.stable`` gives them, that have deleted blocks; ASK_BUCKETS_MAX of them at most."""
+        found: list[int] = []
+        for bucket, writer, parts in buckets:
+            if self.is_gone(writer, parts):
+                found.append(bucket)
+                if len(found) == ASK_BUCKETS_MAX:
+                    break
+        return found
 
 
 def missing_blocks(reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, after: int) -> int | None:
@@ -24,14 +60,18 @@ def missing_blocks(reader: LogReader, topic_of: Callable[[str], str], fold: Stre
     Raises:
         Unavailable: the log does not answer.
     """
+    found = gone_range(reader, topic_of, fold, after, _BUCKETS)
+    return None if found is None else found[0]
+
+
+def gone_range(
+    reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, after: int, count_max: int | None = None
+) -> tuple[int, int] | None:
+    """(first, last) stable bucket after ``after`` of which blocks are gone, of ASK_BUCKETS_MAX such buckets; None: none of them is.
+
+    As ``missing_blocks``, whose arguments these are; ``count_max``: look at so many non-empty buckets.
+    """
     if fold.upto <= after:
         return None
-    begins: dict[TopicPartition, int] = {}
-    for bucket, writer, parts in fold.stable(max(after, fold.forgotten) + 1, fold.upto, _BUCKETS):
-        for part in parts:
-            at = TopicPartition(topic_of(writer), part.partition)
-            if at not in begins:
-                begins[at] = reader.offsets(at)[0]
-            if part.offset_first < begins[at]:
-                return bucket
-    return None
+    found = BlockReach(reader, topic_of).gone(fold.stable(max(after, fold.forgotten) + 1, fold.upto, count_max))
+    return (found[0], found[-1]) if found else None

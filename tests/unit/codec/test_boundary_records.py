@@ -22,6 +22,7 @@ from anabranch.protocol.records import (
     LogEntry,
     Part,
     ReplicaSummary,
+    Resent,
     StableRange,
     Summary,
     TentativeRange,
@@ -35,6 +36,7 @@ FULL = BoundaryRecord(
     made_from=(("reports", 6),), written_ms=1_700_000_000_000,
 )  # fmt: skip
 EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s")
+RESENT = Resent(replica="0", epoch=5, parts=(PART,))
 RANGE = TentativeRange(first=7, last=9, branch=(5, 1), missing=("reports",), parts=(PART,))
 BRANCHES = BranchSummary(
     number=(5, 1), tip=BatchId("l", 3), closed=9, upto=10, pending=((BatchId("l", 3), dataclasses.replace(PART, bucket=12)),),
@@ -53,7 +55,7 @@ SUMMARY = Summary(
 )
 
 
-@pytest.mark.parametrize("entry", [SMALL, FULL, EPOCH, SUMMARY, Summary(0, 0)])
+@pytest.mark.parametrize("entry", [SMALL, FULL, EPOCH, RESENT, SUMMARY, Summary(0, 0)])
 def test_a_record_comes_back_as_it_was(entry: LogEntry) -> None:
     value, headers = boundary_records.encode(entry)
     assert boundary_records.decode(value, headers) == entry
@@ -91,6 +93,10 @@ WRONG: list[LogEntry] = [
         {"bucket": limits.BUCKET_MAX + 1}, {"partition": -1}, {"partition": limits.PARTITIONS_MAX}, {"attempt": LONG},
     )),
     dataclasses.replace(SMALL, replica=LONG),
+    Resent(LONG, 5, ()),
+    Resent("0", -1, ()),
+    Resent("0", 5, (dataclasses.replace(PART, rows=-1),)),
+    Resent("0", 5, (PART,) * (limits.PARTS_PER_RECORD_MAX + 1)),
     dataclasses.replace(SMALL, id=BatchId(LONG, 1)),
     dataclasses.replace(SMALL, missing=(LONG,)),
     dataclasses.replace(SMALL, made_from=((LONG, 1),)),

@@ -54,7 +54,7 @@ def test_each_example_decodes_to_what_stands_beside_it(path: Path) -> None:
     assert (record.name, f"v{record.version}") == path.parts[-3:-1]
     found = fastavro.schemaless_reader(io.BytesIO(value[10:]), record.parsed, None)
     assert jsonable(found) == json.loads(path.with_suffix(".json").read_text())
-    if record.name in ("boundary_record", "epoch_started", "summary"):
+    if record.name in ("boundary_record", "epoch_started", "resent", "summary"):
         assert boundary_records.encode(boundary_records.decode(value))[0] == value
     elif record.name == "live_progress":
         assert live_records.encode_progress(live_records.decode_progress(value)) == value
@@ -102,6 +102,11 @@ def test_settings_of_a_topic() -> None:
         catalog.topic_settings("blocks", "p.s.blocks.0")
     with pytest.raises(KeyError):
         catalog.topic_settings("nothing", "x", 1)
+
+
+def test_where_the_cluster_says_how_many_copies_it_says_how_many_must_have_a_record() -> None:
+    found = catalog.topic_settings("control", "p.control", replication=catalog.BROKERS_OWN)
+    assert (found.replication, "min.insync.replicas" in found.config) == (-1, False)
 
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2"), (4, "2"), (5, "3")])

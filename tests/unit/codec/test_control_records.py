@@ -7,7 +7,18 @@ import pytest
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
-from anabranch.protocol.control import Alarm, ControlRecord, DeliveryProgress, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import (
+    Alarm,
+    Ask,
+    AskAnswer,
+    AskOutcome,
+    ControlRecord,
+    DeliveryProgress,
+    Fence,
+    Grant,
+    Heartbeat,
+    TrimPoint,
+)
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.records import EpochStarted
 
@@ -20,11 +31,15 @@ BRANCHED = dataclasses.replace(
 )
 GRANT = Grant(stage="tolls", replica="1", epoch=17, number=3, written_ms=4, until_ms=5)
 FENCE = Fence(stage="tolls", replica="1", epoch=17, reason="outvoted", written_ms=4)
+ASK = Ask(stream="reports", reader="delivery.tolls", number=7, bucket_first=1, bucket_last=9, written_ms=4)
+ANSWER = AskAnswer(
+    stream="reports", replica="1", reader="delivery.tolls", number=7, outcome=AskOutcome.UNABLE, reason="input is gone", written_ms=4
+)
 TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)
 
 
-@pytest.mark.parametrize("entry", [HEARTBEAT, BRANCHED, GRANT, FENCE, TRIM, PROGRESS, ALARM])
+@pytest.mark.parametrize("entry", [HEARTBEAT, BRANCHED, GRANT, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER])
 def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
     assert control_records.decode(control_records.encode(entry)) == entry
 
@@ -38,6 +53,8 @@ def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
         ("trim_point", TrimPoint),
         ("delivery_progress", DeliveryProgress),
         ("alarm", Alarm),
+        ("ask", Ask),
+        ("ask_answer", AskAnswer),
     ],
 )
 def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
@@ -69,6 +86,8 @@ def test_a_name_longer_than_any_of_ours_is_refused(entry: ControlRecord) -> None
         (TRIM, b"trim_point:reports"),
         (PROGRESS, b"delivery_progress:tolls"),
         (ALARM, b"alarm:tolls"),
+        (ASK, b"ask:reports:delivery.tolls"),
+        (ANSWER, b"ask_answer:reports:delivery.tolls:1"),
     ],
 )
 def test_compaction_keeps_the_last_word_of_each(entry: ControlRecord, key: bytes) -> None:

@@ -255,9 +255,40 @@ def test_blocks_that_are_gone_come_from_a_sibling() -> None:
     world.log.trim(at, 1)
     drain(world.service(), 2)
     world.check()
-    world.log.trim(TopicPartition("p.totals.blocks.1", 0), 1)
-    world.log.topics.pop("p.out")
-    world.log.topics.pop("p.out.progress")
+
+
+def test_blocks_that_nobody_has_are_asked_for_and_waited_for() -> None:
+    world = World(replicas=2)
+    world.feed(2, {1: 6, 2: 6})
+    sibling = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
+    world.log.trim(TopicPartition("p.totals.blocks.0", 0), 1)
+    service = world.service()
+    for _ in range(3):
+        service.step()
+    assert service.status.state == "waiting"
+    assert service.status.waiting_for == ("blocks of totals from bucket 1 on, which are deleted: asked for buckets 1..1 of totals")
+    assert delivered(world.log, world.pipeline) == []
+    sibling.resend({1: rows(1, 6)})
+    drain(service, 2)
+    world.check()
+    assert str((service.status.state, service.status.waiting_for)) == "('running', None)"
+
+
+def test_a_replaced_process_does_not_ask_for_what_its_successor_let_be_deleted() -> None:
+    world = World()
+    replaced = world.service()
+    world.feed(2, {1: 6, 2: 6})
+    drain(world.service(), 2)
+    world.log.trim(TopicPartition("p.totals.blocks.0", 0), 1)
+    with pytest.raises(Fenced, match="another process delivers it"):
+        drain(replaced, 2)
+    world.check()
+
+
+def test_blocks_that_are_not_as_they_should_be_end_it(world: World) -> None:
+    """They are not deleted: asking would bring nothing."""
+    world.feed(2, {1: 6})
+    world.log.cut(TopicPartition("p.totals.blocks.0", 0), 0)
     with pytest.raises(DataMissing):
         drain(world.service(), 2)
 

@@ -11,7 +11,7 @@ from anabranch.protocol.boundary_log import Outcome, StreamFold, TentativeBucket
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part, StableRange, Summary
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part, Resent, StableRange, Summary
 from harness.boundary_logs import folded, part, record, started
 
 
@@ -301,3 +301,42 @@ def test_a_summary_that_names_a_stranger_is_refused() -> None:
     summary = dataclasses.replace(folded(started()).summary(1), ranges=(StableRange(1, 1, "stranger", (part(1),)),))
     with pytest.raises(RemoteProtocolError, match="stranger"):
         StreamFold.from_summary(summary)
+
+
+# -- blocks that were resent ----------------------------------------------------------------------------------------------------------
+
+
+def two_writers() -> StreamFold:
+    """Writer 0 closed the buckets up to 3 first."""
+    return folded(started(), started("1"), record(0, 0, 3, (part(1), part(2), part(3))), record(1, 0, 3, (part(1, "b"),), replica="1"))
+
+
+def test_l14_resent_parts_are_read_in_place_of_those_that_hold_the_same() -> None:
+    fold = two_writers()
+    halves = (dataclasses.replace(part(2, "c", rows=0), digest=2**64 - 1), dataclasses.replace(part(2, "c"), digest=8))
+    outcome = fold.apply(4, Resent("1", 1, (part(1, "c"), *halves)))
+    assert outcome == Outcome(accepted=True, reason="resent", replica="1")
+    assert fold.stable(1, 3) == [(1, "1", (part(1, "c"),)), (2, "1", halves), (3, "0", (part(3),))]
+    assert [fold.resent_after(bucket) for bucket in (0, 1, 2)] == [True, True, False]
+    assert fold.replica_bucket("0", 1) == (part(1),), "what a writer closed stays as it was"
+    fold.forget(2)
+    assert not fold.resent_after(0)
+    assert fold.apply(5, Resent("1", 1, (part(2, "d"),))).accepted, "whether it counts does not depend on what was forgotten"
+    assert fold.stable(3, 3) == [(3, "0", (part(3),))]
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (Resent("1", 1, (part(2, "c", rows=2),)), "resent"),
+        (Resent("1", 1, (dataclasses.replace(part(2, "c"), digest=8),)), "resent"),
+        (Resent("1", 1, (part(4, "c"),)), "resent"),
+        (Resent("1", 0, (part(2, "c"),)), "fenced"),
+        (Resent("2", 1, (part(2, "c"),)), "unknown_writer"),
+    ],
+)
+def test_l14_other_rows_other_buckets_and_older_epochs_change_nothing(entry: Resent, reason: str) -> None:
+    fold = two_writers()
+    assert fold.apply(4, entry).reason == reason
+    assert fold.stable(1, 3) == two_writers().stable(1, 3)
+    assert not fold.resent_after(0)

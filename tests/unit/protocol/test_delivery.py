@@ -109,6 +109,14 @@ def test_a_first_delivery_reads_the_whole_topic() -> None:
     assert machine.cursor == delivery.BEGINNING
 
 
+def test_whose_progress_is_in_the_log_tells_who_delivers() -> None:
+    own = progress(first=(2, 1), next_position=2)
+    machine = CorrectedDelivery("out", own, [0, 6], [9, 9])
+    assert not machine.is_overtaken(None)
+    assert not machine.is_overtaken(own)
+    assert machine.is_overtaken(progress(first=(2, 1), next_position=3))
+
+
 def test_it_goes_on_at_the_beginning_of_the_last_run() -> None:
     record = progress(first=(2, 1), next_position=2)
     assert (begin_of(record), end_of(record)) == (TupleId(2, 1), TupleId(4, 2))

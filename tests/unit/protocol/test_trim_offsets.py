@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part, Resent
 from anabranch.protocol.trim_offsets import TrimOffsets
 
 YES = Outcome(accepted=True, reason="accepted", replica="0")
@@ -64,3 +64,14 @@ def test_d3_offsets_never_fall() -> None:
     assert offsets.below(3) == {("0", 0): 9}
     offsets.seen(record(part(5, 4, 6)), YES)  # of a writer that breaks the rules
     assert offsets.below(2) == {("0", 0): 9}
+
+
+def test_resent_blocks_are_kept_and_say_nothing_of_stable_ones_to_come() -> None:
+    offsets = TrimOffsets()
+    offsets.seen(record(part(1, 0, 2), part(3, 2, 4)), YES)
+    offsets.seen(Resent("0", 0, (part(1, 10, 12), part(3, 12, 14))), YES)
+    assert offsets.below(1) == {("0", 0): 2}
+    offsets.seen(Resent("0", 0, (part(1, 14, 16),)), YES)
+    assert offsets.below(3) == {("0", 0): 4}, "D2: a stable record may still name blocks before those that were resent"
+    offsets.seen(record(part(4, 20, 22)), YES)
+    assert offsets.below(4) == {("0", 0): 22}

@@ -10,7 +10,8 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, Part
-from anabranch.runtime.block_reach import missing_blocks
+from anabranch.runtime import block_reach
+from anabranch.runtime.block_reach import gone_range, missing_blocks
 
 PLACES = [TopicPartition("s.0", p) for p in (0, 1)]
 
@@ -54,3 +55,14 @@ def test_what_was_forgotten_was_read(log: LocalEventLog) -> None:
     of = fold()
     of.forget(3)
     assert missing(log, 0, of) is None
+
+
+def test_the_range_that_is_gone(log: LocalEventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(after: int) -> tuple[int, int] | None:
+        return gone_range(log.reader(), lambda writer: f"s.{writer}", fold(), after)
+
+    assert gone(0) is None
+    log.admin().delete_before({PLACES[1]: 3})
+    assert [gone(after) for after in (0, 1, 3, 9)] == [(1, 3), (2, 3), None, None]
+    monkeypatch.setattr(block_reach, "ASK_BUCKETS_MAX", 2)
+    assert gone(0) == (1, 2), "what is gone beyond it is asked for afterwards"

@@ -1,0 +1,348 @@
+"""A replica's side of ASK (``protocol.asking``): answers readers whose blocks are gone.
+
+What is still there of a wanted bucket, in the own version of it, is named again; the rest is made again by a query of its own
+(``protocol.regeneration``), which an ``Engine`` runs beside the others. The engine for real is Spark (``processing.service``).
+
+What holds after a crash at any point: blocks that nobody names, and a directory that the next process removes. The reader asks again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
+from anabranch.protocol.asking import Answering
+from anabranch.protocol.boundary_log import contents
+from anabranch.protocol.clean_points import CleanPoints
+from anabranch.protocol.control import Ask, AskAnswer, AskOutcome, ControlRecord
+from anabranch.protocol.errors import Fenced, Unavailable
+from anabranch.protocol.limits import ASK_BUCKETS_MAX, ASK_TAKEN_MS
+from anabranch.protocol.lineage import lineage_name
+from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.regeneration import Regeneration, resent_records
+from anabranch.protocol.replica import JointPlan
+from anabranch.protocol.serialization import QueryPosition, TakenBucket, check_joint, check_watermark
+from anabranch.runtime.block_reach import BlockReach
+from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.heartbeats import ControlWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from anabranch.ports import Checkpoints, Entropy, EventLog
+    from anabranch.protocol.boundary_log import StreamFold
+    from anabranch.protocol.plans import PlanTraits
+    from anabranch.runtime.boundary_writer import BoundaryWriter
+    from anabranch.runtime.service import ServiceContext
+
+_LINEAGE_NUMBER: Final = 999_999
+"""Of the directory in which buckets are made again: no fork comes to it, and the next process removes it with its epoch's."""
+
+
+class _UnableError(Exception):
+    """Why the range cannot be made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStart:
+    """A batch of the query that makes buckets again (see ``processing.replica.BatchStart``)."""
+
+    before: QueryPosition
+    after: QueryPosition
+    rows: int
+    kind: BoundaryKind = BoundaryKind.STABLE
+
+
+class RangeQuery:
+    """Drives the query that makes buckets again: it is given plans, and its parts are kept; nothing is appended."""
+
+    def __init__(self, name: str, regeneration: Regeneration, traits: PlanTraits, width_ms: int) -> None:
+        """``name``: of the query's directory."""
+        self.name, self._regeneration, self._traits, self._width_ms = name, regeneration, traits, width_ms
+        self._joint, self._lock = JointPlan(), threading.Lock()
+        self._after = QueryPosition()
+        self.finished = threading.Event()
+        """Every wanted bucket is written."""
+
+    def answer(self, name: str, start: Offset) -> Offset | None:
+        """What input ``name`` runs after the offset ``start``; None: nothing."""
+        position = position_of(start)
+        with self._lock:
+            plan = self._joint.known(position)
+            if plan is None and self._joint.leads(name):
+                plan = self._regeneration.plan(position)
+                if plan is not None:
+                    self._joint.made(plan)
+            return None if plan is None else offset_of(plan, name)
+
+    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> RangeStart:
+        """A batch is in the query's log and about to run."""
+        del query
+        self._after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
+        check_watermark(self._traits.is_stateful, before, watermark_ms, self._width_ms)
+        return RangeStart(before, self._after, sum(rows_of(offset) for offset in offsets))
+
+    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+        """The results of a batch are written as ``parts``."""
+        del query, batch
+        self._regeneration.made(parts, self._after.closed)
+        if self._regeneration.is_finished:
+            self.finished.set()
+        return True
+
+
+class RangeBlockWriter(BlockWriter):
+    """Writes only what is wanted: a query that begins long before the range makes more."""
+
+    def __init__(self, log: EventLog, topic: str, replica: str, epoch: int, entropy: Entropy, wants: Callable[[int], bool]) -> None:
+        """``wants(bucket)``: whether its rows are written."""
+        super().__init__(log, topic, replica, epoch, entropy)
+        self._wants = wants
+
+    def write(self, slices: Sequence[tuple[int, int, pa.Table]]) -> tuple[Part, ...]:
+        """As ``BlockWriter.write``, without buckets that nobody wants."""
+        kept = [each for each in slices if self._wants(each[1])]
+        return super().write(kept) if kept else ()
+
+
+class Engine(Protocol):
+    """Runs the stage's function."""
+
+    def __call__(self, query: RangeQuery, blocks: RangeBlockWriter) -> None:
+        """Run ``query`` in its directory until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a replica is, for making its buckets again."""
+
+    stage: str
+    replica: str
+    traits: PlanTraits
+    fingerprint: str
+    epoch: int
+    disk: Checkpoints
+    boundary: BoundaryWriter
+    log_lock: AbstractContextManager[object]
+    """Held while ``boundary`` is used."""
+    engine: Engine
+
+
+class Resending:
+    """Answers asks, one at a time, in a thread of its own. ``heard`` and ``step`` belong to the service's thread."""
+
+    def __init__(self, context: ServiceContext, made: Made) -> None:
+        """Nothing is contacted before there is an ask."""
+        pipeline = context.pipeline
+        self._context, self._made, self._pipeline, self._names = context, made, pipeline, pipeline.topic_names
+        self._writers = pipeline.stream_writers(made.stage)
+        self._answering = Answering(made.stage, made.replica, self._writers)
+        self._control = ControlWriter(context.log, self._names.control(), context.clock)
+        self._thread: threading.Thread | None = None
+        self._answers: list[AskAnswer] = []
+        self._query: RangeQuery | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether buckets are being made again."""
+        return self._thread is not None
+
+    def heard(self, entry: ControlRecord) -> None:
+        """A record of the control topic."""
+        if isinstance(entry, (Ask, AskAnswer)):
+            self._answering.heard(entry, self._context.clock.monotonic_ms())
+
+    def step(self, *, may_begin: bool) -> None:
+        """Take an ask whose turn it is, send answers. ``may_begin``: the replica has room for another query."""
+        if self._thread is not None:
+            if self._thread.is_alive():
+                return
+            self._thread = None
+            self._answering.done()
+        while self._answers and self._control.write([self._answers[0]]):
+            del self._answers[0]
+        if self._answers or not may_begin:
+            return
+        ask = self._answering.due(self._context.clock.monotonic_ms())
+        if ask is not None:
+            self._control.write([self._answer(ask, AskOutcome.TAKEN)])
+            self._thread = threading.Thread(
+                target=self._work, args=(ask,), name=f"resend {ask.bucket_first}..{ask.bucket_last}", daemon=True
+            )
+            self._thread.start()
+
+    def answer(self, query: str, name: str, start: Offset) -> tuple[bool, Offset | None]:
+        """Whether ``query`` is the one that makes buckets again, and what it runs next."""
+        running = self._query
+        if running is None or running.name != query:
+            return False, None
+        return True, running.answer(name, start)
+
+    def close(self) -> None:
+        """Idempotent. The engine ends by itself when the service stops."""
+        if self._thread is not None:
+            self._thread.join(ASK_TAKEN_MS / 1000)
+        self._control.close()
+
+    def _answer(self, ask: Ask, outcome: AskOutcome, reason: str = "") -> AskAnswer:
+        now_ms = self._context.clock.now_ms()
+        return AskAnswer(self._made.stage, self._made.replica, ask.reader, ask.number, outcome, reason, now_ms)
+
+    def _work(self, ask: Ask) -> None:
+        log = self._context.logger
+        what = {"stage": self._made.stage, "first": ask.bucket_first, "last": ask.bucket_last, "reader": ask.reader}
+        log.info("resending", **what)
+        try:
+            outcome, reason = self.resend(ask)
+        except _UnableError as error:
+            outcome, reason = AskOutcome.UNABLE, str(error)
+        except Fenced:
+            return  # the service's own thread comes to know it too
+        except Exception as error:  # noqa: BLE001 - whatever the query died of: the stable one must not die of it
+            outcome, reason = AskOutcome.UNABLE, f"{type(error).__name__}: {error}"
+        (log.error if outcome is AskOutcome.DIFFERENT else log.info)("resent", outcome=outcome.value, reason=reason, **what)
+        self._answers.append(self._answer(ask, outcome, reason))
+
+    def resend(self, ask: Ask) -> tuple[AskOutcome, str]:
+        """See to it that what is gone of the range is named in the boundary log.
+
+        Raises:
+            _UnableError: this replica cannot make it again.
+            Fenced: this process is not the writer any more.
+        """
+        made, reader = self._made, self._context.log.reader(committed=False, headers=False)
+        points = CleanPoints([made.replica])
+        own = self._follow(made.stage, points)
+        try:
+            fold = own.fold
+            reach = BlockReach(reader, partial(self._names.blocks, made.stage))
+            stable = fold.stable(ask.bucket_first, min(ask.bucket_last, fold.upto)) if ask.bucket_first <= fold.upto else []
+            wanted = self._gone(reach, stable)
+            if not wanted:
+                return AskOutcome.RESENT, "nothing of it is gone"
+            parts, rest = self._still_there(fold, reach, wanted)
+            if rest:
+                regeneration = self._make_again(rest, BlockReach(reader, str), points, fold.upto)
+                different = regeneration.different()
+                if different is not None:
+                    return AskOutcome.DIFFERENT, f"bucket {different} has other rows now, so nothing of the range is used"
+                parts += regeneration.parts()
+            for record in resent_records(made.replica, made.epoch, parts):
+                with made.log_lock:
+                    made.boundary.resend(record)
+            return AskOutcome.RESENT, ""
+        finally:
+            own.close()
+            reader.close()
+
+    def _follow(self, stream: str, points: CleanPoints | None = None) -> BoundaryReader:
+        """All of a stream's log: what the replica follows has forgotten the buckets that it has passed."""
+        reader = BoundaryReader(
+            self._context.log, self._names.boundaries(stream), self._pipeline.stream_writers(stream),
+            listener=lambda _offset, entry, outcome: None if points is None else points.seen(reader.fold, entry, outcome),
+        )  # fmt: skip
+        try:
+            reader.read_to_end()
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def _gone(self, reach: BlockReach, stable: list[TakenBucket]) -> list[TakenBucket]:
+        """Those of ``stable`` whose blocks are gone. Where this replica may not look at a sibling's topic, the ask is believed."""
+        wanted, unseen = list[TakenBucket](), set[str]()
+        for bucket, writer, parts in stable:
+            try:
+                is_gone = writer in unseen or reach.is_gone(writer, parts)
+            except Unavailable:
+                if writer == self._made.replica:
+                    raise
+                unseen.add(writer)
+                is_gone = True
+            if is_gone:
+                wanted.append((bucket, writer, parts))
+        return wanted[:ASK_BUCKETS_MAX]
+
+    def _still_there(self, fold: StreamFold, reach: BlockReach, wanted: list[TakenBucket]) -> tuple[tuple[Part, ...], list[TakenBucket]]:
+        """(parts of the own version of wanted buckets that still is there, the other buckets)."""
+        parts: list[Part] = []
+        rest: list[TakenBucket] = []
+        for bucket, writer, theirs in wanted:
+            own = fold.replica_bucket(self._made.replica, bucket)
+            if own and writer != self._made.replica and contents(own) == contents(theirs) and not reach.is_gone(self._made.replica, own):
+                parts += own
+            else:
+                rest.append((bucket, writer, theirs))
+        return tuple(parts), rest
+
+    def _make_again(self, wanted: list[TakenBucket], reach: BlockReach, points: CleanPoints, upto: int) -> Regeneration:
+        """Run the query that makes ``wanted`` again."""
+        made, inputs = self._made, dict[str, BoundaryReader]()
+        name = lineage_name(made.epoch, _LINEAGE_NUMBER)
+        try:
+            for stream in self._pipeline.stages[made.stage].reads:
+                inputs[stream] = self._follow(stream)
+            folds = {stream: reader.fold for stream, reader in inputs.items()}
+            regeneration = Regeneration(wanted, folds, made.traits)
+            made.disk.remove(name)
+            self._begin_at(name, regeneration, folds, reach, points, upto)
+            query = self._query = RangeQuery(name, regeneration, made.traits, self._pipeline.bucket_ms)
+            context, topic = self._context, self._names.blocks(made.stage, made.replica)
+            blocks = RangeBlockWriter(context.log, topic, made.replica, made.epoch, context.entropy, regeneration.wants)
+            try:
+                made.engine(query, blocks)
+            finally:
+                blocks.close()
+            if not query.finished.is_set():
+                raise _UnableError(f"making buckets {regeneration.first}..{regeneration.last} again took too long, or was stopped")
+            return regeneration
+        finally:
+            self._query = None
+            made.disk.remove(name)
+            for reader in inputs.values():
+                reader.close()
+
+    def _begin_at(
+        self, name: str, regeneration: Regeneration, folds: Mapping[str, StreamFold], reach: BlockReach, points: CleanPoints, upto: int
+    ) -> None:
+        """Make the directory ``name`` in which the query starts.
+
+        Raises:
+            _UnableError: there is none from which it could.
+        """
+        made, last = self._made, regeneration.last
+        if not made.traits.is_stateful:
+            self._need_input(folds, reach, regeneration.first - 1, last)
+            made.disk.create(name)
+            return
+        newest = made.disk.newest()
+        if newest is not None:
+            made.disk.copy(newest.name, name)
+            for batch in made.disk.batches(name):
+                tip = newest.tip(batch) if batch >= max(0, newest.lowest) else None
+                base = None if tip is None else points.base(made.replica, tip, made.fingerprint, upto)
+                if base is not None and base < regeneration.first and made.disk.whole(name, (batch,)) is not None:
+                    self._need_input(folds, reach, made.disk.bucket(name, batch), last)
+                    made.disk.cut_back(name, batch, keep_plan=False)
+                    return
+            made.disk.remove(name)
+        self._need_input(folds, reach, 0, last)
+        made.disk.create(name)
+
+    def _need_input(self, folds: Mapping[str, StreamFold], reach: BlockReach, after: int, last: int) -> None:
+        for stream, fold in folds.items():
+            if fold.upto < last:
+                raise _UnableError(f"{stream} is not known up to bucket {last}")
+            for bucket, writer, parts in fold.stable(after + 1, last):
+                if reach.is_gone(self._names.blocks(stream, writer), parts):
+                    raise _UnableError(
+                        f"no checkpoint is older than the range, and the blocks of {stream} from bucket {bucket} on are deleted"
+                    )

@@ -1,0 +1,82 @@
+"""A reader's side of ASK (``protocol.asking``): sends asks on the control topic, hears the answers, and tells people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter, Gauge
+
+from anabranch.protocol.asking import Asking, AskState
+from anabranch.protocol.control import AskAnswer, AskOutcome
+from anabranch.runtime.heartbeats import ControlReader, ControlWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from anabranch.runtime.service import ServiceContext
+
+_LABELS: Final = ("pipeline", "reader", "stream")
+
+
+class BlockAsker:
+    """The asks of one process. Nothing is contacted before blocks are gone. Not thread-safe."""
+
+    def __init__(self, context: ServiceContext, reader: str, streams: Collection[str]) -> None:
+        """``reader``: who asks, unique in the pipeline. ``streams``: what it reads."""
+        pipeline = context.pipeline
+        self._context, self._reader, self._streams = context, reader, tuple(streams)
+        self._asking = Asking(reader, {s: pipeline.stream_writers(s) for s in streams if s in pipeline.stages})
+        self._topic = pipeline.topic_names.control()
+        self._control: tuple[ControlReader, ControlWriter] | None = None
+        self._told: dict[str, str] = {}
+        self._asks = Counter("anabranch_asks", "Asks for blocks that are gone", _LABELS, registry=context.registry)
+        self._stuck = Gauge("anabranch_blocks_gone", "1 while a reader waits for blocks that are gone", _LABELS, registry=context.registry)
+
+    def ask(self, gone: Mapping[str, tuple[int, int]]) -> str:
+        """One round, while blocks of ``gone`` = stream -> (first, last bucket) are needed. Returns what has come of it, for people.
+
+        Raises:
+            Unavailable: the log does not answer.
+        """
+        clock, log = self._context.clock, self._context.log
+        if self._control is None:
+            self._control = ControlReader(log, self._topic), ControlWriter(log, self._topic, clock)
+        control, writer = self._control
+        for entry in control.poll():
+            if isinstance(entry, AskAnswer):
+                self._asking.heard(entry, clock.now_ms())
+                if entry.reader == self._reader and entry.outcome is AskOutcome.DIFFERENT:
+                    self._context.logger.error("resent_rows_differ", stream=entry.stream, replica=entry.replica, reason=entry.reason)
+        for stream in self._streams:
+            if stream not in gone:
+                self._asking.there(stream)
+                self._stuck.labels(self._context.pipeline.name, self._reader, stream).set(0)
+                continue
+            ask = self._asking.lacking(stream, *gone[stream], clock.now_ms())
+            if ask is not None and writer.write([ask]):
+                self._asks.labels(self._context.pipeline.name, self._reader, stream).inc()
+            self._stuck.labels(self._context.pipeline.name, self._reader, stream).set(1)
+            self._tell(stream)
+        return "; ".join(self._asking.told(stream) for stream in gone)
+
+    def there(self) -> None:
+        """Nothing is needed that is gone."""
+        if self._control is not None:
+            self.ask({})
+            self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._control is not None:
+            control, self._control = self._control, None
+            for end in control:
+                end.close()
+
+    def _tell(self, stream: str) -> None:
+        told = self._asking.told(stream)
+        if told != self._told.get(stream):
+            self._told[stream] = told
+            state = self._asking.state(stream)
+            log = self._context.logger.error if state in (None, AskState.REFUSED) else self._context.logger.warning
+            log("blocks_gone", reader=self._reader, stream=stream, told=told)

@@ -1,0 +1,352 @@
+"""A replica makes deleted blocks again, on a log in memory, with an engine of a few lines: every row of the input is a row of the output."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.codec.catalog import topic_settings
+from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
+from anabranch.pipeline.model import Stage
+from anabranch.ports import Checkpoints, TopicPartition
+from anabranch.processing.resending import Made, RangeBlockWriter, RangeQuery, Resending
+from anabranch.protocol.control import Ask, AskAnswer, AskOutcome
+from anabranch.protocol.errors import AnabranchError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.lineage import Lineage, lineage_name
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord
+from anabranch.runtime.block_reader import BlockReader
+from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.heartbeats import ControlReader
+from harness import outputs
+from harness.outputs import STAGE
+
+INPUT = "means"
+STATELESS = PlanTraits(is_stateful=False, is_batch_safe=True)
+STATEFUL = PlanTraits(is_stateful=True, is_batch_safe=True)
+LAST = 9
+
+
+def rows(bucket: int) -> pa.Table:
+    return pa.table({"n": pa.array([bucket, -bucket], pa.int64()), "stime": pa.array([bucket * 100] * 2, pa.int64())})
+
+
+class Writer:
+    """A replica of a stage that has written all its buckets, one a batch."""
+
+    def __init__(self, world: World, stream: str, replica: str) -> None:
+        names, of = world.names, world.pipeline
+        self.boundary = BoundaryWriter(
+            world.log, names.boundaries(stream), of.stream_writers(stream), replica, "plan", world.clock, world.entropy
+        )
+        self.epoch = self.boundary.start()
+        blocks = BlockWriter(world.log, names.blocks(stream, replica), replica, self.epoch, world.entropy)
+        self.lineage = lineage_name(self.epoch, 0)
+        for batch, bucket in enumerate(range(1, LAST + 1)):
+            parts = blocks.write([(bucket % 2, bucket, rows(bucket))])
+            ident = BatchId(self.lineage, batch)
+            self.boundary.append(BoundaryRecord(replica, self.epoch, ident, self.boundary.tip(), bucket, parts))
+        blocks.close()
+
+
+class Disk:
+    """Of the replica: batch n has read, and closed, bucket n + 1."""
+
+    def __init__(self) -> None:
+        self.lineage: Lineage | None = None
+        self.kept: tuple[int, ...] = ()
+        self.whole_ones: set[int] | None = None
+        self.directories: dict[str, int] = {}
+
+    def newest(self) -> Lineage | None:
+        return self.lineage
+
+    def copy(self, source: str, target: str) -> None:
+        assert self.lineage is not None
+        assert source == self.lineage.name
+        self.directories[target] = max(self.kept)
+
+    def create(self, name: str) -> None:
+        self.directories[name] = -1
+
+    def remove(self, name: str) -> None:
+        self.directories.pop(name, None)
+
+    def batches(self, name: str) -> tuple[int, ...]:
+        assert name in self.directories
+        return self.kept
+
+    def whole(self, name: str, batches: tuple[int, ...]) -> int | None:
+        assert name in self.directories
+        return next((batch for batch in batches if self.whole_ones is None or batch in self.whole_ones), None)
+
+    def bucket(self, name: str, batch: int) -> int:
+        assert name in self.directories
+        return batch + 1
+
+    def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
+        assert not keep_plan
+        self.directories[name] = batch
+
+
+class World:
+    """Two replicas of a stage whose blocks a test deletes, and the input that they were made from."""
+
+    def __init__(self, traits: PlanTraits) -> None:
+        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
+        self.log = LocalEventLog(self.clock)
+        of = outputs.pipeline("p", replicas=2)
+        stages = {
+            INPUT: Stage(name=INPUT, participant="north", reads=[], transform=["m:f"], replicas=1),
+            STAGE: of.stages[STAGE].model_copy(update={"reads": [INPUT]}),
+        }
+        self.pipeline = of.model_copy(update={"stages": stages})
+        self.names = self.pipeline.topic_names
+        outputs.create_topics(self.log, self.pipeline)
+        self.log.admin().create(
+            [topic_settings("boundaries", self.names.boundaries(INPUT)), topic_settings("blocks", self.names.blocks(INPUT, "0"), 2)]
+        )
+        self.context = outputs.context(self.log, self.pipeline, self.clock, self.entropy, "processing", f"{STAGE}.0")
+        self.input, self.first, self.second = Writer(self, INPUT, "0"), Writer(self, STAGE, "0"), Writer(self, STAGE, "1")
+        self.disk, self.traits = Disk(), traits
+        self.begun: list[int] = []
+        """The batch after which the engine's query began."""
+        self.change: Callable[[pa.Table], pa.Table] = lambda table: table
+        self.stop_after = 100
+
+    def made(self, replica: str = "0") -> Made:
+        writer = self.first if replica == "0" else self.second
+        return Made(
+            STAGE,
+            replica,
+            self.traits,
+            "plan",
+            writer.epoch,
+            cast("Checkpoints", self.disk),
+            writer.boundary,
+            threading.Lock(),
+            self.engine,
+        )
+
+    def engine(self, query: RangeQuery, blocks: RangeBlockWriter) -> None:
+        """Reads what it is given; a stateful one gives out one batch later, and its batch n ended at bucket n + 1."""
+        begin = self.disk.directories[query.name]
+        self.begun.append(begin)
+        start: dict[str, Any] = dict(INITIAL) | ({} if begin < 0 else {"sequence": begin, "bucket": begin + 1, "closed": begin + 1})
+        reader, held = BlockReader(self.log, lambda replica: self.names.blocks(INPUT, replica), self.clock), list[tuple[int, pa.Table]]()
+        for batch in range(self.stop_after):
+            if (found := query.answer(INPUT, start)) is None:
+                break
+            assert query.answer(INPUT, start) == found, "asked again it is the same"
+            offset = json.loads(json.dumps(found))
+            watermark = 100 * start["bucket"] if self.traits.is_stateful else 0
+            begun = query.begin(query.name, [offset], watermark, position_of(start))
+            assert begun.kind is kind_of(offset) is BoundaryKind.STABLE
+            given = reader.read_buckets(taken_of(offset))
+            out, held = (held, given) if self.traits.is_stateful else (given, held)
+            parts = blocks.write([(bucket % 2, bucket, self.change(table)) for bucket, table in out])
+            assert query.finish(query.name, batch, parts)
+            start = offset
+        reader.close()
+
+    def delete(self, stream: str, replica: str, first_kept: int) -> None:
+        """All blocks of buckets before ``first_kept``."""
+        reader = BoundaryReader(self.log, self.names.boundaries(stream), self.pipeline.stream_writers(stream))
+        reader.read_to_end()
+        below: dict[TopicPartition, int] = {}
+        for bucket in range(1, first_kept):
+            for part in reader.fold.replica_bucket(replica, bucket) or ():
+                below[TopicPartition(self.names.blocks(stream, replica), part.partition)] = part.offset_next
+        reader.close()
+        self.log.admin().delete_before(below)
+
+    def ask(self, first: int = 1, last: int = 20, number: int = 1) -> Ask:
+        return Ask(STAGE, "delivery.out", number, first, last, 0)
+
+    def answers(self) -> list[AskAnswer]:
+        reader, found = ControlReader(self.log, self.names.control(), from_beginning=True), list[AskAnswer]()
+        reader.read_to_end(lambda entry: found.append(entry) if isinstance(entry, AskAnswer) else None)
+        reader.close()
+        return found
+
+    def settle(self, resending: Resending) -> list[tuple[AskOutcome, str]]:
+        """Work off what was asked."""
+        resending.step(may_begin=True)
+        while resending.busy:
+            resending.step(may_begin=True)
+        resending.close()
+        return [(answer.outcome, answer.reason) for answer in self.answers()]
+
+    def readable(self, first: int, last: int) -> list[int]:
+        """The stable buckets that can be read whole."""
+        following = BoundaryReader(self.log, self.names.boundaries(STAGE), self.pipeline.stream_writers(STAGE))
+        following.read_to_end()
+        blocks = BlockReader(self.log, lambda replica: self.names.blocks(STAGE, replica), self.clock)
+        found = []
+        for wanted in following.fold.stable(first, last):
+            try:
+                ((bucket, table),) = blocks.read_buckets([wanted])
+            except AnabranchError:
+                continue
+            assert table.sort_by("n").equals(rows(bucket).sort_by("n"))
+            found.append(bucket)
+        blocks.close()
+        following.close()
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    return World(STATELESS)
+
+
+@pytest.fixture
+def stateful() -> World:
+    made = World(STATEFUL)
+    made.disk.lineage = Lineage(made.first.lineage, -1, None, floor=-1)
+    made.disk.kept = tuple(range(LAST - 1, 1, -1))
+    return made
+
+
+def asked(world: World, ask: Ask | None = None, replica: str = "0") -> Resending:
+    resending = Resending(world.context, world.made(replica))
+    resending.heard(world.ask() if ask is None else ask)
+    return resending
+
+
+def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: World) -> None:
+    world.delete(STAGE, "0", 5)
+    assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
+    world.delete(INPUT, "0", 3)
+    world.delete(STAGE, "0", 5)
+    assert world.settle(asked(world, world.ask(3))) == [(AskOutcome.TAKEN, ""), (AskOutcome.RESENT, "")]
+    assert world.readable(1, LAST) == [3, 4, 5, 6, 7, 8, 9]
+    assert world.begun == [-1]
+    assert world.disk.directories == {}
+
+
+def test_nothing_is_made_when_nothing_is_gone(world: World) -> None:
+    assert world.settle(asked(world))[-1] == (AskOutcome.RESENT, "nothing of it is gone")
+    assert world.settle(asked(world, world.ask(50, 60)))[-1] == (AskOutcome.RESENT, "nothing of it is gone")
+    assert world.begun == []
+
+
+def test_a_second_reader_finds_it_there(world: World) -> None:
+    world.delete(STAGE, "0", 5)
+    resending = asked(world)
+    resending.heard(replace(world.ask(), reader="processing.next.0"))
+    world.settle(resending)
+    assert world.settle(resending)[-1] == (AskOutcome.RESENT, "nothing of it is gone")
+    assert world.begun == [-1]
+
+
+def test_a_replica_names_what_it_still_has(world: World) -> None:
+    """Bucket by bucket: of the others its own blocks are gone too."""
+    world.delete(STAGE, "0", 8)
+    world.delete(STAGE, "1", 4)
+    resending = asked(world, replica="1")
+    world.clock.sleep_ms(3_000)
+    assert world.settle(resending)[-1] == (AskOutcome.RESENT, "")
+    assert world.readable(1, LAST) == list(range(1, 10))
+    assert world.begun == [-1]
+
+
+def test_other_rows_are_never_used(world: World) -> None:
+    world.delete(STAGE, "0", 5)
+    world.change = lambda table: table.slice(0, 1)
+    outcome, reason = world.settle(asked(world))[-1]
+    assert (outcome, reason) == (AskOutcome.DIFFERENT, "bucket 1 has other rows now, so nothing of the range is used")
+    assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
+
+
+def test_input_that_is_gone_is_said(world: World) -> None:
+    world.delete(STAGE, "0", 5)
+    world.delete(INPUT, "0", 3)
+    outcome, reason = world.settle(asked(world))[-1]
+    assert outcome is AskOutcome.UNABLE
+    assert reason.endswith("the blocks of means from bucket 1 on are deleted")
+    assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
+
+
+def test_a_stateful_stage_goes_back_to_a_checkpoint(stateful: World) -> None:
+    stateful.delete(STAGE, "0", 8)
+    stateful.delete(INPUT, "0", 6)
+    assert stateful.settle(asked(stateful, stateful.ask(7)))[-1] == (AskOutcome.RESENT, "")
+    assert stateful.begun == [5], "the newest batch that had closed, and begun, nothing of the range"
+    assert stateful.readable(1, LAST) == [7, 8, 9]
+
+
+def test_a_checkpoint_that_is_damaged_is_gone_back_over(stateful: World) -> None:
+    stateful.disk.whole_ones = {2, 3, 7}
+    stateful.delete(STAGE, "0", 8)
+    assert stateful.settle(asked(stateful, stateful.ask(7)))[-1] == (AskOutcome.RESENT, "")
+    assert stateful.begun == [3]
+
+
+@pytest.mark.parametrize("has_disk", [True, False])
+def test_without_a_checkpoint_that_is_old_enough_it_begins_at_the_beginning(stateful: World, has_disk: bool) -> None:
+    if not has_disk:
+        stateful.disk.lineage = None
+    stateful.delete(STAGE, "0", 8)
+    assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RESENT, "")
+    assert stateful.begun == [-1]
+    assert stateful.readable(1, LAST) == list(range(1, 10))
+
+
+def test_a_query_that_does_not_come_to_its_end_is_given_up(stateful: World) -> None:
+    stateful.stop_after = 1
+    stateful.delete(STAGE, "0", 8)
+    outcome, reason = stateful.settle(asked(stateful))[-1]
+    assert (outcome, reason) == (AskOutcome.UNABLE, "making buckets 1..7 again took too long, or was stopped")
+    assert stateful.disk.directories == {}
+
+
+def test_a_query_that_dies_does_not_take_the_replica_with_it(world: World) -> None:
+    world.delete(STAGE, "0", 5)
+
+    def change(_: pa.Table) -> pa.Table:
+        raise ValueError("the user's function")
+
+    world.change = change
+    assert world.settle(asked(world))[-1] == (AskOutcome.UNABLE, "ValueError: the user's function")
+
+
+def test_a_process_that_is_fenced_says_nothing(world: World) -> None:
+    world.delete(STAGE, "0", 5)
+    resending = asked(world)
+    Writer(world, STAGE, "0")
+    assert world.settle(resending) == [(AskOutcome.TAKEN, "")]
+
+
+def test_a_replica_with_a_branch_begins_nothing(world: World) -> None:
+    world.delete(STAGE, "0", 5)
+    resending = asked(world)
+    resending.step(may_begin=False)
+    assert not resending.busy
+    assert resending.answer("any", INPUT, dict(INITIAL)) == (False, None)
+    resending.close()
+
+
+def test_where_a_sibling_cannot_be_looked_at_the_ask_is_believed(world: World) -> None:
+    """By the rights of each replica's principal it may write its own blocks, and look at no sibling's."""
+    world.log.topics.pop(world.names.blocks(STAGE, "0"))
+    resending = asked(world, replica="1")
+    world.clock.sleep_ms(3_000)
+    assert world.settle(resending)[-1] == (AskOutcome.RESENT, "")
+    assert world.begun == [], "all of it is there in its own version"
+
+
+def test_own_blocks_that_cannot_be_looked_at_are_no_answer(world: World) -> None:
+    world.log.topics.pop(world.names.blocks(STAGE, "0"))
+    assert world.settle(asked(world))[-1][0] is AskOutcome.UNABLE

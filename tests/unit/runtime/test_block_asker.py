@@ -1,0 +1,92 @@
+"""A reader asks and hears answers, on a log in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.protocol.control import Ask, AskAnswer, AskOutcome, ControlRecord
+from anabranch.protocol.limits import ASK_AGAIN_MS
+from anabranch.runtime.block_asker import BlockAsker
+from anabranch.runtime.heartbeats import ControlReader, ControlWriter
+from anabranch.runtime.service import ServiceContext
+from harness import outputs
+from harness.outputs import STAGE
+
+
+@pytest.fixture
+def context() -> ServiceContext:
+    clock = VirtualClock()
+    log, of = LocalEventLog(clock), outputs.pipeline("p", replicas=2)
+    outputs.create_topics(log, of)
+    return outputs.context(log, of, clock, SeededEntropy(1), "processing", "next.0")
+
+
+@pytest.fixture
+def asker(context: ServiceContext) -> Iterator[BlockAsker]:
+    made = BlockAsker(context, "processing.next.0", [STAGE, "reports"])
+    yield made
+    made.close()
+    made.close()
+
+
+def said(context: ServiceContext) -> list[ControlRecord]:
+    reader, found = ControlReader(context.log, "p.control", from_beginning=True), list[ControlRecord]()
+    reader.read_to_end(found.append)
+    reader.close()
+    return found
+
+
+def answer(context: ServiceContext, ask: ControlRecord, outcome: AskOutcome, replica: str, reason: str = "") -> None:
+    assert isinstance(ask, Ask)
+    writer = ControlWriter(context.log, "p.control", context.clock)
+    assert writer.write([AskAnswer(ask.stream, replica, ask.reader, ask.number, outcome, reason, 0)])
+    writer.close()
+
+
+def gauge(context: ServiceContext, name: str, stream: str = STAGE) -> float | None:
+    return context.registry.get_sample_value(name, {"pipeline": "p", "reader": "processing.next.0", "stream": stream})
+
+
+def test_an_ask_its_answers_and_the_end(context: ServiceContext, asker: BlockAsker) -> None:
+    with capture_logs() as logs:
+        assert asker.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
+        (ask,) = said(context)
+        assert isinstance(ask, Ask)
+        assert (ask.stream, ask.reader, ask.bucket_first, ask.bucket_last) == (STAGE, "processing.next.0", 3, 9)
+        assert asker.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
+        assert said(context) == [ask]
+        answer(context, ask, AskOutcome.UNABLE, "0", "its input is gone")
+        assert asker.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals (replica 0: its input is gone)"
+        answer(context, ask, AskOutcome.DIFFERENT, "1", "bucket 4 has other rows")
+        assert asker.ask({STAGE: (3, 9)}).startswith(
+            "nobody can make buckets 3..9 of totals again: replica 0: its input is gone; replica 1"
+        )
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [
+        ("blocks_gone", "warning"), ("blocks_gone", "warning"), ("resent_rows_differ", "error"), ("blocks_gone", "error"),
+    ]  # fmt: skip
+    assert gauge(context, "anabranch_blocks_gone") == 1
+    asker.there()
+    assert gauge(context, "anabranch_blocks_gone") == 0
+    assert gauge(context, "anabranch_asks_total") == 1
+    asker.there()
+
+
+def test_an_ask_that_nobody_hears_is_repeated(context: ServiceContext, asker: BlockAsker) -> None:
+    asker.ask({STAGE: (3, 9)})
+    context.clock.sleep_ms(ASK_AGAIN_MS)
+    asker.ask({STAGE: (3, 9)})
+    first, second = said(context)
+    assert isinstance(first, Ask)
+    assert isinstance(second, Ask)
+    assert second.number > first.number
+
+
+def test_nobody_is_asked_for_a_source(context: ServiceContext, asker: BlockAsker) -> None:
+    assert asker.ask({"reports": (3, 9)}) == "nobody can be asked for reports: it is a source"
+    assert said(context) == []
+    assert gauge(context, "anabranch_blocks_gone", "reports") == 1
