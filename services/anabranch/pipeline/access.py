@@ -104,9 +104,10 @@ _ASKS_SETTINGS: Final = frozenset(
     {
         ("ingestion", "input"), ("ingestion", "arrivals"), ("ingestion", "dead_letters"),
         ("delivery", "output"), ("delivery", "live"), ("delivery", "live_upsert"),
+        *(("consistency_manager", kind) for kind in ("boundaries", "blocks", "control", "alarms")),
     }
 )  # fmt: skip
-"""(service, kind of topic): it refuses to start where a setting would lose data."""
+"""(service, kind of topic): it refuses to start where a setting would lose data; the manager says so of internal ones."""
 
 _TRIMS: Final = frozenset({("consistency_manager", "blocks")})
 """Deleting records below a trim point is the broker's right Delete, which it has in no finer form: who may do this may delete the topic, too."""
@@ -144,7 +145,7 @@ def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
             operations.append(Operation.READ)
         if instance.service in kind.producers and instance.may_write(topic):
             operations.append(Operation.WRITE)
-        if operations and (instance.service, topic.kind) in _ASKS_SETTINGS:
+        if (operations or instance.everything) and (instance.service, topic.kind) in _ASKS_SETTINGS:
             operations.append(Operation.DESCRIBE_CONFIGS)
         if (instance.service, topic.kind) in _TRIMS:
             operations.append(Operation.DELETE)
@@ -179,8 +180,10 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
         yield _Instance("ingestion", f"{before}ingestion.{source}", frozenset({source}), "0", source=source)
     for stage in pipeline.order():
         declared = pipeline.stages[stage]
-        for replica in declared.replica_ids():
-            own = f"{before}participant.{declared.participant}" if by_participant else f"{before}processing.{stage}.{replica}"
+        writers = declared.replica_ids()
+        for process in declared.process_ids():
+            own = f"{before}participant.{declared.participant}" if by_participant else f"{before}processing.{stage}.{process}"
+            replica = process if process in writers else writers[0]
             yield _Instance("processing", own, frozenset({stage}), replica, frozenset(declared.reads))
     for name, output in pipeline.outputs.items():
         yield _Instance("delivery", f"{before}delivery.{name}", reads=frozenset({output.stage}), output=name)

@@ -21,7 +21,7 @@ from anabranch.codec import catalog, record_schema
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
-from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
+from anabranch.pipeline.model import HaMode, Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import TopicNames
@@ -31,7 +31,8 @@ _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0
 
 _FILE_KEYS: Final = ("pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "outputs")
 _SOURCE_KEYS: Final = ("topics", "record", "format", "stime", "disorder", "idle", "end", "ahead", "late", "dead_letter")
-_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "when_late", "parameters")
+_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "when_late", "parameters")
+_HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 _OUTPUT_KEYS: Final = ("stage", "corrected", "live")
 _SINK_KEYS: Final = ("topic", "format", "key", "partitions")
 _LIVE_KEYS: Final = (*_SINK_KEYS, "upsert")
@@ -248,15 +249,35 @@ class _Walk(Document):
             problem = transforms.check(reference, self.path, [stream for stream, _ in reads], parameters if alone and index == 0 else None)
             if problem is not None:
                 self.mistake(place, problem)
+        replicas = self.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX)
+        ha, reach_ms = self._ha(raw, at, replicas)
         return Stage(
             name=name,
             participant=participant,
             reads=[stream for stream, _ in reads],
             transform=[reference for reference, _ in references],
-            replicas=self.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX),
+            replicas=replicas,
+            ha=ha,
+            reach_ms=reach_ms,
             when_late=cast("Any", self.choice(raw.get("when_late", "process"), (*at, "when_late"), ("process", "delay", "suspend"))),
             parameters=parameters,
         )
+
+    def _ha(self, raw: dict[str, Any], at: Place, replicas: int) -> tuple[HaMode, int | None]:
+        """How the stage outlives the loss of a process: (mode, reach in ms)."""
+        mode = cast("HaMode", self.choice(raw.get("ha", "active"), (*at, "ha"), _HA_MODES))
+        alone = mode in ("upstream_backup", "amnesia")
+        reach_ms = self.duration(raw["reach"], (*at, "reach"), 0, limits.REACH_MS_MAX) if "reach" in raw else None
+        if mode == "passive" and replicas < limits.PASSIVE_REPLICAS_MIN:
+            self.mistake((*at, "ha"), "passive wants replicas: 2 or more: one runs, the others stand by; a single process is ha: active")
+        if alone and replicas > 1:
+            self.mistake((*at, "ha"), f"{mode} is one process; use replicas: 1, or ha: active")
+        if alone and "reach" not in raw:
+            example = "reach: 10s for windows of 10 seconds, 0ms for a function of single rows that keeps stime"
+            self.mistake((*at, "ha"), f"{mode} wants to know how much later than itself a record can still change results; say {example}")
+        if not alone and "reach" in raw:
+            self.mistake((*at, "reach"), f"is used by ha: upstream_backup and amnesia only, not by {mode}; take it out")
+        return mode, reach_ms
 
     def _references(self, value: object, at: Place) -> list[tuple[str, Place]]:
         """As ``texts``, but the same function may come twice in a chain."""

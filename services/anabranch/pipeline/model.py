@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict
 from anabranch.codec.record_schema import Field, RecordSchema
 from anabranch.protocol.identifiers import TopicNames
 
-__all__ = ["Field", "Format", "Idle", "LiveSink", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage", "Stime"]
+__all__ = ["Field", "Format", "HaMode", "Idle", "LiveSink", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage", "Stime"]
 
 Format = Literal["json", "avro"]
+HaMode = Literal["active", "passive", "upstream_backup", "amnesia"]
 
 
 class _Model(BaseModel):
@@ -68,12 +69,20 @@ class Stage(_Model):
     transform: list[str]
     """``module:function``, applied one after the other."""
     replicas: int = 1
+    ha: HaMode = "active"
+    """What is done for the loss of a process or its disk (docs/ha.md)."""
+    reach_ms: int | None = None
+    """A record changes results at most so much later than itself; given for ``upstream_backup`` and ``amnesia`` only."""
     when_late: Literal["process", "delay", "suspend"] = "process"
     parameters: dict[str, object] = {}
 
-    def replica_ids(self) -> list[str]:
-        """Ids of the replicas, which are the writers of the stage's stream."""
+    def process_ids(self) -> list[str]:
+        """Ids of the processes that run the stage or stand by."""
         return [str(number) for number in range(self.replicas)]
+
+    def replica_ids(self) -> list[str]:
+        """Ids of the replicas, which are the writers of the stage's stream. Processes that stand by for one another are one replica."""
+        return ["0"] if self.ha == "passive" else self.process_ids()
 
 
 class Sink(_Model):

@@ -16,7 +16,9 @@ from typing import Final
 
 from anabranch.codec.plan_offsets import Offset, kind_of, missing_of, offset_of, position_of, rows_of
 from anabranch.ports import Checkpoints, Clock
+from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
+from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -35,6 +37,7 @@ from anabranch.protocol.lineage import (
     FindCommit,
     FindMissing,
     FindNewest,
+    FindResent,
     FindSiblings,
     FindWhole,
     Lineage,
@@ -45,14 +48,14 @@ from anabranch.protocol.lineage import (
     take_over_steps,
 )  # fmt: skip
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
-_ANSWER_WAIT_S: Final = 0.05
+_ANSWER_WAIT_MS: Final = 50
 """A question waits this long for a plan: fewer questions while idle."""
 
 
@@ -92,29 +95,6 @@ class _Query:
     running: BatchStart | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
-    """What the replica knows of others, from the control topic. The defaults are for a stage that reads only sources and has no siblings."""
-
-    choose: Callable[[str, Mapping[str, int]], str | None] = lambda _stream, _offers: None
-    """(input, buckets that each of its replicas offers tentatively up to) -> the replica to take them from."""
-    works_on_tentative: Callable[[str], bool] = lambda _stream: False
-    """Whether a replica of the input says that it is in UP_FAILURE or STABILIZATION."""
-    may_correct: Callable[[bool], bool] = lambda _wanted: True
-    """(wanted) -> whether this replica may correct now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What a start needs besides the own disk. The defaults are for a replica without siblings whose inputs are never trimmed."""
-
-    siblings: tuple[str, ...] = ()
-    missing: Callable[[int], str] = lambda _after: ""
-    """(bucket) -> what is gone, in words, of the inputs' blocks of later buckets; empty: they are there."""
-    wait: Callable[[str], None] = lambda _missing: None
-    """Tell people what is missing, and wait a while; raises to give up."""
-
-
 class ReplicaRunner:
     """One process of one replica. ``lock`` guards the folds of the inputs and all decisions; appending has a lock of its own."""
 
@@ -122,11 +102,11 @@ class ReplicaRunner:
         self, *, replica: str, inputs: Mapping[str, BoundaryReader], traits: PlanTraits, boundary: BoundaryWriter, disk: Checkpoints,
         availability: Availability, width_ms: int, clock: Clock, upstream: Upstream | None = None, lock: threading.Condition | None = None,
         rows_max: int = BATCH_ROWS_MAX, stopping: Callable[[], bool] = lambda: False, crash_point: Callable[[str], None] = lambda _: None,
-        may_wait: bool = True, pace_ms: int = 0, recovery: Recovery | None = None,
+        may_wait: bool = True, pace_ms: int = 0, empty_every_ms: int = 0, recovery: Recovery | None = None,
     ) -> None:  # fmt: skip
         """``lock``: the one that the readers of ``inputs`` hold while their folds change. ``may_wait``: ``answer`` may block a little.
 
-        ``pace_ms``: as ``protocol.replica.Replica`` has it.
+        ``pace_ms``, ``empty_every_ms``: as ``protocol.replica.Replica`` has them.
         """
         self._recovery = recovery if recovery is not None else Recovery()
         self.lock = lock if lock is not None else threading.Condition()
@@ -136,7 +116,10 @@ class ReplicaRunner:
         self._availability, self._width_ms, self._clock, self._rows_max = availability, width_ms, clock, rows_max
         self._upstream = upstream if upstream is not None else Upstream()
         self._stopping, self._crash_point, self._may_wait, self._pace_ms = stopping, crash_point, may_wait, pace_ms
+        self._empty_every_ms = empty_every_ms
         self._replica: Replica | None = None
+        self.given_up = 0
+        """Buckets of the output up to this one are given up (``protocol.reach``); 0: none."""
         self._queries: dict[str, _Query] = {}
         self._orders: list[Order] = []
         self._successor: StartQuery | None = None
@@ -183,15 +166,23 @@ class ReplicaRunner:
         Raises:
             Fenced: another process of this replica began after this one.
         """
-        points, fold = CleanPoints(self._recovery.siblings), self._boundary.fold
-        self._boundary.listen(lambda _offset, entry, outcome: points.seen(fold, entry, outcome))
+        points, fold, reach = CleanPoints(self._recovery.siblings), self._boundary.fold, self._recovery.reach
+
+        def seen(_offset: int, entry: LogEntry, outcome: Outcome) -> None:
+            points.seen(fold, entry, outcome)
+            if reach is not None:
+                reach.seen(entry, outcome)
+
+        self._boundary.listen(seen)
         epoch = self._boundary.start()
         own = fold.fingerprint(self._name)
         lineage = self._perform(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, own, fold.upto)))
         self._boundary.listen(None)
+        after, self.given_up = (0, 0) if reach is None else reach.begin(fold, fold.closed(self._name), is_fresh=lineage.start_batch < 0)
         self._replica = Replica(
-            epoch, lineage.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms
-        )
+            epoch, lineage.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms,
+            after=after, given_up=self.given_up, empty_every_ms=self._empty_every_ms,
+        )  # fmt: skip
         self._add(lineage)
         return lineage.name
 
@@ -238,8 +229,9 @@ class ReplicaRunner:
             plan = entry.joint.known(position)
             if plan is None and entry.joint.leads(name) and not self._stopping():
                 plan = self._next(entry, position)
-                if plan is None and self._may_wait:
-                    self.lock.wait(_ANSWER_WAIT_S)
+                until_ms = self._clock.monotonic_ms() + _ANSWER_WAIT_MS if self._may_wait else 0
+                while plan is None and query in self._queries and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+                    self.lock.wait(left_ms / 1_000)  # whatever comes of an input wakes it, and little of that makes a plan
                     plan = self._next(entry, position)
                 if plan is not None:
                     entry.joint.made(plan)
@@ -281,6 +273,8 @@ class ReplicaRunner:
                 start.kind, batch, start.after.closed, parts, is_main=query == replica.main, missing=start.missing,
                 made_from=tuple((name, start.after.bucket) for name in self._inputs), written_ms=self._clock.now_ms(),
             )  # fmt: skip
+        if self._recovery.reach is not None:
+            self._recovery.reach.check(record)
         try:
             with self.log_lock:
                 self._boundary.append(record)
@@ -359,7 +353,9 @@ class ReplicaRunner:
         return self._replica
 
     def _add(self, lineage: Lineage) -> _Query:
-        chain = RecordChain(self._name, self._started().epoch, lineage, is_stateful=self._traits.is_stateful)
+        chain = RecordChain(
+            self._name, self._started().epoch, lineage, is_stateful=self._traits.is_stateful, given_up=self.given_up
+        )  # fmt: skip
         entry = _Query(lineage, chain, JointPlan())
         self._queries[lineage.name] = entry
         return entry
@@ -476,7 +472,10 @@ class ReplicaRunner:
             case FindWhole(name, batches):
                 return self._disk.whole(name, batches)
             case FindMissing(name, batch):
-                return self._recovery.missing(self._disk.bucket(name, batch) if batch >= 0 else 0)
+                closed = self._boundary.fold.closed(self._name)
+                return self._recovery.missing(self._disk.bucket(name, batch) if batch >= 0 else self._recovery.begins_after(closed))
+            case FindResent(name, batch):
+                return int(self._recovery.resent(self._disk.bucket(name, batch) if batch >= 0 else 0))
             case FindSiblings():
                 return tuple(self._disk.siblings()) if self._recovery.siblings else ()
             case CopySibling(replica, source, target):

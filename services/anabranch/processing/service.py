@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -18,16 +17,22 @@ from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import policy, waits
 from anabranch.pipeline.transforms import import_root
 from anabranch.ports import TopicPartition
+from anabranch.processing.failures import cause_of, short
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.query import StageQuery, build_query, source_schema
-from anabranch.processing.replica import Recovery, ReplicaRunner, StartQuery, StopQuery, Upstream
+from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
+from anabranch.processing.resending import Made, RangeBlockWriter, RangeQuery, Resending
+from anabranch.processing.standby import Standby
+from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, DataMissing, Fenced, StageFunctionError, Unavailable
-from anabranch.protocol.limits import CHECKPOINT_SYNC_EVERY_MS
+from anabranch.protocol.control import ControlRecord, Heartbeat
+from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
+from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS
+from anabranch.protocol.reach import Reach
 from anabranch.protocol.staggering import CorrectionGate
 from anabranch.protocol.switching import StatesSeen
-from anabranch.runtime.block_reach import missing_blocks
+from anabranch.runtime.block_asker import BlockAsker
+from anabranch.runtime.block_reach import gone_range
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from anabranch.ports import LogReader
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
 
@@ -47,11 +53,6 @@ _EPOCH_CHECK_MS: Final = 1_000
 _STOP_MS: Final = 4_000
 _START_PAUSE_MS: Final = 50
 _SIBLING_STEPS: Final = 20
-_STATUS_TEXT_MAX: Final = 2_000
-_TOLD: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
-"""An error of this project in the traceback of a task."""
-_FUNCTION_SIGNS: Final = ("PythonException", "UDF", "SparkArithmeticException", "SparkRuntimeException", "MapInBatchEvaluator")
-"""What stands in Spark's text when a function fails in a task; the last: its batches have too few columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +74,20 @@ class ProcessingService:
     def __init__(self, settings: ServiceSettings, context: ServiceContext) -> None:
         stage, dot, replica = settings.name.rpartition(".")
         pipeline = context.pipeline
-        if not dot or stage not in pipeline.stages or replica not in pipeline.stream_writers(stage):
-            known = ", ".join(f"{s}.{r}" for s in pipeline.stages for r in pipeline.stream_writers(s))
+        if not dot or stage not in pipeline.stages or replica not in pipeline.stages[stage].process_ids():
+            known = ", ".join(f"{name}.{process}" for name, each in pipeline.stages.items() for process in each.process_ids())
             message = f"--name {settings.name}: give STAGE.REPLICA, one of {known}"
             raise ConfigurationError(message)
         self._context, self._settings, self._pipeline = context, settings, pipeline
-        self._stage_name, self._replica, self._stage = stage, replica, pipeline.stages[stage]
+        self._stage_name, self._process, self._stage = stage, replica, pipeline.stages[stage]
+        writers = pipeline.stream_writers(stage)
+        self._replica = replica if replica in writers else writers[0]
         self._names = pipeline.topic_names
         self._spark = SparkSettings()
-        siblings = [other for other in pipeline.stream_writers(stage) if other != replica]
+        siblings = [other for other in writers if other != self._replica]
         folder, self._siblings = Path(settings.state_dir) / "processing", siblings
-        self._disk = ReplicaDisk(folder / settings.name, {r: folder / f"{stage}.{r}" for r in siblings}, crash_point=crash_point)
+        others = [other for other in self._stage.process_ids() if other != replica]
+        self._disk = ReplicaDisk(folder / settings.name, {r: folder / f"{stage}.{r}" for r in others}, crash_point=crash_point)
         self._changed = threading.Condition()
         self._followers: dict[str, InputFollower] = {}
         self._plans: PlanServer | None = None
@@ -96,14 +100,23 @@ class ProcessingService:
         self._epoch_checked_ms = 0
         self._synced_ms = context.clock.now_ms()
         self._syncing: threading.Thread | None = None
-        self._gate = CorrectionGate(stage, replica, siblings)
+        self._gate = CorrectionGate(stage, self._replica, siblings)
         self._heartbeats = HeartbeatSender(context.log, self._names.control(), context.clock)
         self._neighbours: ReplicaControl | None = None
+        self._asker = BlockAsker(context, f"processing.{settings.name}", self._stage.reads)
+        self._gone: tuple[int, dict[str, tuple[int, int]]] = (-1, {})
+        """(position, what is gone after it) of the start that was tried and lacks least."""
+        self._resending: Resending | None = None
+        self._standby: Standby | None = None
+        self._reach: Reach | None = None
+        if self._stage.reach_ms is not None:
+            complete = self._complete_input if self._stage.ha == "amnesia" else None
+            self._reach = Reach(stage, self._stage.reach_ms, pipeline.bucket_ms, complete)
         self._ended = False
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
 
     def start(self) -> None:
-        """Start Spark, take the epoch, go on from the newest checkpoint; ready when a first batch has run."""
+        """Start Spark, take the epoch, go on from the newest checkpoint; ready when a first batch has run, or when it stands by."""
         log = self._context.log
         for stream in self._stage.reads:
             follower = InputFollower(log, stream, self._names.boundaries(stream), self._pipeline.stream_writers(stream), self._changed)
@@ -136,7 +149,28 @@ class ProcessingService:
             "stateful": query.traits.is_stateful,
             "why": list(query.traits.reasons),
         }
+        self._stage_query = query
+        if self._stage.ha == "passive":
+            self._standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk)
+            self.status.state = "standby"
+            return
         self._take_over(query)
+
+    def _stand_by(self, standby: Standby, query: StageQuery) -> None:
+        """Spark is warm, and runs nothing; the logs are followed."""
+        if standby.round():
+            self._context.logger.info("taking_over", stage=self._settings.name, bucket=standby.bucket)
+            self.status.state, self.status.waiting_for = "starting", None
+            standby.end_watch()
+            self._take_over(query)
+            return
+        with self._changed:
+            for follower in self._followers.values():
+                if standby.bucket < follower.reader.fold.forgotten:
+                    message = "the new primary went on from an older checkpoint than this process had copied: it follows the logs anew"
+                    raise Unavailable(message)
+                follower.reader.fold.forget(standby.bucket)
+        self.status.detail |= {"checkpoint_bucket": standby.bucket}
 
     def _take_over(self, query: StageQuery) -> None:
         """Rules 1 and 8: epoch, copy of the newest lineage's directory, own lineage file; then the query."""
@@ -147,14 +181,16 @@ class ProcessingService:
         )  # fmt: skip
         stage, name = self._stage, self._stage_name
         states = {stream: StatesSeen(stream, self._pipeline.stream_writers(stream), "processing") for stream in stage.reads}
-        self._neighbours = neighbours = ReplicaControl(ControlReader(context.log, self._names.control()), context.clock, self._gate, states)
+        self._neighbours = neighbours = ReplicaControl(
+            ControlReader(context.log, self._names.control()), context.clock, self._gate, states, self._hear
+        )
         upstream = Upstream(neighbours.choose, neighbours.works_on_tentative, neighbours.may_correct)
         runner = ReplicaRunner(
             replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=query.traits,
             boundary=self._boundary, disk=self._disk, availability=Availability(stage.reads, waits(self._pipeline, name),
             policy(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
-            rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, stopping=context.stopping.is_set, crash_point=crash_point,
-            recovery=Recovery(tuple(self._siblings), self._missing_input, self._wait_for_sibling),
+            rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, empty_every_ms=EMPTY_EVERY_MS, stopping=context.stopping.is_set, crash_point=crash_point,
+            recovery=Recovery(tuple(self._siblings), self._missing_input, self._wait_for_blocks, reach=self._reach, resent=self._resent_input),
         )  # fmt: skip
         try:
             main = runner.take_over()
@@ -162,35 +198,77 @@ class ProcessingService:
             return
         self.status.state, self.status.waiting_for = "starting", None
         self._gate.epoch = self._boundary.epoch
+        if runner.given_up > self._boundary.fold.closed(self._replica):
+            self.status.detail["given_up_ms"] = runner.given_up * self._pipeline.bucket_ms
+            self._context.logger.error("results_given_up", stage=self._settings.name, upto_ms=self.status.detail["given_up_ms"])
         self._stage_query, self._runner = query, runner
         self.status.detail |= {"epoch": self._boundary.epoch, "lineage": main}
         for follower in self._followers.values():
             follower.runner = runner
+        self._asker.there()
+        made = Made(
+            name, self._replica, query.traits, query.fingerprint, self._boundary.epoch, self._disk, self._boundary, runner.log_lock,
+            self._run_range,
+        )  # fmt: skip
+        self._resending = Resending(context, made)
         self._start_query(main)
+
+    def _read_inputs(self, reader: LogReader) -> None:
+        """Wait until the inputs' logs are read up to an end asked for now."""
+        for stream, follower in self._followers.items():
+            end = reader.offsets(TopicPartition(self._names.boundaries(stream), 0))[1]
+            while follower.reader.offset_next < end:
+                follower.raise_error()
+                self._pause_start()
+
+    def _complete_input(self) -> int:
+        """The last bucket that is complete on all inputs by now."""
+        reader = self._context.log.reader(committed=False, headers=False)
+        try:
+            self._read_inputs(reader)
+        finally:
+            reader.close()
+        return min(follower.reader.fold.upto for follower in self._followers.values())
 
     def _missing_input(self, after: int) -> str:
         """What is gone of the inputs' blocks of buckets after ``after``, in words; empty: they are there."""
-        reader = self._context.log.reader(committed=False, headers=False)
+        reader, gone = self._context.log.reader(committed=False, headers=False), dict[str, tuple[int, int]]()
         try:
+            self._read_inputs(reader)
             for stream, follower in self._followers.items():
-                end = reader.offsets(TopicPartition(self._names.boundaries(stream), 0))[1]
-                while follower.reader.offset_next < end:
-                    follower.raise_error()
-                    self._pause_start()
                 with self._changed:
-                    bucket = missing_blocks(reader, partial(self._names.blocks, stream), follower.reader.fold, after)
-                if bucket is not None:
-                    return f"the blocks of {stream} from bucket {bucket} on are deleted"
+                    found = gone_range(reader, partial(self._names.blocks, stream), follower.reader.fold, after)
+                if found is not None:
+                    gone[stream] = found
         finally:
             reader.close()
-        return ""
+        if gone and after >= self._gone[0]:
+            self._gone = after, gone
+        return "; ".join(f"the blocks of {stream} from bucket {first} on are deleted" for stream, (first, _) in gone.items())
 
-    def _wait_for_sibling(self, missing: str) -> None:
-        """There is nothing to start from: say so, and look again in a while."""
+    def _resent_input(self, after: int) -> bool:
+        """Whether blocks of buckets after ``after`` of an input stand elsewhere than they did."""
+        reader = self._context.log.reader(committed=False, headers=False)
+        try:
+            self._read_inputs(reader)
+        finally:
+            reader.close()
+        with self._changed:
+            return any(follower.reader.fold.resent_after(after) for follower in self._followers.values())
+
+    def _wait_for_blocks(self, missing: str) -> None:
+        """There is nothing to start from: say so, ask for the blocks that are gone, and look again in a while."""
         if self.status.state != "waiting":
             self._context.logger.warning("waiting_for_sibling", stage=self._settings.name, missing=missing)
+        if self._standby is not None:
+            self._standby.copy()  # another process of the stage may have become reachable
+        epoch = -1 if self._boundary is None else self._boundary.epoch
+        # It names no checkpoint: nothing that is resent is trimmed before this replica has read it.
+        self._heartbeats.send(Heartbeat("processing", self._stage_name, self._replica, epoch, "waiting", 0, written_ms=0))
+        told = self._asker.ask(self._gone[1])
+        self._gone = -1, {}
         self.status.state = "waiting"
-        self.status.waiting_for = f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica has none"
+        self.status.waiting_for = f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica has none; {told}"
         for _ in range(_SIBLING_STEPS):
             self._pause_start()
 
@@ -201,25 +279,49 @@ class ProcessingService:
 
     def _start_query(self, lineage: str) -> None:
         """Start a query in the directory of ``lineage``."""
-        query, boundary, context = self._stage_query, self._boundary, self._context
-        assert query is not None, "built"  # noqa: S101
+        boundary, context = self._boundary, self._context
         assert boundary is not None, "taken over"  # noqa: S101
         assert self._runner is not None, "taken over"  # noqa: S101
-        output = OutputStream(
+        output = self._output()
+        blocks = BlockWriter(context.log, output.topic, self._replica, boundary.epoch, context.entropy)
+        sink = StageSink(
+            output, self._runner, lineage, blocks, self._disk.directory(lineage), context.clock,
+            done=lambda done: self._batch_done(lineage, done), crash_point=crash_point,
+        )  # fmt: skip
+        self._running[lineage] = _Running(self._start_stream(lineage, sink), sink, blocks)
+
+    def _output(self) -> OutputStream:
+        query, boundary = self._stage_query, self._boundary
+        assert query is not None, "built"  # noqa: S101
+        assert boundary is not None, "taken over"  # noqa: S101
+        return OutputStream(
             kafka=self._settings.kafka, topic=self._names.blocks(self._stage_name, self._replica), replica=self._replica,
             epoch=boundary.epoch, partitions=self._pipeline.partitions, width_ms=self._pipeline.bucket_ms, function=query.function,
         )  # fmt: skip
-        blocks = BlockWriter(context.log, output.topic, self._replica, boundary.epoch, context.entropy)
-        checkpoint = self._disk.directory(lineage)
-        sink = StageSink(
-            output, self._runner, lineage, blocks, checkpoint, context.clock, done=lambda done: self._batch_done(lineage, done),
-            crash_point=crash_point,
-        )  # fmt: skip
-        stream = (
+
+    def _start_stream(self, lineage: str, sink: StageSink) -> StreamingQuery:
+        query = self._stage_query
+        assert query is not None, "built"  # noqa: S101
+        return (
             query.frame(lineage).writeStream.foreachBatch(sink).outputMode("append").queryName(f"{self._settings.name} {lineage}")
-            .option("checkpointLocation", str(checkpoint)).start()
+            .option("checkpointLocation", str(self._disk.directory(lineage))).start()
         )  # fmt: skip
-        self._running[lineage] = _Running(stream, sink, blocks)
+
+    def _run_range(self, query: RangeQuery, blocks: RangeBlockWriter) -> None:
+        """Make buckets again for a reader (``processing.resending``), beside the queries of this replica."""
+        clock = self._context.clock
+        sink = StageSink(self._output(), query, query.name, blocks, self._disk.directory(query.name), clock, done=lambda _: None)
+        stream = self._start_stream(query.name, sink)
+        try:
+            deadline_ms = clock.monotonic_ms() + ASK_TAKEN_MS
+            while not (query.finished.is_set() or self._context.stopping.is_set() or clock.monotonic_ms() > deadline_ms):
+                stream.awaitTermination(_STEP_S)
+        finally:
+            self._stop_query(stream)
+
+    def _hear(self, entry: ControlRecord) -> None:
+        if self._resending is not None:
+            self._resending.heard(entry)
 
     def _input_schema(self, stream: str) -> pa.Schema | None:
         """Columns of an input; of another stage's stream they are in its log: wait for its first process. None: told to stop."""
@@ -236,6 +338,10 @@ class ProcessingService:
         return schema_from_text(text) if text else None
 
     def _answer(self, query: str, name: str, start: dict[str, object]) -> dict[str, object] | None:
+        if self._resending is not None:
+            is_range, answer = self._resending.answer(query, name, start)
+            if is_range:
+                return answer
         return None if self._runner is None else self._runner.answer(query, name, start)
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
@@ -257,6 +363,8 @@ class ProcessingService:
         """Look after the queries; raises what ended one."""
         for follower in self._followers.values():
             follower.raise_error()
+        if self._runner is None and self._standby is not None and self._stage_query is not None:
+            self._stand_by(self._standby, self._stage_query)
         if self._runner is None or self._neighbours is None:
             return
         with self._changed:
@@ -269,11 +377,13 @@ class ProcessingService:
             except Exception as error:  # noqa: BLE001 - Spark raises what the query died of
                 if isinstance(query.sink.failure, Fenced) or not self._runner.failed(lineage):
                     self._raise_failure(error, query.sink)
-                self._context.logger.warning("branch_failed", stage=self._settings.name, branch=lineage, error=_short(str(error)))
+                self._context.logger.warning("branch_failed", stage=self._settings.name, branch=lineage, error=short(str(error)))
             else:
                 if ended and not self._context.stopping.is_set():
                     message = "the query ended by itself"
                     raise AnabranchError(message)
+        if self._resending is not None:
+            self._resending.step(may_begin=self._runner.branch is None and self.status.state != "starting")
         self._report(self._runner)
 
     def _carry_out_orders(self, runner: ReplicaRunner) -> None:
@@ -313,6 +423,8 @@ class ProcessingService:
         for name, follower in self._followers.items():
             self._context.metrics.refused(name, follower.reader.counts)
         self._heartbeats.send(self._heartbeat(runner))
+        if self._standby is not None:
+            self._standby.say("primary", (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, runner.synced_bucket)
         if now - self._synced_ms >= CHECKPOINT_SYNC_EVERY_MS and (self._syncing is None or not self._syncing.is_alive()):
             self._synced_ms = now
             self._syncing = threading.Thread(target=runner.sync, name="sync", daemon=True)
@@ -326,32 +438,24 @@ class ProcessingService:
         return Heartbeat(
             service="processing", name=self._stage_name, replica=self._replica, epoch=boundary.epoch if boundary else -1,
             state=self.status.state, bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, written_ms=0,
-            replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main, checkpoint_bucket=runner.synced_bucket,
+            replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main, checkpoint_bucket=self._held(runner),
             wants_grant=gate.wants_grant, corrects=gate.corrects,
         )  # fmt: skip
 
+    def _held(self, runner: ReplicaRunner) -> int:
+        """The inputs up to this bucket are never read again (rule 18)."""
+        if self._reach is None or self._boundary is None:
+            return runner.synced_bucket
+        return self._reach.held(self._boundary.fold.closed(self._replica), runner.synced_bucket)
+
     def _raise_failure(self, error: Exception, sink: StageSink) -> None:
         """Raise the true cause of a dead query, with the function's name and the bucket."""
-        cause = sink.failure
-        where = "" if sink.running is None else f", buckets {sink.running[0]}..{sink.running[1]}"
-        text = str(error)
-        if isinstance(cause, StageFunctionError):
-            message = f"stage {self._stage_name}{where}: {cause}"
-            raise StageFunctionError(message) from error
-        if isinstance(cause, AnabranchError):
-            raise cause
-        if self._plans is not None and self._plans.error is not None:
-            raise self._plans.error from error
-        told = _TOLD.search(text)
-        if told is not None and told[1] == "StageFunctionError":
-            message = f"stage {self._stage_name}{where}: {told[2]}"
-            raise StageFunctionError(message) from error
-        if told is not None:  # of the reader or writer in a task: not the function's fault
-            raise {"DataMissing": DataMissing, "Unavailable": Unavailable}.get(told[1], AnabranchError)(told[2]) from error
-        if any(sign in text for sign in _FUNCTION_SIGNS):
-            message = f"stage {self._stage_name}{where}, function {', '.join(self._stage.transform)}: {_short(text)}"
-            raise StageFunctionError(message) from error
-        raise error
+        planning = None if self._plans is None else self._plans.error
+        known = sink.failure if isinstance(sink.failure, AnabranchError) else planning
+        cause = cause_of(error, self._stage_name, self._stage.transform, sink.running, known)
+        if cause is error:
+            raise error
+        raise cause from error
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop. Idempotent."""
@@ -361,11 +465,20 @@ class ProcessingService:
         self._context.stopping.set()
         for running in list(self._running.values()):
             self._stop_query(running.stream)
+        if self._resending is not None:
+            self._resending.close()
         for follower in self._followers.values():
             follower.close()
         if self._plans is not None:
             self._plans.close()
-        for closable in (self._boundary, self._heartbeats, self._neighbours, *(running.blocks for running in self._running.values())):
+        for closable in (
+            self._boundary,
+            self._heartbeats,
+            self._neighbours,
+            self._asker,
+            self._standby,
+            *(running.blocks for running in self._running.values()),
+        ):
             if closable is not None:
                 closable.close()
         if self._session is not None:
@@ -382,11 +495,4 @@ class ProcessingService:
         try:
             query.stop()
         except Exception as error:  # noqa: BLE001 - Spark's time-out has no class of its own in Python
-            self._context.logger.warning("stopped_within_a_batch", stage=self._settings.name, error=_short(str(error)))
-
-
-def _short(text: str) -> str:
-    """The last lines of a Python traceback in Spark's message, or its first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "File ", "..."))]
-    told = [line for line in lines if "Error" in line or "Exception" in line]
-    return " | ".join(dict.fromkeys(told[-3:] or lines[:2]))[:_STATUS_TEXT_MAX]
+            self._context.logger.warning("stopped_within_a_batch", stage=self._settings.name, error=short(str(error)))

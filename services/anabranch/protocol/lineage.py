@@ -41,6 +41,12 @@ def epoch_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def number_of(name: str) -> int:
+    """Which of its epoch's lineages ``name`` is; 0 where it is not such a name."""
+    match = _NAME.match(name)
+    return int(match[2]) if match else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Lineage:
     """What a lineage file says. Written once, before the lineage's first batch."""
@@ -176,6 +182,14 @@ class FindMissing:
 
 
 @dataclass(frozen=True, slots=True)
+class FindResent:
+    """Answer: 1 if blocks that come after ``batch`` of the directory stand elsewhere than they did (``protocol.asking``), else 0."""
+
+    name: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class FindSiblings:
     """Answer: the siblings whose disks are within reach, each with its newest lineage."""
 
@@ -223,8 +237,8 @@ class Clean:
 
 
 Step = (
-    FindNewest | Create | Copy | FindCommit | FindBatches | FindWhole | CutBack | FindMissing | FindSiblings | CopySibling | AwaitSibling
-    | Write | CheckEpoch | Clean | AppendBase
+    FindNewest | Create | Copy | FindCommit | FindBatches | FindWhole | CutBack | FindMissing | FindResent | FindSiblings | CopySibling
+    | AwaitSibling | Write | CheckEpoch | Clean | AppendBase
 )  # fmt: skip
 SiblingLineages = tuple[tuple[str, Lineage], ...]
 Answer = Lineage | SiblingLineages | tuple[int, ...] | int | str | None
@@ -272,7 +286,8 @@ def _from_own(found: Lineage, name: str) -> Generator[Step, Answer, Lineage | No
     last = yield FindWhole(name, tuple(batch for batch in batches if batch >= found.lowest))
     if not isinstance(last, int):
         return None
-    yield CutBack(name, last, keep_plan=True)
+    # A plan that was made before blocks were resent names the old ones. Without it the batch is planned anew, as after damage (G6).
+    yield CutBack(name, last, keep_plan=not (yield FindResent(name, last)))
     missing = yield FindMissing(name, last)
     return None if missing else found.copied(name, last)
 

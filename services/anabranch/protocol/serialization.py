@@ -79,7 +79,7 @@ class Plan:
 
 def next_plan(
     position: QueryPosition, folds: Mapping[str, StreamFold], traits: PlanTraits,
-    *, rows_max: int = BATCH_ROWS_MAX, buckets_max: int = BATCH_BUCKETS_MAX, warm_up: bool = False,
+    *, rows_max: int = BATCH_ROWS_MAX, buckets_max: int = BATCH_BUCKETS_MAX, warm_up: bool = False, last: int | None = None,
 ) -> Plan | None:  # fmt: skip
     """The next batch, or None when there is nothing to do.
 
@@ -91,8 +91,10 @@ def next_plan(
         buckets_max: The same, in buckets that have rows.
         warm_up: Give an empty plan at once. The first batch of a process costs seconds whatever it reads, so it is run before the
             stage is called ready. It is a follow-up plan: it moves nothing.
+        last: No bucket after this one is taken; None: all that are complete.
     """
-    last = min(fold.upto for fold in folds.values())
+    complete = min(fold.upto for fold in folds.values())
+    last = complete if last is None else min(last, complete)
     if last > position.bucket and not warm_up:
         count_max = buckets_max + 1
         taken = {name: fold.stable(position.bucket + 1, last, count_max) for name, fold in folds.items()}
@@ -100,6 +102,13 @@ def next_plan(
     if warm_up or (traits.is_stateful and position.closed < position.bucket):
         return _follow_up(position, folds)
     return None
+
+
+def begun_after(bucket: int, folds: Mapping[str, StreamFold]) -> Plan:
+    """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and closes them (``protocol.reach``)."""
+    before = QueryPosition()
+    after = QueryPosition(1, bucket, bucket)
+    return Plan(before=before, after=after, inputs=tuple((name, ()) for name in folds), rows=0)
 
 
 def next_tentative_plan(

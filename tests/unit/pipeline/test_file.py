@@ -182,6 +182,12 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
         ("transform: stages:tolls", "transform: [stages:chain, stages:zzz]", "20: stages.tolls.transform[1]: module stages has no function zzz"),
         ("transform: stages:tolls", "transform: stages:join", "join has no argument window for the parameter window"),
         ("replicas: 2", "replicas: 99", "21: stages.tolls.replicas: an integer from 1 to 16"),
+        ("replicas: 2", "replicas: 1\n    ha: passive", "22: stages.tolls.ha: passive wants replicas: 2 or more"),
+        ("replicas: 2", "ha: upstream_backup\n    reach: 1s\n    replicas: 2", "21: stages.tolls.ha: upstream_backup is one process"),
+        ("replicas: 2", "ha: amnesia", "21: stages.tolls.ha: amnesia wants to know how much later than itself"),
+        ("replicas: 2", "ha: amnesia\n    reach: soon", "22: stages.tolls.reach: 'soon' is not a duration"),
+        ("replicas: 2", "reach: 10s", "21: stages.tolls.reach: is used by ha: upstream_backup and amnesia only, not by active"),
+        ("replicas: 2", "ha: pasive", "21: stages.tolls.ha: 'pasive' is not known; did you mean 'passive'?"),
         ("when_late: process", "when_late: wait", "22: stages.tolls.when_late: 'wait' is not known"),
         ("{window: 1 minute}", "{reports: 1}", "23: stages.tolls.parameters.reports: reports is an input of the stage already"),
         ("{window: 1 minute}", "{a-b: 1}", "a parameter is an argument of a function"),
@@ -224,6 +230,22 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(folder: Path) ->
     text = GOOD.replace("250ms", "250").replace("format: json\n", "format: xml\n", 1).replace("reads: [reports]", "reads: [nothing]")
     found = mistakes(folder, text.replace("stage: tolls", "stage: nothing"))
     assert [int(line.split(":")[0]) for line in found] == [2, 9, 19, 20, 26]
+
+
+@pytest.mark.parametrize(
+    ("keys", "reach_ms", "writers", "processes"),
+    [
+        ("ha: active", None, ["0", "1"], ["0", "1"]),
+        ("ha: passive", None, ["0"], ["0", "1"]),
+        ("ha: upstream_backup\n    reach: 10s", 10_000, ["0"], ["0"]),
+        ("ha: amnesia\n    reach: 0ms", 0, ["0"], ["0"]),
+    ],
+)
+def test_each_mode_of_ha(folder: Path, keys: str, reach_ms: int | None, writers: list[str], processes: list[str]) -> None:
+    stage = loaded(folder, GOOD.replace("replicas: 2", f"replicas: {len(processes)}\n    {keys}")).stages["tolls"]
+    assert stage.ha == keys.split()[1]
+    assert stage.reach_ms == reach_ms
+    assert (stage.replica_ids(), stage.process_ids()) == (writers, processes)
 
 
 def test_a_circle_is_told_once(folder: Path) -> None:

@@ -40,6 +40,12 @@ def test_writers_of_a_stage_are_its_replicas() -> None:
         pipeline(stage("a")).stream_writers("zzz")
 
 
+def test_processes_that_stand_by_for_one_another_are_one_writer() -> None:
+    found = pipeline(stage("a", "s", replicas=3).model_copy(update={"ha": "passive"}))
+    assert found.stream_writers("a") == ["0"]
+    assert found.stages["a"].process_ids() == ["0", "1", "2"]
+
+
 def test_readers_and_topic_names() -> None:
     found = pipeline(stage("a", "s"), stage("b", "a"), stage("c", "a"))
     assert found.readers("a") == ["b", "c"]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from anabranch.adapters.local.log import Operation
-from anabranch.processing.replica import StartQuery, StopQuery, Upstream
+from anabranch.processing.replica import StartQuery, StopQuery
+from anabranch.processing.surroundings import Upstream
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.records import BoundaryKind

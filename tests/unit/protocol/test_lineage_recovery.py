@@ -22,6 +22,7 @@ from anabranch.protocol.lineage import (
     FindBatches,
     FindMissing,
     FindNewest,
+    FindResent,
     FindSiblings,
     FindWhole,
     Lineage,
@@ -50,6 +51,8 @@ class Disk:
     """Blocks that come after batches up to this one are deleted."""
     vanishing: set[str] = field(default_factory=set)
     copies_left: int = 100
+    resent: bool = False
+    """Blocks that come after the batches were resent."""
     steps: list[Step] = field(default_factory=list)
     copied_from: str = ""
 
@@ -66,7 +69,7 @@ class Disk:
             answer = self.perform(step)
         return None
 
-    def perform(self, step: Step) -> Answer:
+    def perform(self, step: Step) -> Answer:  # noqa: PLR0911 - a case per step
         match step:
             case FindNewest():
                 return self.newest
@@ -84,6 +87,8 @@ class Disk:
                 return next((b for b in batches if b not in self.damaged.get(self.copied_from, ())), None)
             case FindMissing(_, batch):
                 return "a is deleted" if batch <= self.gone_upto else ""
+            case FindResent():
+                return int(self.resent)
             case FindSiblings():
                 return tuple(self.siblings.items())
             case AwaitSibling():
@@ -245,3 +250,10 @@ def test_what_spark_does_not_retain_is_forgotten() -> None:
     assert lineage.tip(lowest) == BatchId(lineage_name(lowest + 1 if lowest else 1, 0), lowest)
     with pytest.raises(LocalProtocolError):
         lineage.tip(lowest - 1)
+
+
+def test_a_plan_that_names_blocks_which_were_resent_is_dropped() -> None:
+    disk = own(4, 3)
+    disk.resent = True
+    disk.run()
+    assert CutBack(NAME, 4, keep_plan=False) in disk.steps

@@ -63,6 +63,10 @@ class ReplicaDisk:
         found = [(replica, _newest(root)) for replica, root in sorted(self._siblings.items())]
         return [(replica, lineage) for replica, lineage in found if lineage is not None]
 
+    def sibling_commit(self, replica: str, name: str) -> int:
+        """As ``last_commit``, on a sibling's disk."""
+        return last_commit(self._siblings[replica] / "checkpoints" / name)
+
     def copy_sibling(self, replica: str, source: str, target: str) -> bool:
         """As ``copy``. False: it vanished, or kept changing, or is not readable."""
         try:
@@ -137,6 +141,15 @@ class ReplicaDisk:
     def sync(self) -> None:
         """Spark does not: without this a loss of power takes the last batches of a checkpoint with it."""
         os.sync()
+
+    def keep(self, name: str) -> None:
+        """Remove every directory and lineage file but those of ``name``, the newest: for a process that runs no query."""
+        for path in [*self._checkpoints.iterdir(), *self._root.glob("copying-*")]:
+            if path.name != name:
+                shutil.rmtree(path, ignore_errors=True)
+        for path in self._lineages.glob("*.json"):
+            if path.stem != name:
+                path.unlink(missing_ok=True)
 
     def clean(self, epoch: int) -> None:
         """Remove what belongs to lower epochs (rule 8)."""

@@ -199,3 +199,22 @@ def test_a_restarted_process_finds_what_was_written(disk: ReplicaDisk, tmp_path:
     disk.create(ONE)
     disk.write(Lineage.fresh(1))
     assert ReplicaDisk(tmp_path / "s.0").newest() == Lineage.fresh(1)
+
+
+def test_a_process_that_runs_no_query_keeps_one_copy(disk: ReplicaDisk, tmp_path: Path) -> None:
+    for name in (ONE, TWO, THREE):
+        fill(disk.directory(name))
+        disk.write(Lineage(name=name, start_batch=0, start_tip=None))
+    (tmp_path / "s.0" / f"copying-{TWO}").mkdir()
+    disk.keep(THREE)
+    assert disk.newest() == Lineage(name=THREE, start_batch=0, start_tip=None)
+    assert contents(disk.directory(THREE))
+    assert sorted(path.name for path in (tmp_path / "s.0").rglob("0*-0*")) == [THREE, f"{THREE}.json"]
+    assert not list((tmp_path / "s.0").glob("copying-*"))
+
+
+def test_how_far_a_sibling_is(tmp_path: Path) -> None:
+    other = ReplicaDisk(tmp_path / "s.1")
+    fill(other.directory(ONE))
+    disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
+    assert (disk.sibling_commit("1", ONE), disk.sibling_commit("1", TWO)) == (0, -1)

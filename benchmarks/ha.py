@@ -1,0 +1,291 @@
+"""What each mode of ``ha`` costs, and how long it takes until results come again: ``python -m benchmarks.ha``, to benchmarks/HA.md.
+
+One stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker. After a while one process, the one that runs the query, is
+killed (SIGKILL) and, as ``anabranch up`` does, started again half a second later. After another while the one that runs it then is killed and
+its state directory deleted. The stable stream is compared with the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Final
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.pipeline.file import load
+from anabranch.protocol.errors import AnabranchError
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted
+from anabranch.runtime.block_reader import BlockReader
+from anabranch.runtime.boundary_reader import BoundaryReader
+from benchmarks.dpc.chain import ReplicaProcess, create_topics
+from benchmarks.dpc.sources import Schedule, Source, window_of
+from benchmarks.processes import exit_on_signals, memory_mib, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch.pipeline.model import Pipeline
+    from anabranch.protocol.boundary_log import Outcome
+    from anabranch.protocol.records import LogEntry
+
+WIDTH_MS: Final = 250
+WINDOW_BUCKETS: Final = 8
+RATE: Final = 4_000
+STEADY_S: Final = 10.0
+WARM_S: Final = 5.0
+RESTART_S: Final = 0.5
+SETTLED_S: Final = 8.0
+_DEADLINE_S: Final = 90.0
+_FIRST: Final = 2 * WINDOW_BUCKETS
+MODES: Final = {
+    "active, replicas: 1": "replicas: 1",
+    "active, replicas: 2": "replicas: 2",
+    "passive, replicas: 2": "ha: passive\n    replicas: 2",
+    "upstream_backup": "ha: upstream_backup\n    reach: 2s",
+    "amnesia": "ha: amnesia\n    reach: 2s",
+}
+_RECORD: Final = """
+{"type": "record", "name": "reading", "fields": [
+  {"name": "key", "type": "long"}, {"name": "value", "type": "long"}, {"name": "time", "type": "long"}]}
+"""
+_FUNCTIONS: Final = """
+from pyspark.sql import functions as F
+
+def windowed(a):
+    groups = a.groupBy(F.window("stime", "2 seconds"), "key")
+    counts = groups.agg(F.sum("value").alias("value"), F.count("value").alias("time"))
+    return counts.select("key", "value", "time", F.col("window.end").alias("stime"))
+"""
+
+
+@dataclass(slots=True)
+class Row:
+    """What was measured of one mode."""
+
+    mode: str
+    cpu_s_per_million: float
+    """CPU seconds of all processes of the stage per million input records, at the steady rate."""
+    pss_mib: float
+    kill_s: float
+    """From the kill until a bucket is stable that was not due yet at the kill."""
+    disk_s: float
+    again: float
+    """Result rows that were written to the log more than once, for each result, the work of siblings included."""
+    wrong: int
+    """Windows that a reader gets otherwise than they must be, twice for example."""
+    lost: int
+    """Windows without results."""
+    said: int
+    """Of them, windows that the log says are given up."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Follows the stage's log in a thread of its own."""
+
+    seen: list[tuple[float, int]] = field(default_factory=list)
+    """(time, stable up to)."""
+    rows: int = 0
+    given_up: list[tuple[int, int]] = field(default_factory=list)
+    writers: list[tuple[int, str]] = field(default_factory=list)
+
+    def take(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        if isinstance(entry, EpochStarted):
+            self.writers.append((offset, entry.replica))
+        elif isinstance(entry, BoundaryRecord) and outcome.accepted and entry.kind is BoundaryKind.STABLE:
+            self.rows += sum(part.rows for part in entry.parts)
+            if entry.missing:
+                before = self.seen[-1][1] if self.seen else 0
+                self.given_up.append((before + 1, entry.closed))
+
+
+class Session:
+    """One mode on a broker that is there."""
+
+    def __init__(self, kafka: str, mode: str, folder: Path) -> None:
+        self.mode, self.state = mode, folder / "state"
+        self.pipeline = _write_pipeline(folder, f"ha{len(mode)}{int(time.time()) % 100_000}", MODES[mode])
+        self._kafka, self._log = kafka, KafkaEventLog(kafka)
+        create_topics(self._log, self.pipeline)
+        self.ids = self.pipeline.stages["s"].process_ids()
+        self.processes: dict[str, ReplicaProcess] = {}
+        self._watch = _Watch()
+        writers = self.pipeline.stream_writers("s")
+        self.reader = BoundaryReader(self._log, self.pipeline.topic_names.boundaries("s"), writers, listener=self._watch.take)
+        self._stopping = threading.Event()
+        self._source = Source(kafka, self.pipeline, "a")
+        self._per_bucket = RATE * WIDTH_MS // 1_000
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._feed, self._follow)]
+
+    def run(self) -> Row:
+        """The whole story."""
+        try:
+            for process in self.ids:
+                self._start(process)
+            self._schedule = Schedule(WIDTH_MS, time.monotonic(), _FIRST)
+            for thread in self._threads:
+                thread.start()
+            self._until(_FIRST + WINDOW_BUCKETS)
+            time.sleep(WARM_S)
+            cpu_s = self._cpu_s()
+            begun_s = time.monotonic()
+            time.sleep(STEADY_S)
+            per_million = (self._cpu_s() - cpu_s) / (time.monotonic() - begun_s) / RATE * 1e6
+            pss = sum(memory_mib(pid)[0] for process in self.processes.values() for pid in tree(process.pid))
+            kill_s = self._lose(disk=False)
+            time.sleep(SETTLED_S)
+            disk_s = self._lose(disk=True)
+            time.sleep(SETTLED_S / 2)
+            self._stopping.set()
+            for thread in self._threads:
+                thread.join()
+            return Row(self.mode, per_million, pss, kill_s, disk_s, *self._judge())
+        finally:
+            self._stopping.set()
+            for running in self.processes.values():
+                running.kill()
+
+    def _start(self, process: str) -> None:
+        self.processes[process] = ReplicaProcess(self.pipeline, f"s.{process}", self._kafka, self.state, "700m")
+
+    def _cpu_s(self) -> float:
+        return sum(sum(tree(process.pid).values()) for process in self.processes.values())
+
+    def _feed(self) -> None:
+        done = _FIRST - 1
+        while not self._stopping.wait(0.02):
+            due = self._schedule.reached(time.monotonic() * 1_000)
+            if due > done:
+                self._source.append(done + 1, due, self._per_bucket, due)
+                done = due
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            self.reader.poll(50)
+            upto = self.reader.fold.upto
+            if not self._watch.seen or upto > self._watch.seen[-1][1]:
+                self._watch.seen.append((time.monotonic(), upto))
+
+    def _until(self, bucket: int) -> float:
+        """When ``bucket`` became stable."""
+        deadline_s = time.monotonic() + _DEADLINE_S
+        while time.monotonic() < deadline_s:
+            found = next((at_s for at_s, upto in list(self._watch.seen) if upto >= bucket), None)
+            if found is not None:
+                return found
+            time.sleep(0.05)
+        raise AnabranchError(f"{self.mode}: bucket {bucket} did not become stable; {self.reader.fold.upto} is")
+
+    def _lose(self, *, disk: bool) -> float:
+        """Kill the process that runs the query; seconds until results come again of what was not due by then."""
+        victim = self._running()
+        due = self._schedule.reached(time.monotonic() * 1_000)
+        killed_s = time.monotonic()
+        self.processes[victim].kill()
+        if disk:
+            shutil.rmtree(self.state / "processing" / f"s.{victim}")
+        time.sleep(RESTART_S)
+        self._start(victim)
+        return self._until(due + 1) - killed_s
+
+    def _running(self) -> str:
+        """Whoever began last; of a passive stage the one whose process has taken over."""
+        if self.pipeline.stages["s"].ha != "passive":
+            return self._watch.writers[-1][1]
+        newest = {p: max(self.state.glob(f"s.{p}.*.log"), key=lambda path: path.stat().st_mtime_ns) for p in self.ids}
+        return next(process for process, path in newest.items() if b"taking_over" in path.read_bytes())
+
+    def _judge(self) -> tuple[float, int, int, int]:
+        fold, names = self.reader.fold, self.pipeline.topic_names
+        upto = fold.upto // WINDOW_BUCKETS * WINDOW_BUCKETS
+        blocks = BlockReader(self._log, lambda replica: names.blocks("s", replica), SystemClock())
+        made = dict(blocks.read_buckets(fold.stable(1, upto)))
+        wrong = lost = said = rows = 0
+        for bucket in range(_FIRST + WINDOW_BUCKETS, upto + 1, WINDOW_BUCKETS):
+            counts = [(at, self._per_bucket) for at in range(bucket - WINDOW_BUCKETS + 1, bucket + 1)]
+            expected = window_of(bucket, counts, WIDTH_MS).sort_by("key").to_pylist()
+            found = made[bucket].sort_by("key").to_pylist() if bucket in made else []
+            rows += len(found)
+            if not found:
+                lost += 1
+                said += any(first <= bucket <= last for first, last in self._watch.given_up)
+            elif found != expected:
+                wrong += 1
+        blocks.close()
+        return self._watch.rows / max(rows, 1) - 1, wrong, lost, said
+
+
+def _write_pipeline(folder: Path, name: str, keys: str) -> Pipeline:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "reading.avsc").write_text(_RECORD)
+    (folder / f"functions_{name}.py").write_text(_FUNCTIONS)
+    path = folder / f"{name}.yaml"
+    path.write_text(
+        f"pipeline: {name}\nbucket: {WIDTH_MS}ms\npartitions: 2\nsources:\n  a:\n    topics: [{name}.in]\n    record: reading.avsc\n"
+        f"    stime: {{field: time, unit: ms}}\nstages:\n  s:\n    reads: [a]\n    transform: functions_{name}:windowed\n    {keys}\n"
+        f"outputs:\n  out:\n    stage: s\n    corrected: {{topic: {name}.out}}\n"
+    )
+    return load(path)
+
+
+def report(rows: Sequence[Row]) -> str:
+    """The table, means of the runs of each mode."""
+    lines = [
+        "# High availability: cost and recovery, measured",
+        "",
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, `python -m benchmarks.ha`, {len(os.sched_getaffinity(0))} cores shared with broker and feed.",
+        f"One stage, windows of 2 s over 20 keys, {RATE} records/s in buckets of {WIDTH_MS} ms, one partition pair, no index, nothing trimmed.",
+        f"CPU and memory: all processes of the stage, {STEADY_S:.0f} s without failure. Recovery: from the kill of the process that runs the query to",
+        f"the first stable bucket that was not due at the kill; the killed process is started again after {RESTART_S} s. Means of the runs.",
+        "Rows made again: rows that were written beyond one per result, those of siblings included. Wrong: windows that a reader gets otherwise than",
+        "they must be, or twice. Lost: windows without results; said: those of them that the log says are given up.",
+        "",
+        "| `ha` | runs | CPU s per million records | MiB | recovery after SIGKILL | after loss of the disk | rows made again | wrong | lost | said |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for mode in MODES:
+        mine = [row for row in rows if row.mode == mode]
+        if mine:
+            lines.append(
+                f"| {mode} | {len(mine)} | {mean(r.cpu_s_per_million for r in mine):.0f} | {mean(r.pss_mib for r in mine):.0f} | "
+                f"{mean(r.kill_s for r in mine):.1f} s | {mean(r.disk_s for r in mine):.1f} s | {mean(r.again for r in mine):.0%} | "
+                f"{sum(r.wrong for r in mine)} | {sum(r.lost for r in mine)} | {sum(r.said for r in mine)} |"
+            )
+    return "\n".join([*lines, ""])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the modes that are asked for, add them to the results of earlier calls, write the report."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ha", description=__doc__)
+    parser.add_argument("--mode", action="append", choices=MODES, help="only this one; may be given several times")
+    parser.add_argument("--results", type=Path, default=Path(tempfile.gettempdir()) / "anabranch-ha.json", help="rows of all calls")
+    parser.add_argument("--report", type=Path, default=Path(__file__).with_name("HA.md"))
+    given = parser.parse_args(arguments)
+    exit_on_signals()
+    rows = [Row(**fields) for fields in json.loads(given.results.read_text())] if given.results.exists() else []
+    for mode in given.mode or MODES:
+        with tempfile.TemporaryDirectory() as folder:
+            kafka = EmbeddedKafka(Path(folder) / "kafka")
+            try:
+                rows.append(Session(kafka.start(), mode, Path(folder) / "run").run())
+            finally:
+                kafka.stop(3.0)
+        print(rows[-1])
+        given.results.write_text(json.dumps([asdict(row) for row in rows]))
+        given.report.write_text(report(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

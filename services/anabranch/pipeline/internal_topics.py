@@ -1,0 +1,26 @@
+"""The topics that a pipeline has for itself, as they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from anabranch.codec.catalog import TopicSettings, topic_settings
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+
+
+def internal_topics(pipeline: Pipeline, replication: int = 1) -> Iterator[tuple[str, TopicSettings]]:
+    """(kind, settings) of each: streams, control, alarms, progress."""
+    names = pipeline.topic_names
+    for stream in pipeline.streams():
+        yield "boundaries", topic_settings("boundaries", names.boundaries(stream), replication=replication)
+        for replica in pipeline.stream_writers(stream):
+            yield "blocks", topic_settings("blocks", names.blocks(stream, replica), pipeline.partitions, replication)
+    yield "control", topic_settings("control", names.control(), replication=replication)
+    yield "alarms", topic_settings("alarms", names.alarms(), replication=replication)
+    for output in pipeline.outputs.values():
+        yield "progress", topic_settings("progress", names.progress(output.name), replication=replication)
+        if output.live is not None:
+            yield "live_progress", topic_settings("live_progress", names.live_progress(output.name), replication=replication)

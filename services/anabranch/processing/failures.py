@@ -1,0 +1,50 @@
+"""What did a query die of? The true cause, in words for whoever wrote the function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from anabranch.protocol.errors import AnabranchError, DataMissing, StageFunctionError, Unavailable
+
+_STATUS_TEXT_MAX: Final = 2_000
+_TOLD: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
+"""An error of this project in the traceback of a task."""
+_FUNCTION_SIGNS: Final = ("PythonException", "UDF", "SparkArithmeticException", "SparkRuntimeException", "MapInBatchEvaluator")
+"""What stands in Spark's text when a function fails in a task; the last: its batches have too few columns."""
+
+
+def cause_of(
+    error: Exception, stage: str, functions: Sequence[str], buckets: tuple[int, int] | None, known: BaseException | None
+) -> Exception:  # fmt: skip
+    """The error to end the process with.
+
+    Args:
+        error: What Spark raised.
+        stage: The stage's name.
+        functions: Of the stage, as the pipeline file names them.
+        buckets: First and last of the batch that ran; None: none did.
+        known: What this process itself met in the batch, or in planning.
+    """
+    where = "" if buckets is None else f", buckets {buckets[0]}..{buckets[1]}"
+    if isinstance(known, StageFunctionError):
+        return StageFunctionError(f"stage {stage}{where}: {known}")
+    if isinstance(known, Exception):
+        return known
+    text = str(error)
+    told = _TOLD.search(text)
+    if told is not None and told[1] == "StageFunctionError":
+        return StageFunctionError(f"stage {stage}{where}: {told[2]}")
+    if told is not None:  # of the reader or writer in a task: not the function's fault
+        return {"DataMissing": DataMissing, "Unavailable": Unavailable}.get(told[1], AnabranchError)(told[2])
+    if any(sign in text for sign in _FUNCTION_SIGNS):
+        return StageFunctionError(f"stage {stage}{where}, function {', '.join(functions)}: {short(text)}")
+    return error
+
+
+def short(text: str) -> str:
+    """The last lines of a Python traceback in Spark's message, or its first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "File ", "..."))]
+    told = [line for line in lines if "Error" in line or "Exception" in line]
+    return " | ".join(dict.fromkeys(told[-3:] or lines[:2]))[:_STATUS_TEXT_MAX]

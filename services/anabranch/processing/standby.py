@@ -1,0 +1,131 @@
+"""A process of a stage that stands by: it listens, copies the primary's checkpoint, says what it has, and sees when its turn has come.
+
+What holds after a crash: the newest lineage file names a whole copy, or an older one. Nothing that it writes is read by anybody but its next
+process and trimming.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
+from anabranch.protocol.staggering import REPLICA_SERVICE
+from anabranch.protocol.standby import STANDBY_SERVICE, Held, StandbyWatch, copy_name, to_copy
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
+
+if TYPE_CHECKING:
+    from anabranch.adapters.local.checkpoints import ReplicaDisk
+    from anabranch.pipeline.model import Pipeline
+    from anabranch.ports import Clock, EventLog
+
+
+_POLL_MS: Final = 50
+
+
+class Standby:
+    """One process of a passive stage, as long as it is not primary; afterwards it only says what its checkpoint holds."""
+
+    def __init__(self, log: EventLog, clock: Clock, pipeline: Pipeline, stage: str, process: str, disk: ReplicaDisk) -> None:
+        """Open the stage's boundary log and the control topic.
+
+        Raises:
+            Unavailable: one of them is missing, or there is no answer.
+        """
+        names = pipeline.topic_names
+        self._clock, self._stage, self._process, self._disk = clock, stage, process, disk
+        self._watch = StandbyWatch(REPLICA_SERVICE, stage, process, pipeline.stages[stage].process_ids())
+        self._boundary = BoundaryReader(log, names.boundaries(stage), pipeline.stream_writers(stage))
+        self._control = ControlReader(log, names.control())
+        self._beats = HeartbeatSender(log, names.control(), clock)
+        self._writer = pipeline.stream_writers(stage)[0]
+        self._log_was_read = False
+        self._next_copy_ms = 0
+        self._copying: threading.Thread | None = None
+        self._copy_error: BaseException | None = None
+        own = disk.newest()
+        whole = None if own is None else disk.whole(own.name, [b for b in disk.batches(own.name) if b >= max(0, own.lowest)])
+        self.bucket = 0 if own is None or whole is None else disk.bucket(own.name, whole)
+        """The own checkpoint holds the inputs up to here; 0: there is none."""
+
+    def round(self) -> bool:
+        """Listen, copy when it is time to, say what there is; whether to take over now.
+
+        Raises:
+            OSError: the own disk cannot be written.
+        """
+        if self._copy_error is not None:
+            raise self._copy_error
+        now_ms = self._clock.monotonic_ms()
+        if self._log_was_read:
+            self._boundary.poll(_POLL_MS)
+        else:
+            self._boundary.read_to_end()
+            self._log_was_read = True
+        self._boundary.fold.forget(self._boundary.fold.upto)
+        for entry in self._control.poll():
+            if isinstance(entry, Heartbeat):
+                self._watch.heard(entry, now_ms)
+        self._watch.epoch_seen(self._boundary.fold.epoch(self._writer), now_ms)
+        if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
+            self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
+            self._copying = threading.Thread(target=self._copy_beside, name="copy checkpoint", daemon=True)
+            self._copying.start()
+        self.say("standby", self._boundary.fold.closed(self._writer), self.bucket)
+        return self._watch.due(now_ms, self.bucket)
+
+    def end_watch(self) -> None:
+        """Its turn has come: copy what is within reach once more, and stop to listen. ``say`` goes on."""
+        if self._copying is not None:
+            self._copying.join()
+        self.copy()
+        self._boundary.close()
+        self._control.close()
+
+    def say(self, state: str, bucket: int, checkpoint_bucket: int) -> None:
+        """Tell others, and trimming, what this process's own checkpoint holds for good."""
+        beat = Heartbeat(
+            service=STANDBY_SERVICE, name=self._stage, replica=self._process, epoch=-1, state=state, bucket=bucket, written_ms=0,
+            checkpoint_bucket=checkpoint_bucket,
+        )  # fmt: skip
+        self._beats.send(beat)
+
+    def copy(self) -> bool:
+        """Replace the own checkpoint by a copy of one that is further, if there is one within reach; whether it was replaced."""
+        disk, own = self._disk, self._disk.newest()
+        mine = None if own is None else Held(self._process, own, disk.last_commit(own.name))
+        theirs = [Held(process, lineage, disk.sibling_commit(process, lineage.name)) for process, lineage in disk.siblings()]
+        source = to_copy(mine, theirs)
+        if source is None:
+            return False
+        name = copy_name(source.lineage.name, None if own is None else own.name)
+        if not disk.copy_sibling(source.process, source.lineage.name, name):
+            return False
+        batch = disk.whole(name, [b for b in disk.batches(name) if b >= max(0, source.lineage.lowest)])
+        # Where a newer file names another directory by now, this one may have become a branch while it was copied (protocol.lineage).
+        same = (source.process, source.lineage) in disk.siblings()
+        if batch is None or not same or to_copy(mine, [Held(source.process, source.lineage, batch)]) is None:
+            disk.remove(name)
+            return False
+        disk.cut_back(name, batch, keep_plan=False)
+        disk.write(source.lineage.copied(name, batch))
+        disk.keep(name)
+        self.bucket = disk.bucket(name, batch)
+        return True
+
+    def close(self) -> None:
+        """Idempotent."""
+        for closable in (self._boundary, self._control, self._beats):
+            closable.close()
+
+    def _copy_beside(self) -> None:
+        """On a thread of its own: a copy waits for the disk."""
+        try:
+            self.copy()
+        except Unavailable:
+            return  # the source kept changing: the next one is soon
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread
+            self._copy_error = error

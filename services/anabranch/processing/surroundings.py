@@ -1,0 +1,39 @@
+"""What a replica is told by its surroundings: of its neighbours, and of what a start needs besides the own disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from anabranch.protocol.reach import Reach
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What the replica knows of others, from the control topic. The defaults are for a stage that reads only sources and has no siblings."""
+
+    choose: Callable[[str, Mapping[str, int]], str | None] = lambda _stream, _offers: None
+    """(input, buckets that each of its replicas offers tentatively up to) -> the replica to take them from."""
+    works_on_tentative: Callable[[str], bool] = lambda _stream: False
+    """Whether a replica of the input says that it is in UP_FAILURE or STABILIZATION."""
+    may_correct: Callable[[bool], bool] = lambda _wanted: True
+    """(wanted) -> whether this replica may correct now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a start needs besides the own disk. The defaults are for a replica without siblings whose inputs are never trimmed."""
+
+    siblings: tuple[str, ...] = ()
+    missing: Callable[[int], str] = lambda _after: ""
+    """(bucket) -> what is gone, in words, of the inputs' blocks of later buckets; empty: they are there."""
+    wait: Callable[[str], None] = lambda _missing: None
+    """Tell people what is missing, and wait a while; raises to give up."""
+    reach: Reach | None = None
+    """Of a stage that saves its state nowhere else."""
+    resent: Callable[[int], bool] = lambda _after: False
+    """(bucket) -> whether blocks of later buckets of the inputs stand elsewhere than they did."""
+
+    def begins_after(self, closed: int) -> int:
+        """The bucket after which a replica without a checkpoint reads its inputs, when its stream is closed up to ``closed``."""
+        return 0 if self.reach is None else self.reach.after(closed)

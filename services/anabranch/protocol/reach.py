@@ -1,0 +1,143 @@
+"""A stage that saves its state nowhere else: where does its process begin after its disk was lost, and what is lost with it?
+
+Theory of operation. The *reach* of a stage is a promise of its author: a record changes results at most so much later than itself (the length of
+a window, the bound of a join, 0 for a function of single rows). So results after time t are made from input after t - reach alone, whatever
+the function is, and an empty query that begins there makes them whole.
+
+``upstream_backup``: the input's blocks are the backup (specs/ha.md 9). A new process begins at its output's last closed bucket less *twice* the
+reach. What it makes of the first reach may be partial, and is closed already: nobody takes it (rule 4). What it makes of the second is whole,
+and closed already: it must be what stands in the log, bucket by bucket, else the promise is wrong, and the process ends before it writes
+anything new. Trimming keeps what this needs. No results are lost, and by their ids none comes twice: precise.
+
+``amnesia``: a new process begins at what is complete now (specs/ha.md 6). The buckets from its output's last closed one to there are lost, and
+those within the reach after there would be partial: all of them are closed *empty*, and their records name every input as missing. So what is
+lost is said in the log, and what comes after the gap is right.
+
+Invariants:
+    B1  a query that begins at ``after`` makes every bucket above ``after`` + reach whole.
+    B2  upstream backup: ``after`` + reach is not above the last closed bucket: nothing is left out.
+    B3  upstream backup: no record that closes a new bucket is let through unless every bucket of the second reach was the same as before.
+    B4  amnesia: a bucket that is not given up is whole; one that is given up is empty, and its record has ``missing``.
+    B5  amnesia: a gap that a crash interrupted is gone on with: its end follows from the log.
+    B6  a stage whose stream has closed nothing yet begins at the beginning: nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from anabranch.protocol.boundary_log import Outcome, StreamFold, contents
+from anabranch.protocol.control import Alarm
+from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry
+
+GAP: Final = "gap"
+"""Kind of an alarm: results were given up."""
+
+
+def buckets_of(reach_ms: int, width_ms: int) -> int:
+    """The reach in whole buckets, rounded up."""
+    return -(-reach_ms // width_ms)
+
+
+class Reach:
+    """Of one process of a stage with ``upstream_backup`` or ``amnesia``, which is the only writer of its stream."""
+
+    def __init__(self, stage: str, reach_ms: int, width_ms: int, complete: Callable[[], int] | None = None) -> None:
+        """``complete``: amnesia; the last bucket that is complete on all inputs, their logs read to the end. None: upstream backup."""
+        self._stage, self._reach_ms, self._buckets = stage, reach_ms, buckets_of(reach_ms, width_ms)
+        self._complete = complete
+        self._fingerprints: tuple[str, str] = ("", "")
+        self._gap_upto = 0
+        self._after = 0
+        self._expected: dict[int, tuple[int, int]] = {}
+        self._compared = 0
+        """Buckets up to this one were compared, or need not be."""
+        self._compare_upto = 0
+        self._made: dict[int, tuple[int, int]] = {}
+
+    def seen(self, entry: LogEntry, outcome: Outcome) -> None:
+        """Take note of a record of the stage's own log, from its beginning on, right after the fold took it."""
+        if not outcome.accepted:
+            return
+        if isinstance(entry, EpochStarted):
+            self._fingerprints = self._fingerprints[1], entry.fingerprint
+        elif isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE and entry.prev is None:
+            self._gap_upto = entry.closed + self._buckets if entry.missing else 0
+
+    def after(self, closed: int) -> int:
+        """The bucket after which a process without a checkpoint begins to read. ``closed``: the last one that its stream has closed (B2, B6)."""
+        if closed == 0:
+            self._after = 0
+        elif self._complete is None:
+            self._after = max(0, closed - 2 * self._buckets)
+        else:
+            self._after = self._complete()
+        return self._after
+
+    def begin(self, fold: StreamFold, closed: int, *, is_fresh: bool) -> tuple[int, int]:
+        """(after, given up to) for the process's first query. ``is_fresh``: it begins without a checkpoint, at what ``after`` said last."""
+        if not is_fresh:
+            return 0, self._gap_upto
+        if self._complete is not None:
+            return self._after, 0 if closed == 0 else self._after + self._buckets
+        whole_from = self._after + self._buckets if self._after else 0
+        if self._fingerprints[0] in ("", self._fingerprints[1]) and whole_from < closed <= fold.upto:
+            self._compared, self._compare_upto = whole_from, closed
+            self._expected = {bucket: contents(parts) for bucket, _, parts in fold.stable(whole_from + 1, closed)}
+        return self._after, 0
+
+    def check(self, record: BoundaryRecord) -> None:
+        """``record`` is about to be appended (B3).
+
+        Raises:
+            StageFunctionError: a bucket was made again and is not the same: the reach is too short, or the function not deterministic.
+        """
+        if self._compared >= self._compare_upto or record.kind is not BoundaryKind.STABLE:
+            return
+        for part in record.parts:
+            rows, digest = self._made.get(part.bucket, (0, 0))
+            self._made[part.bucket] = rows + part.rows, (digest + part.digest) % 2**64
+        upto = min(record.closed, self._compare_upto)
+        for bucket in sorted({*self._expected, *self._made}):
+            if self._compared < bucket <= upto and self._made.get(bucket, (0, 0)) != self._expected.get(bucket, (0, 0)):
+                message = (
+                    f"stage {self._stage}: bucket {bucket}, made again from {2 * self._reach_ms} ms of input, is not what it was: give the stage "
+                    "a longer reach, or ha: passive; or its function does not give the same for the same input"
+                )
+                raise StageFunctionError(message)
+        self._compared = max(self._compared, upto)
+        if self._compared >= self._compare_upto:
+            self._expected, self._made = {}, {}
+
+    def held(self, closed: int, synced: int) -> int:
+        """Up to which bucket the inputs are not needed any more (rule 18). ``synced``: the checkpoint holds them up to here for good."""
+        return synced if self._complete is not None else max(0, min(synced, closed - 2 * self._buckets))
+
+
+class GapBook:
+    """The gaps of one stream, as its log says them: for alarms. Reading the log again gives the same."""
+
+    def __init__(self, stream: str, reach_buckets: int, width_ms: int) -> None:
+        self._stream, self._reach_buckets, self._width_ms = stream, reach_buckets, width_ms
+        self._closed = 0
+        self.lost = 0
+        """Buckets that were given up."""
+
+    def seen(self, entry: LogEntry, outcome: Outcome, now_ms: int) -> Alarm | None:
+        """Take note of a record right after the fold took it; the alarm, where a gap begins."""
+        if not outcome.accepted or not isinstance(entry, BoundaryRecord) or entry.kind is not BoundaryKind.STABLE:
+            return None
+        before, self._closed = self._closed, max(self._closed, entry.closed)
+        if not entry.missing or entry.positions:
+            return None
+        self.lost += self._closed - before
+        if entry.prev is not None:
+            return None
+        first, last = before + 1, max(before, entry.closed) + self._reach_buckets
+        text = (
+            f"{self._stream} lost its state: the results of buckets {first}..{last} (times {before * self._width_ms} to "
+            f"{last * self._width_ms} ms) are given up, as ha: amnesia wants it; those after are right"
+        )
+        return Alarm(GAP, self._stream, first, text, now_ms)

@@ -1,0 +1,108 @@
+"""Passive standby: which process of a stage runs its query, and from which checkpoint does the next one go on?
+
+Theory of operation. The processes of a stage with ``ha: passive`` are one *replica*: one writer of the boundary log, one block topic. Who is
+primary is proven by the log alone: it is the process of the newest ``EpochStarted`` (rule 1), and what another one writes afterwards is
+accepted by nobody. So nobody needs to agree on who takes over: a mistake costs a restart, never a result. The others copy the primary's
+checkpoint every now and then and listen. When the primary was silent for ``PRIMARY_SILENT_MS`` of observed time, the standby whose turn it is
+begins an epoch and goes on from its copy. The copy is one of the replica's own checkpoints, a little older: the records of the batches that it
+runs again take the place of theirs (rule 4), what was closed stays as it is, and ids are positions in buckets, so nobody sees a difference
+(specs/ha.md 7: repeating recovery, which ids make precise).
+
+==========  =================================================  ==================================================
+state       event                                              action and next state
+==========  =================================================  ==================================================
+(start)     -                                                  stand by: no process is primary by right
+STANDBY     a checkpoint within reach is further than its own  copy it
+STANDBY     the primary is silent, and it is this one's turn   begin an epoch; PRIMARY
+PRIMARY     a newer epoch is in the log                        end (the next process stands by)
+==========  =================================================  ==================================================
+
+Invariants:
+    S1  while a primary is heard, or an epoch has just begun, nobody takes over. Where no epoch ever began there is nobody to wait for.
+    S2  what a process of an older epoch says is no sign of life.
+    S3  silence is observed time: who was paused itself looks again before it judges.
+    S4  a standby that has no checkpoint lets those that have one go first; else the order of the processes decides.
+    S5  a copy is of a higher epoch than what it replaces, or of a later batch of the same.
+    S6  a copy has a name above those that the process has used, and below those of every later epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.limits import FAILURE_AFTER_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
+from anabranch.protocol.lineage import Lineage, epoch_of, lineage_name, number_of
+from anabranch.protocol.observed_time import ObservedTime
+
+STANDBY_SERVICE: Final = "standby"
+"""Under this name each process of a passive stage says which bucket its own checkpoint holds, beside what the primary says as the replica."""
+
+
+class StandbyWatch:
+    """What one process knows of the others of its stage. ``now_ms`` is any clock of its own that does not go back."""
+
+    def __init__(self, service: str, stage: str, process: str, processes: Sequence[str]) -> None:
+        """``service``: under which the primary is heard; ``processes``: all ids, in the order of their turns."""
+        self._service, self._stage, self._process = service, stage, process
+        self._order = {each: number for number, each in enumerate(processes)}
+        self._time = ObservedTime()
+        self._epoch: int | None = None
+        self._log_was_read = False
+        self._sign_at = 0
+        self._heard: dict[str, tuple[int, bool]] = {}
+        """Of the other standbys: observed time when it was last heard, whether it has no checkpoint."""
+
+    def heard(self, beat: Heartbeat, now_ms: int) -> None:
+        """A heartbeat was read that was written since this process listens (S1, S2)."""
+        at = self._time.at(now_ms)
+        if (beat.service, beat.name) == (self._service, self._stage):
+            if beat.epoch >= (self._epoch or 0):
+                self._sign_at = at
+        elif (beat.service, beat.name) == (STANDBY_SERVICE, self._stage) and beat.replica in self._order and beat.replica != self._process:
+            self._heard[beat.replica] = at, beat.checkpoint_bucket == 0
+
+    def epoch_seen(self, epoch: int | None, now_ms: int) -> None:
+        """The newest epoch in the stage's log, which was read to its end at least once: a new one is a sign of life (S1). None: there is none."""
+        at = self._time.at(now_ms)
+        self._log_was_read = True
+        if epoch != self._epoch:
+            self._epoch, self._sign_at = epoch, at
+
+    def due(self, now_ms: int, bucket: int) -> bool:
+        """Whether to take over now. ``bucket``: that of the own checkpoint; 0: none (S3, S4)."""
+        at = self._time.at(now_ms)
+        if not self._log_was_read:
+            return False
+        own = bucket == 0, self._order[self._process]
+        alive = [(empty, self._order[each]) for each, (heard_at, empty) in self._heard.items() if at - heard_at < FAILURE_AFTER_MS]
+        silent_ms = 0 if self._epoch is None else PRIMARY_SILENT_MS
+        return at - self._sign_at >= silent_ms + STANDBY_TURN_MS * sum(other < own for other in alive)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A checkpoint that somebody has: its lineage, and the last batch that was committed in its directory."""
+
+    process: str
+    lineage: Lineage
+    commit: int
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """How far it is: (epoch, batch)."""
+        return epoch_of(self.lineage.name) or 0, self.commit
+
+
+def to_copy(own: Held | None, others: Sequence[Held]) -> Held | None:
+    """The checkpoint to copy; None: none is further than the own one (S5)."""
+    best = max((held for held in others if held.commit >= 0), key=lambda held: held.reached, default=None)
+    return None if best is None or (own is not None and own.commit >= 0 and own.reached >= best.reached) else best
+
+
+def copy_name(source: str, own: str | None) -> str:
+    """Name for a copy of lineage ``source``; ``own``: the newest that the process has (S6)."""
+    epoch = epoch_of(source) or 0
+    return lineage_name(epoch, 0 if own is None or epoch_of(own) != epoch else number_of(own) + 1)

@@ -1,0 +1,185 @@
+"""A process that stands by, with checkpoints in Spark's format on a real disk and a log in memory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.local.checkpoints import ReplicaDisk
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.codec import control_records
+from anabranch.codec.catalog import TopicSettings
+from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
+from anabranch.processing.standby import Standby
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import PRIMARY_SILENT_MS, STANDBY_COPY_EVERY_MS
+from anabranch.protocol.lineage import Lineage, lineage_name
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.heartbeats import HeartbeatSender
+from harness import spark_files
+from harness.sources import everything
+from harness.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would write what all other tests have written."""
+    monkeypatch.setattr("os.sync", lambda: None)
+
+
+class World:
+    """A passive stage of two processes: "0" is primary, without a process, "1" stands by."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock = folder, VirtualClock()
+        self.log = LocalEventLog(self.clock)
+        stage = Stage(name="s", participant="north", reads=[], transform=["m:f"], replicas=2, ha="passive")
+        output = Output(name="out", stage="s", corrected=Sink(topic="out"))
+        self.pipeline = Pipeline(
+            name="p", path=Path("p.yaml"), bucket_ms=100, max_delay_ms=1_000, partitions=1, sources={}, stages={"s": stage}, outputs={"out": output}
+        )  # fmt: skip
+        self.log.admin().create([TopicSettings("p.s.boundaries", 1), TopicSettings("p.control", 1)])
+        self.primary = self.disk("0", "1")
+        self.made: list[Standby] = []
+
+    def disk(self, process: str, other: str) -> ReplicaDisk:
+        return ReplicaDisk(self.folder / f"s.{process}", {other: self.folder / f"s.{other}"})
+
+    def standby(self) -> Standby:
+        self.own = self.disk("1", "0")
+        self.made.append(Standby(self.log, self.clock, self.pipeline, "s", "1", self.own))
+        return self.made[-1]
+
+    def writer(self) -> BoundaryWriter:
+        return BoundaryWriter(self.log, "p.s.boundaries", ["0"], "0", "f", self.clock, SeededEntropy(1))
+
+    def run(self, lineage: Lineage, batches: int) -> None:
+        """The primary has committed so many batches, each of which reads ten buckets."""
+        shutil.rmtree(self.primary.directory(lineage.name), ignore_errors=True)
+        spark_files.fill(self.primary.directory(lineage.name), batches)
+        self.primary.write(lineage)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+FIRST = Lineage.fresh(5)
+
+
+def test_it_copies_what_is_further_and_keeps_one(world: World) -> None:
+    made = world.standby()
+    assert made.bucket == 0
+    assert not made.copy(), "there is nothing yet"
+    world.run(FIRST, 0)
+    assert not made.copy(), "nor a batch"
+    world.run(FIRST, 3)
+    assert made.copy()
+    assert made.bucket == 30
+    assert not made.copy(), "it has that"
+    world.run(FIRST, 5)
+    assert made.copy()
+    assert made.bucket == 50
+    newest = world.own.newest()
+    assert newest is not None
+    assert (newest.name, newest.start_batch, newest.start_tip) == (lineage_name(5, 1), 4, BatchId(FIRST.name, 4))
+    assert [path.name for path in (world.folder / "s.1" / "checkpoints").iterdir()] == [newest.name]
+    assert world.own.batches(newest.name)[0] == 4
+    assert not (world.own.directory(newest.name) / "offsets" / "5").exists(), "what was planned was not copied whole"
+    assert world.standby().bucket == 50, "its next process knows"
+
+
+def test_a_copy_goes_on_as_the_primary_would(world: World) -> None:
+    """The record that it continues is that of the batch, whoever has made it."""
+    world.run(Lineage(lineage_name(7, 0), 2, BatchId("before", 2), floor=2), 3)
+    made = world.standby()
+    assert made.copy()
+    newest = world.own.newest()
+    assert newest is not None
+    assert newest.tip(2) == BatchId("before", 2)
+
+
+@pytest.mark.parametrize("damaged", ["commits", "offsets"])
+def test_of_a_damaged_checkpoint_what_is_whole_is_copied(world: World, damaged: str) -> None:
+    world.run(FIRST, 4)
+    (world.primary.directory(FIRST.name) / damaged / "3").write_bytes(b"")
+    made = world.standby()
+    assert made.copy()
+    assert made.bucket == 30
+    assert not made.copy(), "it is no further than what is there"
+    assert len(list((world.folder / "s.1" / "checkpoints").iterdir())) == 1
+
+
+def test_a_directory_that_is_another_ones_by_now_is_not_taken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run(FIRST, 3)
+    made = world.standby()
+    copy = world.own.copy_sibling
+
+    def meanwhile(*arguments: str) -> bool:
+        done = copy(*arguments)
+        spark_files.fill(world.primary.directory(lineage_name(5, 1)), 3)
+        world.primary.write(FIRST.forked(lineage_name(5, 1), 2))
+        return done
+
+    monkeypatch.setattr(world.own, "copy_sibling", meanwhile)
+    assert not made.copy()
+    assert world.own.newest() is None
+    monkeypatch.setattr(world.own, "copy_sibling", copy)
+    assert made.copy()
+
+
+def test_one_that_cannot_be_copied_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run(FIRST, 3)
+    made = world.standby()
+    monkeypatch.setattr(world.own, "copy_sibling", lambda *_: False)
+    assert not made.copy()
+
+
+def rounds_until(world: World, made: Standby, done: Callable[[bool], bool], limit_ms: int = 30_000) -> int:
+    begun_ms = world.clock.monotonic_ms()
+    while not done(made.round()):
+        world.clock.advance(100)
+        assert world.clock.monotonic_ms() - begun_ms < limit_ms
+    return world.clock.monotonic_ms() - begun_ms
+
+
+def test_it_takes_over_when_the_primary_is_silent(world: World) -> None:
+    writer = world.writer()
+    epoch = writer.start()
+    world.run(Lineage.fresh(epoch), 3)
+    made = world.standby()
+    beats = HeartbeatSender(world.log, "p.control", world.clock)
+    for _ in range(2 * PRIMARY_SILENT_MS // 500):
+        beats.send(Heartbeat("processing", "s", "0", epoch, "running", 3, 0))
+        assert not made.round()
+        world.clock.advance(500)
+    wait_until(lambda: made.bucket == 30, 20, "a copy")
+    assert PRIMARY_SILENT_MS - 1_000 <= rounds_until(world, made, lambda due: due) <= PRIMARY_SILENT_MS + 1_000
+    world.run(Lineage.fresh(epoch), 6)
+    made.end_watch()
+    assert made.bucket == 60, "whatever is within reach is taken along"
+    world.clock.advance(STANDBY_COPY_EVERY_MS)
+    made.say("primary", 70, 66)
+    made.close()
+    said = [control_records.decode(value) for chunk in everything(world.log, "p.control") for value in chunk.values]
+    own = [entry for entry in said if isinstance(entry, Heartbeat) and entry.service == "standby"]
+    assert (own[0].replica, own[0].state, own[0].checkpoint_bucket) == ("1", "standby", 0)
+    assert (own[-1].state, own[-1].checkpoint_bucket) == ("primary", 66)
+    assert 30 in [beat.checkpoint_bucket for beat in own]
+
+
+def test_what_goes_wrong_while_copying_ends_the_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world.standby()
+
+    def full() -> bool:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(made, "copy", full)
+    with pytest.raises(OSError, match="no space"):
+        rounds_until(world, made, lambda _: False)

@@ -1,0 +1,183 @@
+"""Where a stage without a saved state begins, what it compares, and which results it gives up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.control import Alarm
+from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.reach import GapBook, Reach, buckets_of
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, InputPosition, LogEntry, Part
+
+WIDTH_MS = 100
+
+
+def part(bucket: int, digest: int, rows: int = 1) -> Part:
+    return Part(bucket, 0, "x", 1, bucket, bucket + 1, rows, digest)
+
+
+class Log:
+    """The boundary log of the stage, and who listens."""
+
+    def __init__(self, reach: Reach | None = None, book: GapBook | None = None) -> None:
+        self.fold, self.reach, self.book, self.alarms = StreamFold(["0"]), reach, book, list[Alarm]()
+        self._offset = self._batch = 0
+
+    def add(self, entry: LogEntry) -> None:
+        outcome = self.fold.apply(self._offset, entry)
+        self._offset += 1
+        if self.reach is not None:
+            self.reach.seen(entry, outcome)
+        if self.book is not None and (alarm := self.book.seen(entry, outcome, 77)) is not None:
+            self.alarms.append(alarm)
+
+    def begin(self, fingerprint: str = "f") -> None:
+        self.add(EpochStarted("0", fingerprint, ""))
+
+    def record(self, closed: int, *parts: Part, fresh: bool = False, missing: str = "", epoch: int | None = None) -> BoundaryRecord:
+        """The next record of the chain; not added."""
+        self._batch += 1
+        now = self.fold.epoch("0") if epoch is None else epoch
+        prev = None if fresh else self.fold.tip("0")
+        return BoundaryRecord("0", now or 0, BatchId("l", self._batch), prev, closed, parts, missing=tuple(missing))
+
+
+def backed_up(reach_ms: int = 200, *, again: str = "f") -> Log:
+    """Ten buckets were closed, each with a row; then the process lost its disk."""
+    log = Log(Reach("s", reach_ms, WIDTH_MS))
+    log.begin()
+    for bucket in range(1, 11):
+        log.add(log.record(bucket, part(bucket, 1_000 + bucket)))
+    log.begin(again)
+    return log
+
+
+def begun(log: Log) -> tuple[int, int]:
+    assert log.reach is not None
+    log.reach.after(log.fold.closed("0"))
+    return log.reach.begin(log.fold, log.fold.closed("0"), is_fresh=True)
+
+
+@pytest.mark.parametrize(("reach_ms", "buckets"), [(0, 0), (1, 1), (100, 1), (101, 2), (1_000, 10)])
+def test_the_reach_in_buckets_is_rounded_up(reach_ms: int, buckets: int) -> None:
+    assert buckets_of(reach_ms, WIDTH_MS) == buckets
+
+
+@pytest.mark.parametrize(("reach_ms", "after"), [(0, 10), (100, 8), (200, 6), (500, 0), (5_000, 0)])
+def test_b2_upstream_backup_begins_two_reaches_before_its_output(reach_ms: int, after: int) -> None:
+    assert begun(backed_up(reach_ms)) == (after, 0)
+
+
+def test_b6_where_nothing_was_closed_the_beginning_is_the_beginning() -> None:
+    for complete in (None, lambda: 50):
+        log = Log(Reach("s", 200, WIDTH_MS, complete))
+        log.begin()
+        assert begun(log) == (0, 0)
+        log.reach.check(log.record(50, part(3, 5)))  # type: ignore[union-attr]
+
+
+def made_again(log: Log, **changed: int) -> None:
+    """What a process makes of buckets 7 and 8 (partial), 9 and 10 (whole), and 11, in batches that end anywhere."""
+    digests = {7: 1, 8: 2, 9: 1_009, 10: 1_010, 11: 1_011} | {int(name[1:]): digest for name, digest in changed.items()}
+    assert log.reach is not None
+    log.reach.check(log.record(6))
+    log.reach.check(replace(log.record(9, part(11, 3)), kind=BoundaryKind.TENTATIVE))
+    log.reach.check(log.record(8, part(7, digests[7]), part(8, digests[8]), part(9, 9)))
+    log.reach.check(log.record(9, part(9, digests[9] - 9, rows=0), part(10, digests[10])))
+    log.reach.check(log.record(11, part(11, digests[11])))
+    log.reach.check(log.record(12, part(12, 1)))
+
+
+def test_b3_what_is_made_again_is_compared() -> None:
+    log = backed_up()
+    begun(log)
+    made_again(log)
+
+
+@pytest.mark.parametrize("bucket", [9, 10])
+def test_b3_a_difference_ends_the_process_before_anything_new_is_closed(bucket: int) -> None:
+    log = backed_up()
+    begun(log)
+    with pytest.raises(StageFunctionError, match=f"bucket {bucket}, made again from 400 ms of input, .* a longer reach"):
+        made_again(log, **{f"b{bucket}": 4_711})
+
+
+def test_b3_a_bucket_too_many_or_too_few_is_a_difference() -> None:
+    log = backed_up()
+    begun(log)
+    assert log.reach is not None
+    with pytest.raises(StageFunctionError, match="bucket 9"):
+        log.reach.check(log.record(11, part(10, 1_010)))
+
+
+def test_another_function_is_not_compared() -> None:
+    log = backed_up(again="g")
+    assert begun(log) == (6, 0)
+    made_again(log, b9=4_711)
+
+
+def test_with_a_checkpoint_nothing_is_left_out_or_compared() -> None:
+    log = backed_up()
+    assert log.reach is not None
+    assert log.reach.begin(log.fold, 10, is_fresh=False) == (0, 0)
+    made_again(log, b9=4_711)
+
+
+def test_what_trimming_must_leave() -> None:
+    backup, forgetful = Reach("s", 200, WIDTH_MS), Reach("s", 200, WIDTH_MS, lambda: 0)
+    assert backup.held(10, 9) == 6
+    assert backup.held(10, 5) == 5
+    assert backup.held(3, 3) == 0
+    assert forgetful.held(10, 9) == 9
+
+
+def forgetful(book: GapBook | None = None) -> Log:
+    log = Log(Reach("s", 200, WIDTH_MS, lambda: 15), book)
+    log.begin()
+    log.add(log.record(10, part(10, 1)))
+    log.begin()
+    return log
+
+
+def test_b4_amnesia_gives_up_to_a_reach_beyond_what_is_complete() -> None:
+    log = forgetful()
+    assert begun(log) == (15, 17)
+    log.reach.check(log.record(16, part(9, 4)))  # type: ignore[union-attr]
+
+
+def test_b5_a_gap_that_a_crash_interrupted_goes_on() -> None:
+    log = forgetful()
+    log.add(log.record(15, fresh=True, missing="a"))
+    log.add(log.record(16, missing="a"))
+    log.begin()
+    log.add(log.record(30, fresh=True, missing="a", epoch=0))  # of a zombie
+    assert log.reach is not None
+    assert log.reach.begin(log.fold, 16, is_fresh=False) == (0, 17)
+    log.add(log.record(17, fresh=True))
+    assert log.reach.begin(log.fold, 17, is_fresh=False) == (0, 0)
+
+
+def test_a_gap_is_one_alarm_and_its_buckets_are_counted() -> None:
+    book = GapBook("s", 2, WIDTH_MS)
+    log = forgetful(book)
+    log.add(log.record(15, fresh=True, missing="a"))
+    log.add(log.record(16, missing="a"))
+    log.add(log.record(17, missing="a"))
+    log.add(log.record(20, part(18, 5)))
+    (alarm,) = log.alarms
+    assert (alarm.kind, alarm.stream, alarm.bucket, alarm.written_ms) == ("gap", "s", 11, 77)
+    assert "buckets 11..17 (times 1000 to 1700 ms)" in alarm.text
+    assert book.lost == 7
+
+
+def test_only_stages_have_gaps() -> None:
+    book = GapBook("s", 2, WIDTH_MS)
+    log = Log(book=book)
+    log.begin()
+    log.add(replace(log.record(5, fresh=True, missing="a"), positions=(InputPosition("t", 0, 1, 1),)))
+    log.add(replace(log.record(9, missing="a"), kind=BoundaryKind.TENTATIVE, branch=(0, 1), base=5))
+    assert (log.alarms, book.lost) == ([], 0)
