@@ -62,11 +62,11 @@ class LogReader(Protocol):
     def position(self, at: TopicPartition) -> int:
         """The next offset that ``fetch`` returns; past records that are not shown (aborted, control) too."""
 
-    def offsets(self, at: TopicPartition) -> tuple[int, int]:
+    def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
         """(first offset that exists, end offset), asked from the broker now. With committed isolation the end is the last stable offset.
 
         Raises:
-            Unavailable: no answer within the adapter's time-out.
+            Unavailable: no answer within ``wait_ms``, or the adapter's time-out.
         """
 
     def close(self) -> None:
@@ -95,6 +95,9 @@ class LogWriter(Protocol):
             OutcomeUnknown: at least one record may or may not be in the log; the writer must be closed and a new one opened.
             Unavailable: at least one record is certainly not in the log (too large, unknown topic, not allowed).
         """
+
+    def settled(self) -> bool:
+        """Whether it is known what became of everything queued, so that ``flush`` need not wait. Never waits itself."""
 
     def close(self) -> None:
         """Give up what is queued. Idempotent."""

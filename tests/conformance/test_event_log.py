@@ -95,6 +95,22 @@ def test_delivered_is_in_the_order_of_sending_across_partitions(rig: Rig) -> Non
     writer.close()
 
 
+def test_a_writer_says_when_it_need_not_be_waited_for(rig: Rig) -> None:
+    """Without being flushed; what flush then tells is all that was sent."""
+    (at,) = rig.topic()
+    writer = rig.log.writer()
+    assert writer.settled(), "nothing was sent"
+    for number in range(3):
+        writer.send(at, b"%d" % number)
+        wait_until(writer.settled, 20, "settled")
+    begun = time.monotonic()
+    assert writer.flush() == [Delivered(at, number) for number in range(3)]
+    assert time.monotonic() - begun < 1
+    writer.close()
+    with pytest.raises(LocalProtocolError):
+        writer.settled()
+
+
 def test_every_partition_has_one_chunk_and_its_own_order(rig: Rig) -> None:
     places = rig.topic(partitions=4)
     writer = rig.log.writer()
@@ -218,7 +234,7 @@ def test_offsets_are_asked_anew(rig: Rig) -> None:
     rig.write(at, b"0", b"1")
     assert reader.offsets(at) == (0, 2)
     rig.trim(at, 1)
-    assert reader.offsets(at) == (1, 2)
+    assert reader.offsets(at, 10_000) == (1, 2)
 
 
 def test_offsets_of_a_missing_topic_are_unavailable(rig: Rig) -> None:
@@ -417,11 +433,18 @@ def test_without_a_broker_nothing_is_ever_claimed() -> None:
     assert reader.fetch(1, 200) == []
     with pytest.raises(Unavailable):
         reader.offsets(at)
+    begun = time.monotonic()
+    with pytest.raises(Unavailable):
+        reader.offsets(at, 100)
+    assert time.monotonic() - begun < 0.8
     reader.close()
     writer = log.writer()
     writer.send(at, b"v")
+    assert not writer.settled()
     with pytest.raises(OutcomeUnknown):
         writer.flush()
+    with pytest.raises(OutcomeUnknown):
+        writer.settled()
     with pytest.raises(OutcomeUnknown):
         writer.send(at, b"v")
     writer.close()

@@ -20,7 +20,7 @@ from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.identifiers import BatchId, TupleId
 from anabranch.protocol.live_delivery import Kind
 from anabranch.protocol.live_view import LiveRecord, LiveView
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part, Resent
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import ServiceMetrics
@@ -110,6 +110,10 @@ class Replica:
             parts=self._parts(tables),
         )  # fmt: skip
         self._boundaries.append(record)
+
+    def resend(self, tables: Mapping[int, pa.Table]) -> None:
+        """Write buckets once more, for a reader whose blocks are gone."""
+        self._boundaries.resend(Resent(self._replica, self.epoch, self._parts(tables)))
 
     def show(
         self, upto: int, tables: Mapping[int, pa.Table], missing: Sequence[str] = ("reports",), *, fork: bool = False

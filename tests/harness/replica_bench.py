@@ -72,7 +72,7 @@ class Bench:
     def __init__(
         self, names: str = "a", *, traits: PlanTraits = STATELESS, policy: Policy = Policy.PROCESS, warm_up: bool = False, epoch: int = 7,
         width_ms: int = WIDTH_MS, rows_max: int = 1_000, waits: Waits = WAITS,
-        pace_ms: int = 0,
+        pace_ms: int = 0, empty_every_ms: int = 0, after: int = 0, given_up: int = 0,
     ) -> None:  # fmt: skip
         self.names, self.traits, self.policy = names, traits, policy
         self.streams = {name: Stream() for name in names}
@@ -82,7 +82,10 @@ class Bench:
         """Inputs of which nobody can read the log to its end."""
         self.availability = Availability(names, waits, policy)
         main = lineage_name(epoch, 0)
-        self.replica = Replica(epoch, main, self.availability, traits, width_ms, rows_max=rows_max, warm_up=warm_up, pace_ms=pace_ms)
+        self.replica = Replica(
+            epoch, main, self.availability, traits, width_ms, rows_max=rows_max, warm_up=warm_up, pace_ms=pace_ms,
+            empty_every_ms=empty_every_ms, after=after, given_up=given_up,
+        )  # fmt: skip
         self.positions = {main: QueryPosition()}
         self.ran: list[tuple[str, Plan]] = []
         self.numbers: list[tuple[int, int]] = []

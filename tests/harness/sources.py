@@ -66,7 +66,7 @@ def create_topics(log: EventLog, of: Pipeline, partitions: int = 2, *, config: M
     admin, names = log.admin(), of.topic_names
     inputs = [TopicSettings(topic, partitions, config=dict(config or {})) for topic in of.sources["reports"].topics]
     blocks = TopicSettings(names.blocks("reports", "0"), of.partitions, config={"max.message.bytes": str(8 * 1024 * 1024)})
-    differences = admin.create([*inputs, blocks, TopicSettings(names.boundaries("reports"), 1)])
+    differences = admin.create([*inputs, blocks, TopicSettings(names.boundaries("reports"), 1), TopicSettings(names.control(), 1)])
     admin.close()
     assert not differences
 

@@ -34,6 +34,9 @@ class SpoiltWriter:
     def flush(self) -> list[Delivered]:
         return self._real.flush()
 
+    def settled(self) -> bool:
+        return self._real.settled()
+
     def commit(self) -> list[Delivered]:
         self._real.flush()  # the records are in the log, open
         if self._how == "killed":

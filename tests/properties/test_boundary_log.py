@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import StreamFold, contents
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Resent
 from harness.boundary_logs import LAST, WRITERS, Reference, folded, logs
 
 EXAMPLES = settings(max_examples=200, deadline=None)
@@ -162,3 +162,25 @@ def test_whatever_a_record_says_the_fold_takes_or_refuses_it(entries: list[LogEn
             assert found.parts
     assert all(fold.open_parts(n)[1] for n in fold.open_buckets(1, 2**63))
     assert StreamFold.from_summary(fold.summary(0)).summary(0) == fold.summary(0)
+
+
+@EXAMPLES
+@given(logs(), st.data())
+def test_l14_whatever_is_resent_no_bucket_has_other_contents_and_nothing_else_changes(entries: list[LogEntry], data: st.DataObject) -> None:
+    """Beside a fold of the same log that hears nothing of it."""
+    plain, fold = StreamFold(WRITERS), StreamFold(WRITERS)
+    for offset, entry in enumerate(entries):
+        assert fold.apply(offset, entry) == plain.apply(offset, entry)
+        writer = data.draw(st.sampled_from(WRITERS))
+        buckets = data.draw(st.lists(st.integers(1, LAST), max_size=3))
+        parts = tuple(
+            Part(b, 0, "resent", 1, 50, 51, data.draw(st.integers(0, 2)), data.draw(st.sampled_from((0, 7, 14)))) for b in buckets
+        )
+        epoch = data.draw(st.integers(-1, offset))
+        outcome = fold.apply(offset, Resent(writer, epoch, parts))
+        assert outcome.accepted == (epoch == plain.epoch(writer)) or plain.epoch(writer) is None
+        found, known = stable_of(fold), stable_of(plain)
+        assert found.keys() == known.keys()
+        assert all(contents(found[b][1]) == contents(known[b][1]) for b in found)
+        assert all(found[b] == known[b] or found[b][1][0].attempt == "resent" for b in found)
+        assert chain_of(fold)[1:] == chain_of(plain)[1:]

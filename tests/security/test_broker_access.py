@@ -190,7 +190,10 @@ def test_an_upsert_view_is_taken_over(secured: Secured) -> None:
 def test_a_replica_cannot_write_for_another_stream(secured: Secured) -> None:
     """By the adapters and the runtime, as a process that went wrong would try."""
     names, log = secured.pipeline.topic_names, secured.broker.log("secure.processing.totals.0")
-    with closing(BlockWriter(log, names.blocks("totals", "1"), "1", 1, ENTROPY)) as blocks, pytest.raises(Unavailable):
+    with (
+        closing(BlockWriter(log, names.blocks("totals", "1"), "1", 1, ENTROPY)) as blocks,
+        pytest.raises(Unavailable, match=r"secure\.totals\.blocks\.1.*may not see it"),
+    ):
         blocks.write([(0, 1, outputs.rows(1, 5))])
     with (
         pytest.raises(Unavailable),

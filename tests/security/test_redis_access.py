@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,8 @@ from anabranch.adapters.redis.index import RedisIndex
 from anabranch.local.access_command import redis_user
 from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.protocol.errors import Unavailable
-from harness.certificates import Authority, Certificate
+from harness.certificates import Authority
+from harness.tls_relay import in_tls
 
 pytestmark = pytest.mark.integration
 
@@ -91,51 +89,6 @@ def test_nobody_gets_in_without_a_password(server: str, monkeypatch: pytest.Monk
         with pytest.raises(Unavailable) as caught:
             index.get(f"{MINE}a")
         assert "planted-guess" not in str(caught.value)
-
-
-@contextmanager
-def in_tls(server: str, certificate: Certificate) -> Iterator[str]:
-    """An address that speaks TLS and passes on to ``server``: not every Redis program is built with it."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate.certificate, certificate.key)
-    host, _, port = server.rpartition(":")
-    stopping = threading.Event()
-
-    def pass_on(source: socket.socket, target: socket.socket) -> None:
-        try:
-            while data := source.recv(65_536):
-                target.sendall(data)
-        except OSError:
-            pass
-
-    def serve(connection: socket.socket) -> None:
-        try:
-            with context.wrap_socket(connection, server_side=True) as shaken, socket.create_connection((host, int(port))) as inner:
-                back = threading.Thread(target=pass_on, args=(inner, shaken), daemon=True)
-                back.start()
-                pass_on(shaken, inner)
-                inner.shutdown(socket.SHUT_RDWR)
-                back.join(5)
-        except OSError:
-            pass
-
-    def accept() -> None:
-        while not stopping.is_set():
-            try:
-                connection, _ = listening.accept()
-            except TimeoutError:
-                continue
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(0.1)
-        thread = threading.Thread(target=accept)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            stopping.set()
-            thread.join(5)
 
 
 @pytest.mark.usefixtures("_as_manager")

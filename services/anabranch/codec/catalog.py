@@ -30,6 +30,10 @@ _RECORD_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}\Z")
 _PATTERN = re.compile(r"([a-z.]|\{(pipeline|stream|replica|output|topic)\})+\Z")
 
 
+BROKERS_OWN: Final = -1
+"""Replication: the cluster's ``default.replication.factor``."""
+
+
 @dataclass(frozen=True, slots=True)
 class AvroRecord:
     """One version of one of our own records."""
@@ -116,7 +120,8 @@ def topic_settings(
         kind: Such as ``boundaries``, ``blocks``, ``dead_letters``, ``output``.
         name: Of the topic.
         partitions: Needed where the kind leaves the number open, else ignored.
-        replication: Copies; a majority of them must have a record before it counts.
+        replication: Copies; of three, two must have a record before it counts, of two, one. ``BROKERS_OWN``: as many as the cluster makes by
+            itself, and as it asks for: a service does not know how many brokers there are.
         config: More broker settings, or others in place of the kind's.
 
     Raises:
@@ -127,7 +132,7 @@ def topic_settings(
     count = found.partitions if isinstance(found.partitions, int) else partitions
     if count is None:
         raise ValueError(f"topic {name}: the number of partitions of a topic of kind {kind} must be given")
-    in_sync = {"min.insync.replicas": str((replication + 1) // 2)}
+    in_sync = {} if replication == BROKERS_OWN else {"min.insync.replicas": str((replication + 1) // 2)}
     return TopicSettings(name, count, replication, {**found.config, **in_sync, **(config or {})})
 
 

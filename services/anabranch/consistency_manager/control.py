@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.protocol.consistency import IndexImage
-from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.fencing import FenceBook
 from anabranch.protocol.staggering import MANAGER_SERVICE, REPLICA_SERVICE, Grants
+from anabranch.protocol.standby import STANDBY_SERVICE
 from anabranch.protocol.trimming import StreamReader, Trimming
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender
@@ -33,10 +34,12 @@ class ControlRoom:
         self._reader: ControlReader | None = None
         self._writer = ControlWriter(context.log, topic, context.clock)
         self._heartbeats = HeartbeatSender(context.log, topic, context.clock)
-        self._grants = Grants({name: stage.replica_ids() for name, stage in self._pipeline.stages.items() if stage.replicas > 1})
+        self._grants = Grants({name: stage.replica_ids() for name, stage in self._pipeline.stages.items() if len(stage.replica_ids()) > 1})
         self._trimming = Trimming(readers_of(self._pipeline))
         self._fences = FenceBook()
         self._unsent: list[Fence] = []
+        self.alarms: list[Alarm] = []
+        """What was heard that a person should look at; whoever writes it takes it out."""
         self._said = Counter("anabranch_control_said", "Records that the manager wrote to the control topic", (*_LABELS, "record"),
                              registry=context.registry)  # fmt: skip
         self.refused = Counter("anabranch_refused_control_records", "Control records that could not be used", _LABELS,
@@ -104,6 +107,10 @@ class ControlRoom:
             self._image.trim(entry)
         elif isinstance(entry, Fence):
             self._fences.known(entry)
+        elif isinstance(entry, (Ask, AskAnswer)) and entry.stream in self._pipeline.stages:
+            if isinstance(entry, AskAnswer) and entry.outcome is AskOutcome.DIFFERENT:
+                text = f"replica {entry.replica} made buckets of {entry.stream} again for {entry.reader}: {entry.reason}"
+                self.alarms.append(Alarm("resent_rows_differ", entry.stream, -1, text, now_ms))
         else:
             self.refused.inc()
 
@@ -122,10 +129,16 @@ class ControlRoom:
 
 
 def readers_of(pipeline: Pipeline) -> dict[str, list[StreamReader]]:
-    """Every process that reads each stream: replicas of the stages that do, and deliveries."""
+    """Every process that reads each stream: replicas of the stages that do, processes that stand by for one, and deliveries."""
     found = {}
     for stream in pipeline.streams():
         stages = [StreamReader(REPLICA_SERVICE, s, r) for s in pipeline.readers(stream) for r in pipeline.stages[s].replica_ids()]
+        stages += [
+            StreamReader(STANDBY_SERVICE, s, process)
+            for s in pipeline.readers(stream)
+            if pipeline.stages[s].ha == "passive"
+            for process in pipeline.stages[s].process_ids()
+        ]
         outputs = [StreamReader(_DELIVERY, output.name, "0") for output in pipeline.outputs.values() if output.stage == stream]
         found[stream] = [*stages, *outputs]
     return found

@@ -14,14 +14,17 @@ from typing import Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.codec import control_records
+from anabranch.codec.topic_rules import differences
 from anabranch.consistency_manager.block_trimming import BlockTrimming
 from anabranch.consistency_manager.control import ControlRoom
+from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.consistency import AlarmBook, IndexImage, Mismatch, StreamAudit
 from anabranch.protocol.control import Alarm, ControlRecord
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
+from anabranch.protocol.reach import GapBook, buckets_of
 from anabranch.protocol.records import BoundaryRecord, LogEntry
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.crash_points import crash_point
@@ -52,10 +55,16 @@ class ConsistencyManager:
         self._audits: dict[str, StreamAudit] = {}
         self._alarms: LogWriter | None = None
         self._unsent: list[Alarm] = []
+        self._topic_differences: list[str] = []
         self._image = IndexImage(self._pipeline.name)
         self._control = ControlRoom(context, self._image)
         self._trimming = BlockTrimming(context)
         self._book = AlarmBook()
+        self._gaps = {
+            name: GapBook(name, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms), self._pipeline.bucket_ms)
+            for name, stage in self._pipeline.stages.items()
+            if stage.ha == "amnesia"
+        }
         self._token = context.entropy.token()
         self._whole = False
         """The index holds the image, as far as is known."""
@@ -71,6 +80,9 @@ class ConsistencyManager:
         self._uncompared = Gauge(
             "anabranch_buckets_uncompared", "Buckets that no sibling closed in time to be compared", (*_LABELS, "stream"), registry=registry
         )
+        self._given_up = Gauge(
+            "anabranch_buckets_given_up", "Buckets that a stage with ha: amnesia has given up", (*_LABELS, "stream"), registry=registry
+        )
         self._index_failures = Counter(
             "anabranch_index_failures", "Times that the index could not be reached", _LABELS, registry=registry
         ).labels(own)
@@ -83,6 +95,7 @@ class ConsistencyManager:
             Unavailable: a topic is missing, or the broker does not answer.
         """
         log, names = self._context.log, self._pipeline.topic_names
+        self._look_at_topics()
         for alarm in self._old_alarms():
             self._book.known(alarm)
         for stream in self._pipeline.streams():
@@ -97,6 +110,10 @@ class ConsistencyManager:
         """One round: what is there of every log, then alarms, then the index."""
         read = sum(reader.poll(0) for reader in self._streams.values())
         read += self._control.round({stream: reader.fold.upto for stream, reader in self._streams.items()}, self.status.state)
+        while self._control.alarms:
+            alarm = self._control.alarms.pop(0)
+            self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
+            self._unsent.append(alarm)
         self._trimming.round(self._control.trim_points())
         self._raise_alarms()
         busy = self._write_index()
@@ -114,6 +131,22 @@ class ConsistencyManager:
             self._alarms.close()
             self._alarms = None
 
+    def _look_at_topics(self) -> None:
+        """Say what internal topics give less than they must; whoever may not ask is no worse off than before."""
+        admin = self._context.log.admin()
+        try:
+            topics = [topic for _, topic in internal_topics(self._pipeline)]
+            existing = admin.partitions([topic.name for topic in topics])
+            there = [topic for topic in topics if topic.name in existing]
+            found = [line for topic in there for line in differences(topic, existing[topic.name], None, admin.settings(topic.name))]
+        except Unavailable as error:
+            found = [f"the settings of internal topics were not looked at: {error}"]
+        finally:
+            admin.close()
+        for line in found:
+            self._context.logger.warning("topic_differs", text=line)
+        self._topic_differences = found
+
     def _seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """A record of a boundary log, right after the fold took it."""
         fold = self._streams[stream].fold
@@ -122,6 +155,8 @@ class ConsistencyManager:
             self._mismatch(mismatch)
             for replica in mismatch.outvoted:
                 self._fence(mismatch, replica, fold.epoch(replica))
+        if stream in self._gaps:
+            self._gap(self._gaps[stream].seen(entry, outcome, self._context.clock.now_ms()))
         if outcome.accepted and isinstance(entry, BoundaryRecord):
             self._image.boundary(stream, offset, entry, fold)
 
@@ -129,6 +164,12 @@ class ConsistencyManager:
         self._mismatches.inc()
         alarm = self._book.alarm(mismatch, self._context.clock.now_ms())
         if alarm is not None:
+            self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
+            self._unsent.append(alarm)
+
+    def _gap(self, alarm: Alarm | None) -> None:
+        """A stage has given up results."""
+        if alarm is not None and self._book.is_new(alarm):
             self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
             self._unsent.append(alarm)
 
@@ -238,6 +279,8 @@ class ConsistencyManager:
             self._context.metrics.refused(stream, reader.counts)
             self._compared.labels(self._pipeline.name, stream).set(self._audits[stream].compared)
             self._uncompared.labels(self._pipeline.name, stream).set(self._audits[stream].uncompared)
+        for stream, gaps in self._gaps.items():
+            self._given_up.labels(self._pipeline.name, stream).set(gaps.lost)
         now_ms, width_ms = self._context.clock.now_ms(), self._pipeline.bucket_ms
         if uptos and (slowest := min(uptos.values())) > 0:
             self.status.last_bucket_ms = bound_ms(slowest, width_ms)
@@ -246,5 +289,6 @@ class ConsistencyManager:
             "stable_bucket_ms": {stream: bound_ms(upto, width_ms) for stream, upto in uptos.items()},
             "processes": self._image.states(now_ms),
             "compared": {stream: audit.compared for stream, audit in self._audits.items()},
+            "topics": self._topic_differences,
             "index": "none" if self._index is None else "written" if self._whole else "incomplete",
         }

@@ -23,15 +23,17 @@ from anabranch.ingestion.dead_letters import DeadLetters
 from anabranch.ingestion.layout import slices
 from anabranch.ports import TopicPartition
 from anabranch.protocol.buckets import bound_ms
+from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import ConfigurationError, RejectionReason, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.ingestion import SourceMachine, SourceRules
-from anabranch.protocol.limits import PARTS_PER_RECORD_MAX, SOURCE_BATCH_BYTES, SOURCE_BATCH_RECORDS
+from anabranch.protocol.limits import LOOK_WAIT_MS, PARTS_PER_RECORD_MAX, SOURCE_BATCH_BYTES, SOURCE_BATCH_RECORDS
 from anabranch.protocol.records import BoundaryRecord, Part
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
@@ -88,7 +90,8 @@ class IngestionService:
         self._late = Counter(
             "anabranch_ingestion_late", "Records that were not newer than the boundary", _LABELS, registry=context.registry
         )
-        self._closers: list[BlockWriter | BoundaryWriter | DeadLetters | LogReader] = []
+        self._heartbeats = HeartbeatSender(context.log, self._pipeline.topic_names.control(), context.clock)
+        self._closers: list[BlockWriter | BoundaryWriter | DeadLetters | HeartbeatSender | LogReader] = [self._heartbeats]
 
     def start(self) -> None:
         """Check topics, begin an epoch, go on where the log says.
@@ -202,7 +205,7 @@ class IngestionService:
         for topic, partition in self._machine.looks_due(clock.monotonic_ms()):
             at, begun_ms = TopicPartition(topic, partition), clock.monotonic_ms()
             try:
-                _, end = self._looker.offsets(at)
+                _, end = self._looker.offsets(at, LOOK_WAIT_MS)
                 empty = self._reader.position(at) >= end
             except Unavailable:  # not an answer: the machine counts on as if nobody had looked
                 empty = False
@@ -265,6 +268,7 @@ class IngestionService:
             status.last_bucket_ms = bound_ms(self._closed, self._pipeline.bucket_ms)
             status.lag_ms = clock.now_ms() - status.last_bucket_ms
         status.detail = {**self._counts, "epoch": self._epoch, "waiting_for": name}
+        self._heartbeats.send(Heartbeat("ingestion", self._source.name, REPLICA, self._epoch, status.state, self._closed, written_ms=0))
 
 
 def _rules(pipeline: Pipeline, source: Source) -> SourceRules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from anabranch.codec.catalog import TopicSettings, topic_settings
+from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, topic_settings
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
 def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest: int) -> int:
     topic = source.dead_letter
     if topic not in found:
-        spec = topic_settings("dead_letters", topic)
+        spec = topic_settings("dead_letters", topic, replication=BROKERS_OWN)
         config = {**spec.config, "max.message.bytes": str(max(largest + _HEADERS_BYTES, int(spec.config["max.message.bytes"])))}
         admin.create([TopicSettings(topic, spec.partitions, spec.replication, config)])
         return admin.partitions([topic])[topic]

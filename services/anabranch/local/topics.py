@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from anabranch.codec.catalog import TopicSettings, topic_settings
+from anabranch.codec.topic_rules import differences, of_users
+from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
-from anabranch.ports import EventLog
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.ports import EventLog, LogAdmin
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 Owner = Literal["input", "output", "internal"]
 
@@ -32,37 +34,30 @@ def topics_of(pipeline: Pipeline, *, replication: int = 1, embedded: bool = Fals
     found: dict[str, Topic] = {}
 
     def add(kind: str, owner: Owner, name: str, partitions: int | None = None, *, pinned: bool = True) -> None:
-        kept = _KEPT_FOR_EVER if embedded and owner != "internal" else {}
+        kept = _KEPT_FOR_EVER if embedded else {}
         settings = topic_settings(kind, name, partitions, replication, kept)
         found.setdefault(name, Topic(kind, owner, settings, pinned))
 
-    names = pipeline.topic_names
     for source in pipeline.sources.values():
         for topic in source.topics:
             add("arrivals" if source.stime.field is None else "input", "input", topic, pipeline.partitions, pinned=False)
     for source in pipeline.sources.values():
         add("dead_letters", "output", source.dead_letter, pinned=False)
-    for stream in pipeline.streams():
-        add("boundaries", "internal", names.boundaries(stream))
-        for replica in pipeline.stream_writers(stream):
-            add("blocks", "internal", names.blocks(stream, replica), pipeline.partitions)
-    add("control", "internal", names.control())
-    add("alarms", "internal", names.alarms())
+    for kind, settings in internal_topics(pipeline, replication):
+        found.setdefault(settings.name, Topic(kind, "internal", settings, partitions_pinned=True))
     for output in pipeline.outputs.values():
-        add("progress", "internal", names.progress(output.name))
         # Where a key goes depends on the number of partitions, so a number in the file is binding.
         wanted = output.corrected.partitions
         add("output", "output", output.corrected.topic, wanted or pipeline.partitions, pinned=wanted is not None)
         if output.live is not None:
             wanted = output.live.partitions
-            add("live_progress", "internal", names.live_progress(output.name))
             kind = "live_upsert" if output.live.upsert else "live"
             add(kind, "output", output.live.topic, wanted or pipeline.partitions, pinned=wanted is not None)
     return list(found.values())
 
 
 def prepare(log: EventLog, topics: Iterable[Topic], *, create_inputs: bool, say: Callable[[str], None]) -> list[str]:
-    """Create the topics that are missing; their names. What differs on existing ones without harm is said.
+    """Create the topics that are missing; their names. What existing ones give less than they must is said, with what to do.
 
     Raises:
         ConfigurationError: an input topic is missing and ``create_inputs`` is false, or a number of partitions is wrong.
@@ -88,10 +83,22 @@ def prepare(log: EventLog, topics: Iterable[Topic], *, create_inputs: bool, say:
                 )
         if mistakes:
             raise ConfigurationError("\n".join(mistakes))
-        # Settings of users' existing topics are the users' business; services check what they rely on.
-        ours = [topic.settings for topic in topics if topic.owner == "internal" or topic.settings.name not in existing]
-        for difference in admin.create(ours):
+        theirs = [topic.settings for topic in topics if topic.owner != "internal" and topic.settings.name in existing]
+        ours = [topic.settings for topic in topics if topic.settings not in theirs]
+        for difference in [*admin.create(ours), *_of_users(admin, theirs, existing)]:
             say(f"note: {difference}")
     finally:
         admin.close()
     return [topic.settings.name for topic in topics if topic.settings.name not in existing]
+
+
+def _of_users(admin: LogAdmin, topics: Iterable[TopicSettings], existing: Mapping[str, int]) -> Iterator[str]:
+    """What existing topics of users give less than "nothing is lost" needs; whoever may not ask for their settings is told so."""
+    for topic in topics:
+        wanted = of_users(topic, existing[topic.name])
+        try:
+            applied = admin.settings(topic.name)
+        except Unavailable as error:
+            yield f"topic {topic.name} was not looked at: {error}"
+        else:
+            yield from differences(wanted, wanted.partitions, None, applied)

@@ -35,7 +35,7 @@ def service_names(pipeline: Pipeline) -> list[tuple[str, str]]:
     """(service, name) of every process of ``pipeline``, in the order of starting."""
     return [
         *(("ingestion", source) for source in pipeline.sources),
-        *(("processing", f"{stage}.{replica}") for stage in pipeline.order() for replica in pipeline.stages[stage].replica_ids()),
+        *(("processing", f"{stage}.{replica}") for stage in pipeline.order() for replica in pipeline.stages[stage].process_ids()),
         *(("delivery", output) for output in pipeline.outputs),
         ("consistency_manager", pipeline.name),
     ]

@@ -44,7 +44,8 @@ from anabranch.protocol.limits import (
     HEARTBEATS_MAX,
     INDEXED_BOUNDARIES_MAX,
 )
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Summary
+from anabranch.protocol.reach import GAP
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Resent, Summary
 
 MISMATCH: Final = "digest_mismatch"
 _MODULUS: Final = 1 << 64
@@ -111,8 +112,8 @@ class StreamAudit:
 
     def seen(self, fold: StreamFold, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
         """Take note of a record; the differences that it shows. Lets the fold forget what is not needed any more."""
-        if not outcome.accepted or isinstance(entry, Summary) or outcome.reason == "tentative":
-            return []  # tentative buckets of two replicas may well differ
+        if not outcome.accepted or isinstance(entry, (Summary, Resent)) or outcome.reason == "tentative":
+            return []  # tentative buckets of two replicas may well differ; what is resent was compared
         found: list[Mismatch] = []
         if isinstance(entry, EpochStarted):
             self._begun(self._replicas[entry.replica], entry.fingerprint)
@@ -198,8 +199,14 @@ class AlarmBook:
 
     def known(self, alarm: Alarm) -> None:
         """An alarm stands in the topic."""
-        if alarm.kind == MISMATCH:
+        if alarm.kind in (MISMATCH, GAP):
             self._known.add((alarm.stream, alarm.bucket, alarm.text))
+
+    def is_new(self, alarm: Alarm) -> bool:
+        """Whether ``alarm`` is to be raised; from then on it is known."""
+        new = (alarm.stream, alarm.bucket, alarm.text) not in self._known
+        self.known(alarm)
+        return new
 
     def alarm(self, mismatch: Mismatch, now_ms: int) -> Alarm | None:
         """The alarm to raise; None: it is known, or there are enough about these replicas."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,4 +100,45 @@ class Alarm:
     written_ms: int
 
 
-ControlRecord = Heartbeat | Grant | Fence | TrimPoint | DeliveryProgress | Alarm
+class AskOutcome(StrEnum):
+    """What a replica says about an ask."""
+
+    TAKEN = "taken"
+    """It works on it; the others need not."""
+    RESENT = "resent"
+    """What was gone of the range is named in the boundary log by a ``Resent``."""
+    UNABLE = "unable"
+    """It cannot make the range again."""
+    DIFFERENT = "different"
+    """It made the range again, with other rows than the boundary log says: nothing of it may be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A reader of a stream needs blocks of buckets that are deleted (``protocol.asking``)."""
+
+    stream: str
+    reader: str
+    """Who asks: service, name and replica."""
+    number: int
+    """Grows with every ask of the reader, over its restarts too."""
+    bucket_first: int
+    bucket_last: int
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskAnswer:
+    """What a replica of the stream says about the ask ``number`` of ``reader``."""
+
+    stream: str
+    replica: str
+    reader: str
+    number: int
+    outcome: AskOutcome
+    reason: str
+    """For people: why it is unable, or what differs."""
+    written_ms: int
+
+
+ControlRecord = Heartbeat | Grant | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskAnswer

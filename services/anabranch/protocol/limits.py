@@ -84,6 +84,9 @@ PARAMETER_VALUES_MAX: Final = 10_000
 LOOK_EVERY_MS: Final = 400
 """Pause between two looks at the end of a quiet input partition: each is one request to the broker."""
 
+LOOK_WAIT_MS: Final = 500
+"""What a look may take: where a partition's leader has died its other partitions are not to wait for the answer as well."""
+
 LOOK_FRESH_MS: Final = 1_000
 """A look older than this says nothing about now: a boundary must not pass a partition on what was seen before a pause of the process."""
 
@@ -105,8 +108,13 @@ SOURCE_BATCH_RECORDS: Final = 65_536
 SOURCE_BATCH_BYTES: Final = 64 * MIB
 """About how many bytes ingestion takes at once from a backlog, by the size of the records before: bounds its memory where records are large."""
 
-APPEND_EVERY_MS: Final = 20
-"""Least time between two boundary records of a live source: bounds the growth of the boundary log."""
+APPEND_EVERY_MS: Final = 50
+"""Least time between two boundary records of a live source: bounds the growth of the boundary log, and what each round costs a source, the
+broker and every reader: with 20 ms a steady source made 30 rounds a second, with 50 ms it makes 16."""
+
+EMPTY_EVERY_MS: Final = 300
+"""Least time between a batch of a stage without state and one that reads no rows: a batch costs much the same whatever it holds, and one that
+holds nothing is in the way of the next result. Half of HOP_MS, since stages after it wait for what it closes."""
 
 NAME_CHARACTERS_MAX: Final = 249
 """Any name in a boundary or control record: as long as the longest topic name, so that names cannot be used to fill memory."""
@@ -178,6 +186,9 @@ HEARTBEAT_NEWS_MS: Final = 50
 HEARTBEAT_SEND_MS: Final = 5_000
 """After a heartbeat could not be sent: until the next attempt, so that a broker in trouble does not hold up the sender's own work."""
 
+CONTROL_WAIT_MS: Final = 1_000
+"""What the manager waits for the broker to take a grant, fence or trim point: where the broker is away its other work must go on."""
+
 FAILURE_AFTER_MS: Final = 2_000
 """Observed silence after which a replica is FAILURE to others: too short takes the slow for dead, too long delays switching and grants."""
 
@@ -246,3 +257,37 @@ STILL_AFTER_MS: Final = 10_000
 APPEND_STILL_EVERY_MS: Final = 250
 """Least time between two boundary records of a source whose boundary stands still: bounds the open parts that every reader holds (at 50 records a
 second they would reach PENDING_PARTS_MAX within hours). Below the shortest wait of a stage, which sees by them that the source goes on."""
+
+ASK_BUCKETS_MAX: Final = 2_000
+"""Non-empty buckets that one ask is for: bounds what is made again at once. What is gone beyond them is asked for afterwards."""
+
+ASKS_MAX: Final = 64
+"""Asks that a replica holds, one per reader: names come from a topic that many may write."""
+
+ASK_TURN_MS: Final = 3_000
+"""Until the next replica of a stage takes an ask that the one before has not taken."""
+
+ASK_AGAIN_MS: Final = 15_000
+"""An ask that nobody has taken is made again: it was lost, or nobody was there."""
+
+ASK_TAKEN_MS: Final = 180_000
+"""An ask that somebody has taken is made again: whoever took it has died, or hangs. Also the longest that making a range again may take."""
+
+ASK_REFUSED_MS: Final = 60_000
+"""An ask that no replica could answer is made again: a replica may have come back that can."""
+
+PASSIVE_REPLICAS_MIN: Final = 2
+"""Processes of a stage with ``ha: passive``: with fewer nobody stands by."""
+
+REACH_MS_MAX: Final = 86_400_000
+"""The longest ``reach`` of a stage: so much input, and as much again, is kept for a process that lost its disk."""
+
+PRIMARY_SILENT_MS: Final = 5_000
+"""Observed silence of a primary after which a standby takes over: it ends the other, so a slow one must not be taken for dead as soon as one
+that merely shares work (FAILURE_AFTER_MS)."""
+
+STANDBY_TURN_MS: Final = 2_000
+"""Between the turns of two standbys: the first needs so long until the others have seen its epoch, else they would end one another."""
+
+STANDBY_COPY_EVERY_MS: Final = 5_000
+"""Between two copies of the primary's checkpoint: bounds what is run again after a take-over; a copy syncs the disk and looks through the state."""

@@ -14,11 +14,14 @@ from anabranch.ports import Clock, Entropy, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.errors import Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Resent
 from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 
 _SEND_TRIES: Final = 10
 _SEEN_WAIT_MS: Final = 10_000
+"""What was acknowledged is in the log: that it is not seen is the reader's trouble."""
+_UNKNOWN_WAIT_MS: Final = 1_000
+"""A record that may be lost is sent again soon: nothing goes on without it, and a second one does no harm. (A second start of an epoch would.)"""
 
 
 class BoundaryWriter:
@@ -37,6 +40,8 @@ class BoundaryWriter:
         self._token_offset = -1
         self._refused: dict[BatchId, str] = {}
         self._listener: Listener | None = None
+        self._resent: Resent | None = None
+        self._seen_wait_ms = _SEEN_WAIT_MS
         self.epoch = -1
 
     @property
@@ -94,6 +99,24 @@ class BoundaryWriter:
 
         self._wait(settled, f"record {record.id}", resend=record)
 
+    def resend(self, entry: Resent) -> None:
+        """Rule 2, for blocks that are named once more: append ``entry`` and read the log until it is seen.
+
+        Raises:
+            Fenced: a newer epoch began.
+        """
+        if entry.epoch != self.epoch:
+            message = f"resent blocks of epoch {entry.epoch} given to the writer of epoch {self.epoch}"
+            raise LocalProtocolError(message)
+        self._resent = entry
+        self._send(entry)
+
+        def seen() -> bool:
+            self.check_epoch()
+            return self._resent is None
+
+        self._wait(seen, "the record of resent blocks", resend=entry)
+
     def poll(self, wait_ms: int = 0) -> int:
         """Read on without writing."""
         return self._reader.poll(wait_ms)
@@ -108,6 +131,8 @@ class BoundaryWriter:
     def _seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         if isinstance(entry, EpochStarted) and entry.token == self._token and entry.replica == self._replica:
             self._token_offset = offset
+        if outcome.accepted and entry == self._resent:
+            self._resent = None
         if isinstance(entry, BoundaryRecord) and entry.replica == self._replica and not outcome.accepted and outcome.reason != "known":
             if len(self._refused) > _SEND_TRIES:
                 self._refused.clear()  # zombies' records, not waited for
@@ -115,7 +140,7 @@ class BoundaryWriter:
         if self._listener is not None:
             self._listener(offset, entry, outcome)
 
-    def _send(self, entry: EpochStarted | BoundaryRecord) -> None:
+    def _send(self, entry: EpochStarted | BoundaryRecord | Resent) -> None:
         """Send until an acknowledgement or an unknown outcome comes; the log says afterwards what happened."""
         value, headers = boundary_records.encode(entry)
         for attempt in range(_SEND_TRIES):
@@ -127,6 +152,7 @@ class BoundaryWriter:
             except OutcomeUnknown:
                 self._writer.close()
                 self._writer = None
+                self._seen_wait_ms = _UNKNOWN_WAIT_MS
                 return
             except Unavailable:
                 self._writer.close()
@@ -135,10 +161,11 @@ class BoundaryWriter:
                     raise
                 self._clock.sleep_ms(200)
             else:
+                self._seen_wait_ms = _SEEN_WAIT_MS
                 return
 
-    def _wait(self, done: Callable[[], bool], what: str, resend: BoundaryRecord | None = None) -> None:
-        deadline = self._clock.monotonic_ms() + _SEEN_WAIT_MS
+    def _wait(self, done: Callable[[], bool], what: str, resend: BoundaryRecord | Resent | None = None) -> None:
+        deadline = self._clock.monotonic_ms() + (_SEEN_WAIT_MS if resend is None else self._seen_wait_ms)
         tries = 0
         while not done():
             self._reader.poll(50)
@@ -151,4 +178,4 @@ class BoundaryWriter:
                     self._send(resend)
                 else:
                     self._send(EpochStarted(replica=self._replica, fingerprint=self._fingerprint, token=self._token, schema=self._schema))
-                deadline = self._clock.monotonic_ms() + _SEEN_WAIT_MS
+                deadline = self._clock.monotonic_ms() + (_SEEN_WAIT_MS if resend is None else self._seen_wait_ms)

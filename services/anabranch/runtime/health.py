@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-READY_STATES = frozenset({"running", "waiting"})
+READY_STATES = frozenset({"running", "waiting", "standby"})
 _JSON = "application/json"
 _REQUEST_SECONDS_MAX = 5.0
 """A client that does not finish its request loses its thread after this."""

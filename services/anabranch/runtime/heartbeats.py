@@ -16,29 +16,62 @@ from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat
 from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, RemoteProtocolError, Unavailable
-from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.limits import CONTROL_WAIT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.staggering import CorrectionGate
 from anabranch.protocol.switching import StatesSeen, choose
 
 _FETCH_RECORDS: Final = 2_000
 _WAIT_MS: Final = 100
+_PAUSE_MS: Final = 5
 
 
 class ControlWriter:
-    """Writes to the control topic what may be lost. Not thread-safe."""
+    """Writes to the control topic what may be lost. Never holds its caller up where the broker does not answer. Not thread-safe."""
 
     def __init__(self, log: EventLog, topic: str, clock: Clock) -> None:
         """Nothing is contacted yet."""
         self._log, self._at, self._clock = log, TopicPartition(topic, 0), clock
         self._writer: LogWriter | None = None
+        self._under_way = False
         self._not_before_ms = 0
 
     def write(self, entries: Sequence[ControlRecord]) -> bool:
         """Write ``entries``; whether all of them are there. Never raises because of the broker; after a failure it tries only a while later.
 
-        Blocks until the broker has them: milliseconds, or up to the adapter's time-out where the broker does not answer.
+        Blocks until the broker has them: milliseconds, and ``CONTROL_WAIT_MS`` at most; then it is a failure, though they may come yet. Until
+        that is known nothing else is written.
         """
+        if not (self._free() and self._begin(entries)):
+            return False
+        deadline_ms = self._clock.monotonic_ms() + CONTROL_WAIT_MS
+        while not self._settled():
+            if self._clock.monotonic_ms() >= deadline_ms:
+                return False
+            self._clock.sleep_ms(_PAUSE_MS)
+        return self._taken()
+
+    def offer(self, entry: ControlRecord) -> bool:
+        """Send ``entry`` and wait for nothing; whether it is under way, or there. False while the one before is not settled.
+
+        So where the broker does not answer one record is under way at most, and the newest news are sent as soon as it does.
+        """
+        if not (self._free() and self._begin([entry])):
+            return False
+        return not self._settled() or self._taken()
+
+    def close(self) -> None:
+        """Idempotent. What is under way is given up."""
+        self._under_way = False
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+    def _free(self) -> bool:
+        """Whether nothing is under way; a writer that failed in the meantime is given up."""
+        return not self._under_way or (self._settled() and self._taken())
+
+    def _begin(self, entries: Sequence[ControlRecord]) -> bool:
         if self._clock.monotonic_ms() < self._not_before_ms:
             return False
         try:
@@ -46,18 +79,32 @@ class ControlWriter:
                 self._writer = self._log.writer()
             for entry in entries:
                 self._writer.send(self._at, control_records.encode(entry), control_records.key_of(entry))
-            self._writer.flush()
         except (OutcomeUnknown, Unavailable):
-            self.close()
-            self._not_before_ms = self._clock.monotonic_ms() + HEARTBEAT_SEND_MS
+            self._give_up()
             return False
+        self._under_way = True
         return True
 
-    def close(self) -> None:
-        """Idempotent."""
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            writer.close()
+    def _settled(self) -> bool:
+        try:
+            return self._writer is None or self._writer.settled()
+        except OutcomeUnknown:
+            return True
+
+    def _taken(self) -> bool:
+        """Of what is settled: whether it is in the topic."""
+        try:
+            if self._writer is not None:
+                self._writer.flush()
+        except (OutcomeUnknown, Unavailable):
+            self._give_up()
+            return False
+        self._under_way = False
+        return True
+
+    def _give_up(self) -> None:
+        self.close()
+        self._not_before_ms = self._clock.monotonic_ms() + HEARTBEAT_SEND_MS
 
 
 class HeartbeatSender:
@@ -75,14 +122,14 @@ class HeartbeatSender:
     def send(self, beat: Heartbeat) -> bool:
         """Send ``beat`` if it is time to; its ``written_ms`` is set here. Returns whether it was sent. Never raises because of the broker.
 
-        Blocks until the broker has it: milliseconds, or up to the adapter's time-out where the broker does not answer.
+        Waits for nothing: that the broker has it is looked at when the next one is due.
         """
         now_ms = self._clock.monotonic_ms()
         said = _news(beat)
         wait_ms = HEARTBEAT_NEWS_MS if self._last is not None and said != _news(self._last) else self._every_ms
         if self._last is not None and now_ms - self._sent_ms < wait_ms:
             return False
-        sent = self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
+        sent = self._writer.offer(replace(beat, written_ms=self._clock.now_ms()))
         if sent:
             self._last, self._sent_ms = beat, now_ms
         return sent
@@ -147,8 +194,15 @@ class ReplicaControl:
     ``choose``, ``works_on_tentative`` and ``may_correct`` are what ``processing.replica`` asks of its neighbours.
     """
 
-    def __init__(self, reader: ControlReader, clock: Clock, gate: CorrectionGate, inputs: Mapping[str, StatesSeen]) -> None:
-        """``gate.epoch`` is this process's epoch: set it before the first ``poll``. ``inputs``: by the name of the stream."""
+    def __init__(
+        self, reader: ControlReader, clock: Clock, gate: CorrectionGate, inputs: Mapping[str, StatesSeen],
+        listener: Callable[[ControlRecord], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """``gate.epoch`` is this process's epoch: set it before the first ``poll``. ``inputs``: by the name of the stream.
+
+        ``listener`` is told every record.
+        """
+        self._listener = listener
         self._reader, self._clock, self._gate, self._inputs = reader, clock, gate, dict(inputs)
         self._current: dict[str, str] = {}
 
@@ -161,6 +215,7 @@ class ReplicaControl:
         entries = self._reader.poll(wait_ms)
         now_ms = self._clock.now_ms()
         for entry in entries:
+            self._listener(entry)
             if isinstance(entry, Heartbeat):
                 self._gate.heard(entry, now_ms)
                 for states in self._inputs.values():

@@ -13,7 +13,7 @@ from anabranch.consistency_manager.control import ControlRoom, readers_of
 from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.consistency import IndexImage
-from anabranch.protocol.control import Alarm, ControlRecord, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
 from anabranch.protocol.trimming import StreamReader
 from harness import outputs
@@ -155,3 +155,26 @@ def test_every_reader_of_a_stream_holds_its_trimming_back() -> None:
         "totals": [*(StreamReader("processing", "after", r) for r in "01"), StreamReader("delivery", "out", "0")],
         "after": [],
     }
+
+
+def test_each_process_that_stands_by_holds_it_back_too() -> None:
+    pipeline = outputs.pipeline("p", replicas=1)
+    after = Stage(name="after", participant="north", reads=["totals"], transform=["m:f"], replicas=2, ha="passive")
+    pipeline = pipeline.model_copy(update={"stages": {**pipeline.stages, "after": after}})
+    standbys = [StreamReader("standby", "after", process) for process in "01"]
+    assert readers_of(pipeline)["totals"] == [StreamReader("processing", "after", "0"), *standbys, StreamReader("delivery", "out", "0")]
+
+
+def test_rows_that_came_out_differently_are_an_alarm(world: World) -> None:
+    room = world.room()
+    ask = Ask("totals", "delivery.out", 1, 5, 9, 0)
+    answers = [AskAnswer("totals", "0", "delivery.out", 1, outcome, "bucket 5 has other rows", 0) for outcome in AskOutcome]
+    world.hears(ask, *answers)
+    before = room.refused._value.get()
+    room.round({}, "running")
+    assert [(alarm.kind, alarm.stream) for alarm in room.alarms] == [("resent_rows_differ", "totals")]
+    assert "bucket 5 has other rows" in room.alarms[0].text
+    assert room.refused._value.get() == before
+    world.hears(replace(ask, stream="unknown"))
+    room.round({}, "running")
+    assert room.refused._value.get() == before + 1

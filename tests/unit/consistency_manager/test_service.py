@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.index import LocalIndex
-from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, Operation
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Alarm, Fence, Heartbeat
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryRecord
+from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.outputs import Replica, create_topics, rows
 from harness.sources import everything
@@ -107,6 +114,26 @@ def test_a_replica_that_two_contradict_is_fenced_once_over_restarts() -> None:
     assert sorted(alarm.kind for alarm in world.alarms()) == ["digest_mismatch", "digest_mismatch", "replica_fenced"]
 
 
+def test_a_gap_is_an_alarm_once_over_restarts() -> None:
+    world = World(replicas=1)
+    stage = world.pipeline.stages["totals"].model_copy(update={"ha": "amnesia", "reach_ms": 200})
+    world.pipeline = world.pipeline.model_copy(update={"stages": {"totals": stage}})
+    manager = world.manager()
+    world.replicas[0].close_buckets(3, {2: rows(2, 6)})
+    manager.step()
+    assert world.alarms() == []
+    writer = BoundaryWriter(world.log, "p.totals.boundaries", ["0"], "0", "f1", world.clock, world.entropy)
+    writer.append(BoundaryRecord("0", writer.start(), BatchId("l", 0), None, 7, missing=("a",)))
+    manager.step()
+    manager.step()
+    again = world.manager()
+    again.step()
+    (alarm,) = world.alarms()
+    assert (alarm.kind, alarm.stream, alarm.bucket) == ("gap", "totals", 4)
+    assert "buckets 4..9" in alarm.text
+    assert again._given_up.labels("p", "totals")._value.get() == 4
+
+
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_lost_index_is_written_again(world: World, restarted: bool) -> None:
     manager = world.manager()
@@ -148,3 +175,28 @@ def test_rubbish_in_the_control_topic_is_counted(world: World) -> None:
     world.beat("", value=control_records.encode(Alarm("k", "s", 1, "t", 1)))
     manager.step()
     assert manager._control.refused._value.get() == 2
+
+
+def test_an_internal_topic_that_would_lose_records_is_told_with_what_to_do() -> None:
+    world = World()
+    topic, partitions = world.log.topics["p.totals.blocks.0"]
+    world.log.topics["p.totals.blocks.0"] = (replace(topic, config={**topic.config, "retention.ms": "604800000"}), partitions)
+    manager = world.manager()
+    manager.step()
+    (told,) = cast("list[str]", manager.status.detail["topics"])
+    assert told.startswith(
+        "topic p.totals.blocks.0 has retention.ms=604800000 instead of -1: records would be deleted before they are read"
+    )
+    assert told.endswith("--add-config retention.ms=-1")
+    manager.stop()
+
+
+def test_a_manager_that_may_not_ask_for_settings_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> dict[str, str]:
+        raise Unavailable("not allowed")
+
+    monkeypatch.setattr(LocalLogAdmin, "settings", refused)
+    manager = World().manager()
+    manager.step()
+    assert manager.status.detail["topics"] == ["the settings of internal topics were not looked at: not allowed"]
+    manager.stop()

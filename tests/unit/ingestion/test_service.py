@@ -9,12 +9,15 @@ import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, Operation
+from anabranch.codec import control_records
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.ingestion.service import IngestionService
 from anabranch.pipeline.model import Idle, Stime
 from anabranch.ports import TopicPartition
+from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
+from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
 from harness.sources import StreamView, create_topics, everything, pipeline, report, service
 
 
@@ -363,3 +366,35 @@ def test_everything_that_decides_about_tuples_is_in_the_fingerprint() -> None:
     same, other = pipeline("p", disorder_ms=9).sources["reports"], pipeline("p", late="restamp").sources["reports"]
     assert under_test.fingerprint(source, 100) == under_test.fingerprint(same, 100)
     assert len({under_test.fingerprint(s, width) for s in (source, other) for width in (100, 200)}) == 4
+
+
+def test_it_says_that_it_lives_and_how_far_it_is() -> None:
+    world = World()
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.produce(1, report(1_120, 3))
+    world.run(process, lambda: world.view.closed() == 9)
+    world.clock.advance(HEARTBEAT_EVERY_MS)
+    process.step()
+    beats = [control_records.decode(value) for chunk in everything(world.log, "p.control") for value in chunk.values]
+    last = beats[-1]
+    assert isinstance(last, Heartbeat)
+    assert (last.service, last.name, last.replica, last.epoch, last.bucket) == (
+        "ingestion",
+        "reports",
+        "0",
+        process.status.detail["epoch"],
+        9,
+    )
+    process.stop()
+
+
+def test_it_goes_on_where_nobody_can_hear_it() -> None:
+    """The control topic is missing, or its broker does not answer: heartbeats are nobody's loss."""
+    world = World()
+    del world.log.topics["p.control"]
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.produce(1, report(1_120, 3))
+    world.run(process, lambda: world.view.closed() == 9)
+    process.stop()

@@ -11,7 +11,7 @@ from anabranch.local.topics import Topic, prepare, topics_of
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import EventLog, LogAdmin
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 _FILE = Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml"
 
@@ -31,6 +31,11 @@ class _Admin:
         for topic in topics:
             self.topics.setdefault(topic.name, topic.partitions)
         return ["topic x has a=1 instead of 2"]
+
+    def settings(self, topic: str) -> dict[str, str]:
+        if topic == "reports.0":
+            raise Unavailable("not allowed")
+        return {"min.insync.replicas": "1", "cleanup.policy": "delete", "retention.ms": "1", "unclean.leader.election.enable": "true"}
 
     def close(self) -> None:
         pass
@@ -111,7 +116,9 @@ def test_missing_topics_are_created_and_existing_users_topics_left_alone(pipelin
     assert "tolls" not in asked
     assert "toll-road.control" in asked
     assert set(created) == asked - {"toll-road.control"}
-    assert said == ["note: topic x has a=1 instead of 2"]
+    assert said[:2] == ["note: topic x has a=1 instead of 2", "note: topic reports.0 was not looked at: not allowed"]
+    (told,) = said[2:]
+    assert told.startswith("note: topic tolls has unclean.leader.election.enable=true instead of false: acknowledged records would be lost")
 
 
 def test_a_wrong_number_of_partitions_of_ours_or_of_a_pinned_output_is_an_error(pipeline: Pipeline) -> None:

@@ -282,3 +282,12 @@ def test_heartbeats_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consistency, "HEARTBEATS_MAX", 1)
     assert image.heartbeat(beat())
     assert not image.heartbeat(beat(replica="1"))
+
+
+def test_a_gap_is_told_once_also_after_a_restart() -> None:
+    gap = Alarm("gap", "s", 4, "buckets 4..9 are given up", 1)
+    book = AlarmBook()
+    assert book.is_new(gap)
+    assert not book.is_new(replace(gap, written_ms=2))
+    assert not AlarmBook([gap]).is_new(gap)
+    assert book.is_new(replace(gap, bucket=10))

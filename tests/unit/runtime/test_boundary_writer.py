@@ -13,7 +13,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, LogEntry
+from anabranch.protocol.records import BoundaryRecord, LogEntry, Resent
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 AT = TopicPartition("p.s.boundaries", 0)
@@ -76,7 +76,9 @@ def test_an_unknown_outcome_of_a_record_is_settled_by_reading(log: LocalEventLog
     writer.start()
     writer.append(record(writer, 0, 1))
     log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
+    begun_ms = log.clock.monotonic_ms()
     writer.append(record(writer, 1, 2))
+    assert log.clock.monotonic_ms() - begun_ms < 1_500, "a record that is lost is not waited for"
     writer.append(record(writer, 2, 3))
     assert writer.fold.upto == 3
     assert len(entries(log)) == 4, "once each"
@@ -205,3 +207,20 @@ def test_a_second_epoch_of_one_writer_is_a_new_one(make: Make) -> None:
     writer = make()
     assert (writer.start(), writer.start()) == (0, 1)
     writer.append(record(writer, 0, 1))
+
+
+def test_resent_blocks_are_seen_in_the_log(make: Make, log: LocalEventLog) -> None:
+    writer = make()
+    writer.start()
+    writer.resend(Resent("0", writer.epoch, ()))
+    assert entries(log)[-1] == Resent("0", writer.epoch, ())
+    with pytest.raises(LocalProtocolError, match="epoch 7"):
+        writer.resend(Resent("0", 7, ()))
+
+
+def test_who_is_fenced_resends_nothing(make: Make) -> None:
+    writer, newer = make(), make()
+    writer.start()
+    newer.start()
+    with pytest.raises(Fenced):
+        writer.resend(Resent("0", writer.epoch, ()))

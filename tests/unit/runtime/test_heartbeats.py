@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from anabranch.adapters.local.clock import VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.adapters.local.log import LocalEventLog, LocalLogWriter, Operation
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ports import TopicPartition
+from anabranch.ports import Delivered, TopicPartition
 from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
-from anabranch.protocol.limits import FAILURE_AFTER_MS, GRANT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, GRANT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.staggering import CorrectionGate, Why
 from anabranch.protocol.switching import StatesSeen
-from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
+from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl
 from harness.sources import everything
 
 TOPIC = "p.control"
@@ -75,6 +75,84 @@ def test_what_could_not_be_said_is_said_later_with_what_is_true_then(
     clock.advance(1)
     assert sender.send(replace(BEAT, bucket=9))
     assert said(log) == [replace(BEAT, bucket=9, written_ms=clock.now_ms())]
+
+
+class SilentWriter(LocalLogWriter):
+    """Of a broker that takes nothing and refuses nothing, until it answers."""
+
+    is_silent = True
+
+    def settled(self) -> bool:
+        return not self.is_silent or not self._sent
+
+    def flush(self) -> list[Delivered]:
+        assert self.settled(), "it would wait for the broker"
+        return super().flush()
+
+
+@pytest.fixture
+def _silent(log: LocalEventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SilentWriter, "is_silent", True)
+    monkeypatch.setattr(log, "writer", lambda: SilentWriter(log))
+
+
+@pytest.mark.usefixtures("_silent")
+def test_a_broker_that_does_not_answer_holds_no_heartbeat_up(
+    log: LocalEventLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = HeartbeatSender(log, TOPIC, clock)
+    assert sender.send(BEAT), "under way"
+    for _ in range(20):
+        clock.advance(HEARTBEAT_EVERY_MS)
+        begun_ms = clock.monotonic_ms()
+        assert not sender.send(replace(BEAT, bucket=4))
+        assert clock.monotonic_ms() == begun_ms
+    assert said(log) == []
+    monkeypatch.setattr(SilentWriter, "is_silent", False)
+    assert sender.send(replace(BEAT, bucket=5))
+    assert [entry.bucket for entry in said(log) if isinstance(entry, Heartbeat)] == [3, 5]
+
+
+@pytest.mark.usefixtures("_silent")
+def test_a_broker_that_does_not_answer_holds_the_manager_up_for_a_moment_only(
+    log: LocalEventLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, begun_ms = ControlWriter(log, TOPIC, clock), clock.monotonic_ms()
+    assert not writer.write([BEAT])
+    assert clock.monotonic_ms() - begun_ms == CONTROL_WAIT_MS
+    assert not writer.write([BEAT])
+    assert clock.monotonic_ms() - begun_ms == CONTROL_WAIT_MS, "nothing is written before it is known what became of the first"
+    monkeypatch.setattr(SilentWriter, "is_silent", False)
+    assert writer.write([replace(BEAT, bucket=5)])
+    assert [entry.bucket for entry in said(log) if isinstance(entry, Heartbeat)] == [3, 5], "a slow broker is not given up"
+
+
+@pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
+def test_a_refusal_that_is_told_later_is_no_news(log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]) -> None:
+    """Of a heartbeat that was under way; and one that a writer refuses to take at all."""
+    silent = SilentWriter(log)
+    log.writer = lambda: silent  # type: ignore[method-assign]
+    sender = HeartbeatSender(log, TOPIC, clock)
+    assert sender.send(BEAT)
+    silent.is_silent = False
+    log.fail_next(Operation.FLUSH, error=error, applied=0, topic=TOPIC)
+    clock.advance(HEARTBEAT_EVERY_MS)
+    assert not sender.send(BEAT)
+    del log.writer
+    clock.advance(HEARTBEAT_SEND_MS)
+    assert sender.send(replace(BEAT, bucket=6))
+    assert [entry.bucket for entry in said(log) if isinstance(entry, Heartbeat)] == [6]
+
+
+def test_a_writer_that_failed_while_nobody_looked(log: LocalEventLog, clock: VirtualClock) -> None:
+    broken = log.writer()
+    log.fail_next(Operation.FLUSH, applied=0)
+    with pytest.raises(OutcomeUnknown):
+        broken.flush()
+    log.writer = lambda: broken  # type: ignore[method-assign]
+    writer = ControlWriter(log, TOPIC, clock)
+    assert not writer.write([BEAT])
+    assert not writer.offer(BEAT)
 
 
 def test_a_reader_begins_now_or_at_the_beginning(log: LocalEventLog) -> None:

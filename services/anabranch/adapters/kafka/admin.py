@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from anabranch.adapters.kafka.errors import Doing, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.topic_rules import differences
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, Unavailable
 
@@ -43,6 +44,8 @@ class KafkaLogAdmin:
         """Nothing is contacted yet."""
         self._settings = settings
         self._refused: KafkaError | None = None
+        self._copies: dict[str, int] = {}
+        """Of each topic, as the last metadata said."""
         options: dict[str, object] = {**settings.administrator(), "error_cb": self._on_error}
         self._client: AdminClient | None = AdminClient(options, logger=_logger)
         self._timeout_s = settings.request_timeout_ms / 1000
@@ -135,6 +138,10 @@ class KafkaLogAdmin:
             self._open().poll(0)
             raise translated(self._refused or error.args[0], Doing.ASKING, "list topics") from error
         self._refused = None
+        self._copies = {
+            name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+            for name, topic in answer.topics.items()
+        }
         return {
             name: len(topic.partitions)
             for name, topic in answer.topics.items()
@@ -169,15 +176,7 @@ class KafkaLogAdmin:
             return []
         known = self._metadata()
         applied = self._configurations([topic.name for topic in topics])
-        sentences: list[str] = []
-        for topic in topics:
-            if known.get(topic.name) != topic.partitions:
-                sentences.append(f"topic {topic.name} has {known.get(topic.name)} partitions instead of {topic.partitions}")
-            for name, value in sorted(topic.config.items()):
-                actual = applied[topic.name].get(name)
-                if actual != value:
-                    sentences.append(f"topic {topic.name} has {name}={actual} instead of {value}")
-        return sentences
+        return [line for t in topics for line in differences(t, known.get(t.name), self._copies.get(t.name), applied[t.name])]
 
 
 class _AlreadyThereError(Exception):

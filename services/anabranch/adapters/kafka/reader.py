@@ -109,16 +109,17 @@ class KafkaLogReader:
         (answer,) = self._open().position([KafkaPartition(at.topic, at.partition)])
         return int(answer.offset)
 
-    def offsets(self, at: TopicPartition) -> tuple[int, int]:
+    def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
         """(first offset that exists, end offset), asked from the broker now. With committed isolation the end is the last stable offset.
 
         Raises:
-            Unavailable: no answer within the request time-out, or no such partition.
+            Unavailable: no answer within ``wait_ms`` (None: the request time-out), or no such partition.
         """
-        deadline = time.monotonic() + self._timeout_s
+        wait_s = self._timeout_s if wait_ms is None else wait_ms / 1000
+        deadline = time.monotonic() + wait_s
         while True:
             try:
-                answer = self._open().get_watermark_offsets(KafkaPartition(at.topic, at.partition), timeout=self._timeout_s, cached=False)
+                answer = self._open().get_watermark_offsets(KafkaPartition(at.topic, at.partition), timeout=wait_s, cached=False)
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.code() in _ELECTING and time.monotonic() < deadline:

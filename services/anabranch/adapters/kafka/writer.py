@@ -113,9 +113,19 @@ class KafkaLogWriter:
         self._places, self._partitions = [], {}
         self._failures.clear()
         if failures or self._fatal is not None:
-            raise self._failed(failures, len(places))
+            raise self._failed(failures, {at.topic for at in partitions} | self._other_topics())
         following = {at: iter(partition.offsets) for at, partition in partitions.items()}
         return [Delivered(at, next(following[at])) for at in places]
+
+    def settled(self) -> bool:
+        """Whether every record that was queued has its report, or the client has failed for good.
+
+        Raises:
+            OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.
+        """
+        producer = self._usable()
+        self._serve(lambda: producer.poll(0))
+        return self._fatal is not None or not len(producer)
 
     def _drain(self, producer: Producer) -> None:
         """Wait for a report of every record, or for the end of patience."""
@@ -143,10 +153,14 @@ class KafkaLogWriter:
             raise LocalProtocolError(message)
         return self._producer
 
-    def _failed(self, failures: list[KafkaError], count: int) -> AnabranchError:
+    def _other_topics(self) -> set[str]:
+        """Topics of records that were not sent one by one."""
+        return set()
+
+    def _failed(self, failures: list[KafkaError], topics: set[str]) -> AnabranchError:
         """The worst of what went wrong: being fenced, then not knowing, then certainly not written."""
         causes = failures if self._fatal is None else [self._fatal, *failures]
-        what = f"send {count} records, {len(failures)} failed"
+        what = f"send to {', '.join(sorted(topics))}, {len(failures)} records failed"
         errors = [translated(cause, Doing.SENDING, what) for cause in causes]
         for kind in (Fenced, OutcomeUnknown):
             for error in errors:

@@ -16,6 +16,7 @@ from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.local.partition import Fate, Partition, Record, Transaction, settle
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.topic_rules import differences
 from anabranch.ports import Chunk, Clock, Delivered, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import MIB
@@ -183,7 +184,7 @@ class LocalLogReader:
             raise LocalProtocolError(message)
         return self._positions[at]
 
-    def offsets(self, at: TopicPartition) -> tuple[int, int]:
+    def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:  # noqa: ARG002 - it answers at once
         """(first offset that exists, end offset); with committed isolation the end is the last stable offset."""
         self._check()
         with self._log.changed:
@@ -276,6 +277,11 @@ class LocalLogWriter:
             if refused is not None:
                 raise refused
             return delivered
+
+    def settled(self) -> bool:
+        """Always: ``flush`` never waits."""
+        self._check()
+        return True
 
     def close(self) -> None:
         """Give up what is queued. Idempotent."""
@@ -419,12 +425,7 @@ class LocalLogAdmin:
                     self._log.topics[topic.name] = (topic, [Partition() for _ in range(topic.partitions)])
                     continue
                 _, partitions = self._log.topics[topic.name]
-                if len(partitions) != topic.partitions:
-                    sentences.append(f"topic {topic.name} has {len(partitions)} partitions instead of {topic.partitions}")
-                applied = self._settings(topic.name)
-                for name, value in sorted(topic.config.items()):
-                    if applied.get(name) != value:
-                        sentences.append(f"topic {topic.name} has {name}={applied.get(name)} instead of {value}")
+                sentences += differences(topic, len(partitions), None, self._settings(topic.name))
         return sentences
 
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:

@@ -1,0 +1,81 @@
+"""How a topic that exists differs from what it must be, and what to do about it.
+
+A topic may give more than is asked for: keep records longer, take larger ones, ask for more copies. What is told is what gives less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from anabranch.codec.catalog import TopicSettings
+
+_UNBOUNDED: Final = "-1"
+_AT_LEAST: Final = {
+    "retention.ms": "records would be deleted before they are read",
+    "retention.bytes": "records would be deleted before they are read",
+    "max.message.bytes": "large records would be refused",
+    "min.insync.replicas": "a record would count that fewer brokers have, and be lost with them",
+}
+"""Setting -> what happens with less. -1 is without bound."""
+_EXACTLY: Final = {
+    "cleanup.policy": "records would be deleted that are needed, or kept for ever",
+    "unclean.leader.election.enable": "acknowledged records would be lost with the broker that leads",
+    "message.timestamp.type": "times would be another clock's",
+}
+"""Setting -> what happens with another value. Settings that stand nowhere here cost space or time only, and are not told."""
+
+USERS_TOO: Final = frozenset({"cleanup.policy", "min.insync.replicas", "unclean.leader.election.enable"})
+"""What "nothing is lost" needs of a user's own topic; how long it is kept and how large its records are is the user's business."""
+
+
+def of_users(topic: TopicSettings, partitions: int) -> TopicSettings:
+    """What is asked of an existing topic of a user's, which has ``partitions``."""
+    return replace(topic, partitions=partitions, config={name: value for name, value in topic.config.items() if name in USERS_TOO})
+
+
+def differences(topic: TopicSettings, partitions: int | None, copies: int | None, applied: Mapping[str, str]) -> list[str]:
+    """Sentences that say what is less than it must be, what follows from it, and how to mend it.
+
+    Args:
+        topic: As it must be.
+        partitions: That it has.
+        copies: Of each partition; None: not known.
+        applied: Its settings, defaults of the broker included.
+    """
+    found = []
+    if partitions != topic.partitions:
+        found.append(
+            f"topic {topic.name} has {partitions} partitions instead of {topic.partitions}: what is in it may be found nowhere else; "
+            "delete it if it holds nothing that is needed, and have it made again"
+        )
+    if copies is not None and copies < topic.replication:
+        found.append(
+            f"topic {topic.name} has {copies} copies instead of {topic.replication}: it is lost, or cannot be written, with fewer brokers; "
+            "mend it with kafka-reassign-partitions.sh"
+        )
+    for name, wanted in sorted(topic.config.items()):
+        actual = applied.get(name)
+        follows = _AT_LEAST.get(name) or _EXACTLY.get(name)
+        if follows is None or (name in _AT_LEAST and _enough(actual, wanted)) or _same(actual, wanted):
+            continue
+        # Brackets keep a list in one piece: kafka-configs.sh takes a comma as the end of a value.
+        value = f"[{wanted}]" if "," in wanted else wanted
+        found.append(
+            f"topic {topic.name} has {name}={actual} instead of {wanted}: {follows}; mend it with "
+            f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config {name}={value}"
+        )
+    return found
+
+
+def _enough(actual: str | None, wanted: str) -> bool:
+    """Whether a number is no less than the wanted one."""
+    if actual is None:
+        return False
+    return actual == _UNBOUNDED or (wanted != _UNBOUNDED and int(actual) >= int(wanted))
+
+
+def _same(actual: str | None, wanted: str) -> bool:
+    """Whether two values, or lists of them, mean the same."""
+    return actual is not None and sorted(actual.split(",")) == sorted(wanted.split(","))

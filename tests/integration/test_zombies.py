@@ -1,0 +1,255 @@
+"""A process is paused at the worst moment, replaced, and wakes: nothing that it then writes is accepted by anybody. On a real broker.
+
+In one process, at every named point of ingestion and delivery the replacement takes over and goes on; then the older one does. A replica with
+Spark and ingestion are stopped (SIGSTOP) as whole processes and woken after their replacement has worked for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.consistency_manager.service import ConsistencyManager
+from anabranch.consistency_manager.service import build as build_manager
+from anabranch.delivery import live as delivery_live
+from anabranch.delivery import service as delivery_service
+from anabranch.ingestion import service as ingestion_service
+from anabranch.ports import TopicPartition
+from anabranch.protocol import trimming
+from anabranch.protocol.control import TrimPoint
+from anabranch.protocol.errors import Fenced
+from anabranch.protocol.live_delivery import Kind
+from anabranch.runtime.heartbeats import ControlReader
+from anabranch.runtime.service import ExitCode, Service
+from harness import outputs, sources
+from harness.outputs import Replica
+from harness.stage_processes import StageProcess
+from harness.stages import Feed, Output, create_topics, readings, write_pipeline
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+DEADLINE_S = 60
+CLOCK, ENTROPY = SystemClock(), SystemEntropy()
+
+
+def replaced_at(monkeypatch: pytest.MonkeyPatch, module: Any, point: str, replacement: Callable[[], None]) -> list[str]:
+    """Have ``replacement`` work when the next process reaches ``point``; the list is empty until then."""
+    reached: list[str] = []
+
+    def at(name: str) -> None:
+        if name == point and not reached:
+            reached.append(name)
+            replacement()
+
+    monkeypatch.setattr(module, "crash_point", at)
+    return reached
+
+
+def woken(zombie: Service, reached: list[str]) -> None:
+    """Let it go on until it finds out."""
+
+    def rounds() -> None:
+        wait_until(outputs.after_step(zombie, lambda: False), DEADLINE_S, f"the zombie finds out, {reached}", every_s=0)
+
+    with pytest.raises(Fenced):
+        rounds()
+    assert reached
+
+
+@pytest.mark.parametrize("point", ["fetched", "decoded", "blocks_written", "boundary_appended"])
+def test_ingestion(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    log, of = KafkaEventLog(kafka), sources.pipeline(topic_prefix)
+    sources.create_topics(log, of)
+    view, producer = sources.StreamView(log, of, CLOCK), log.writer()
+    (topic,) = of.sources["reports"].topics
+
+    def give(first: int, last: int) -> None:
+        for number in range(first, last):
+            producer.send(TopicPartition(topic, number % 2), sources.report(1_000 + 10 * number, car=number))
+        producer.flush()
+
+    def closed(by: Service, upto: int) -> None:
+        wait_until(outputs.after_step(by, lambda: view.closed() >= upto), DEADLINE_S, f"bucket {upto} is not closed", every_s=0)
+
+    older, newer = (sources.service(log, of, CLOCK, ENTROPY) for _ in range(2))
+
+    def take_over() -> None:
+        newer.start()
+        give(40, 60)
+        closed(newer, 14)
+
+    older.start()
+    give(0, 20)
+    closed(older, 10)
+    reached = replaced_at(monkeypatch, ingestion_service, f"ingestion.{point}", take_over)
+    give(20, 40)
+    woken(older, reached)
+    before = view.counts.get("accepted", 0)
+    give(60, 80)
+    woken(older, reached)
+    view.closed()
+    assert view.counts.get("accepted", 0) == before, "a fenced process that is stepped all the same writes nothing that counts"
+    closed(newer, 16)
+    upto_ms = view.closed() * 100
+    assert view.cars() == [number for number in range(80) if 1_000 + 10 * number <= upto_ms]
+    for opened in (older, newer):
+        opened.stop()
+    producer.close()
+    view.close()
+
+
+@pytest.mark.parametrize("point", ["records_sent", "progress_sent", "committed"])
+@pytest.mark.parametrize("half", ["delivery", "live"])
+def test_delivery(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, half: str, point: str) -> None:
+    log, of = KafkaEventLog(kafka), outputs.pipeline(topic_prefix, live=True)
+    outputs.create_topics(log, of)
+    replica = Replica(log, of, CLOCK, ENTROPY)
+    older, newer = (outputs.service(log, of, CLOCK, ENTROPY) for _ in range(2))
+    older.start()
+    replica.close_buckets(1, {1: outputs.rows(1, 20)})
+    outputs.drain(older, 1)
+
+    def take_over() -> None:
+        newer.start()
+        replica.close_buckets(3, {3: outputs.rows(3, 20)})
+        outputs.drain(newer, 3)
+
+    reached = replaced_at(monkeypatch, {"delivery": delivery_service, "live": delivery_live}[half], f"{half}.{point}", take_over)
+    replica.close_buckets(2, {2: outputs.rows(2, 20)})
+    woken(older, reached)
+    replica.close_buckets(4, {4: outputs.rows(4, 20)})
+    outputs.drain(newer, 4)
+    wanted = outputs.ids(dict.fromkeys(range(1, 5), 20))
+
+    def seen() -> list[Any]:
+        return sorted(ident for _, ident, _, _ in outputs.delivered(log, of))
+
+    wait_until(lambda: len(seen()) >= len(wanted), DEADLINE_S, "all is visible")
+    assert seen() == wanted
+    shown = wait_until(
+        outputs.after_step(
+            newer, lambda: [r.id for _, r in outputs.live_records_of(log, of) if r.kind is Kind.INSERTION][len(wanted) - 1 :]
+        ),
+        DEADLINE_S,
+        "all is shown",
+    )
+    assert len(shown) == 1, "nothing is shown twice"
+    for opened in (older, newer):
+        opened.stop()
+    replica.close()
+
+
+def test_a_manager(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Managers may overlap: one that slept speaks of what it has read since, and deletes no block that a reader still needs."""
+    monkeypatch.setattr(trimming, "TRIM_EVERY_MS", 100)
+    log, of = KafkaEventLog(kafka), outputs.pipeline(topic_prefix)
+    outputs.create_topics(log, of)
+    replica, delivery = Replica(log, of, CLOCK, ENTROPY), outputs.service(log, of, CLOCK, ENTROPY)
+    delivery.start()
+    control = ControlReader(log, of.topic_names.control())
+    points: list[int] = []
+
+    def manager() -> ConsistencyManager:
+        made = outputs.context(log, of, CLOCK, ENTROPY, "consistency_manager", of.name)
+        built = build_manager(made.settings, made)
+        built.start()
+        return built
+
+    def trimmed(by: ConsistencyManager, upto: int) -> None:
+        def reached() -> bool:
+            delivery.step()
+            points.extend(entry.bucket for entry in control.poll() if isinstance(entry, TrimPoint))
+            return bool(points) and points[-1] >= upto
+
+        wait_until(outputs.after_step(by, reached), DEADLINE_S, f"trim point {upto}", every_s=0)
+
+    def give(upto: int) -> None:
+        replica.close_buckets(upto, {upto: outputs.rows(upto, 20)})
+        outputs.drain(delivery, upto)
+
+    older = manager()
+    for upto in range(1, 6):
+        give(upto)
+    trimmed(older, 3)
+    newer = manager()
+    for upto in range(6, 16):
+        give(upto)
+    trimmed(newer, 12)
+    newer.stop()
+    for _ in range(20):
+        older.step()
+    for upto in range(16, 20):
+        give(upto)
+    trimmed(older, 16)
+    assert points == sorted(points), "a trim point never goes back"
+    assert points[-1] < 19, "what its reader would read again is kept"
+    older.stop()
+    # Whoever delivers from here finds all that it needs.
+    again = outputs.service(log, of, CLOCK, ENTROPY)
+    delivery.stop()
+    again.start()
+    replica.close_buckets(20, {20: outputs.rows(20, 20)})
+    outputs.drain(again, 20)
+    wanted = outputs.ids(dict.fromkeys(range(1, 21), 20))
+    wait_until(lambda: len(outputs.delivered(log, of)) >= len(wanted), DEADLINE_S, "all is visible")
+    assert sorted(ident for _, ident, _, _ in outputs.delivered(log, of)) == wanted
+    again.stop()
+    control.close()
+    replica.close()
+
+
+FUNCTIONS = """
+def same(a):
+    return a.select("key", "value", "stime")
+"""
+
+
+def test_a_replica_with_spark(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    """Stopped with its queries warm; its replacement, on another disk, makes the buckets that it would have made next."""
+    stages = "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:same\n"
+    pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages)
+    create_topics(kafka, pipeline)
+    feed, output = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "s")
+    made: Counter[tuple[int, int]] = Counter()
+
+    def give(bucket: int) -> None:
+        rows = [(bucket * 100 - late, late, 1_000 * bucket + late) for late in range(20)]
+        made.update((stime, value) for stime, _, value in rows)
+        feed.append(readings(rows), bucket)
+
+    def closed(by: StageProcess, bucket: int) -> None:
+        def reached() -> bool:
+            by.check()
+            output.reader.poll(50)
+            return output.reader.fold.upto >= bucket
+
+        wait_until(reached, 120, f"bucket {bucket}")
+
+    with StageProcess(pipeline, "s.0", kafka, tmp_path / "older") as older:
+        give(11)
+        closed(older, 11)
+        os.kill(older.process.pid, signal.SIGSTOP)
+        give(12)
+        with StageProcess(pipeline, "s.0", kafka, tmp_path / "newer") as newer:
+            closed(newer, 12)
+            accepted = output.reader.counts["accepted"]
+            os.kill(older.process.pid, signal.SIGCONT)
+            assert older.wait(60) == ExitCode.FENCED, older.log()
+            output.reader.read_to_end()
+            assert output.reader.counts["accepted"] == accepted
+            give(13)
+            closed(newer, 13)
+    found = Counter((row["stime"], row["value"]) for rows in output.buckets(11, 13).values() for row in rows)
+    assert found == made
+    feed.close()
+    output.close()
