@@ -72,6 +72,11 @@ lock: ## compute requirements*.txt anew from pyproject.toml (needs uv); LOCK_ARG
 LOCK_ARGS ?=
 LOCK_FLAGS = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_ARGS)
 
+# Not there is slower, not wrong: so it stops nobody.
+.PHONY: classes
+classes: java install ## the archive with which Spark's Java starts in half of the time; once per machine, half a minute
+	-@$(BIN)/anabranch classes
+
 # ---------------------------------------------------------------- checks
 
 .PHONY: test
@@ -106,7 +111,7 @@ unit: java install ## unit, property and transcript tests; protocol/ and codec/ 
 
 .PHONY: simulated
 simulated: install ## 300 seeds of the whole system under virtual time, and the checkers themselves (about two minutes of CPU)
-	$(PYTEST) tests/checkers tests/simulation --quiet $(ARGS)
+	$(PYTEST) tests/checkers tests/simulation tests/chaos --quiet $(ARGS)
 
 # What `simulation` and `mutants` take: how many seeds, the first one, how many processes at once.
 SEEDS ?=
@@ -122,16 +127,27 @@ simulation: install ## many seeds (SEEDS=3000 FIRST=1000 JOBS=2), or one with it
 mutants: install ## bugs planted on purpose, each to be found within SEEDS=1000 seeds (an hour; ARGS="name ..." for some)
 	@PYTHONPATH=tests:services $(BIN)/python -m simulation.mutants --seeds $(or $(SEEDS),1000) --jobs $(JOBS) $(ARGS)
 
+# What `chaos` takes: for how many minutes there are faults; which ones and when is drawn from SEED (default 1).
+MINUTES ?= 3
+
+.PHONY: chaos
+chaos: java install ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged (ARGS="--faults kill,pause --replicas 1")
+	@PYTHONPATH=tests:services $(BIN)/python -m chaos --minutes $(MINUTES) --seed $(or $(SEED),1) $(ARGS)
+
 .PHONY: conformance
 conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters
 	$(PYTEST) tests/conformance --quiet $(ARGS)
 
 .PHONY: integration
-integration: java install ## services on a real broker, Redis and Spark
+integration: java classes ## services on a real broker, Redis and Spark
 	$(PYTEST) tests/integration --quiet $(ARGS)
 
+.PHONY: cluster-test
+cluster-test: java install ## a pipeline on three brokers, one after the other killed (two minutes; not part of `test`)
+	$(PYTEST) tests/cluster --quiet $(ARGS)
+
 .PHONY: security
-security: java install ## who may do what on a secured broker and Redis, where secrets show, hostile input (two minutes)
+security: java install ## who may do what on a secured broker and Redis, where secrets show, hostile input (four minutes)
 	$(PYTEST) tests/security --quiet $(ARGS)
 
 .PHONY: compose-test
@@ -144,16 +160,20 @@ ci: test ## what .ci/run runs
 # ---------------------------------------------------------------- running
 
 .PHONY: demo
-demo: java install ## the toll-road example end to end, compared with an oracle
+demo: java classes ## the toll-road example end to end, compared with an oracle
 	$(BIN)/python -m examples.toll_road.demo $(ARGS)
 
 .PHONY: bench
-bench: java install ## throughput and latency beside plain PySpark, to benchmarks/RESULTS.md
+bench: java classes ## throughput and latency beside plain PySpark, to benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
 .PHONY: bench-dpc
-bench-dpc: java install ## delay and inconsistency under failures, beside the published figures, to benchmarks/dpc/RESULTS.md
+bench-dpc: java classes ## delay and inconsistency under failures, beside the published figures, to benchmarks/dpc/RESULTS.md
 	$(BIN)/python -m benchmarks.dpc $(ARGS)
+
+.PHONY: bench-backtracking
+bench-backtracking: java install ## recovery by ASK beside acknowledgements and nothing: prints the table of benchmarks/BACKTRACKING.md
+	$(BIN)/python -m benchmarks.backtracking --pace-ms 20 $(ARGS)
 
 .PHONY: up
 up: ## the deployment of docker-compose.yml (needs a docker engine)

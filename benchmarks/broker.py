@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from anabranch.codec import boundary_records
+from anabranch.protocol.records import BoundaryRecord
 from benchmarks.workload import INPUT, OUTPUT, PARTITIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _TIMEOUT_S: Final = 30.0
 _COMMIT_TIMEOUT_S: Final = 120.0
@@ -146,30 +145,26 @@ class ResultReader:
         self._ends.close()
 
 
-def block_topics(kafka: str) -> list[str]:
-    """Names of the project's block topics on this broker."""
-    topics: Iterable[str] = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=_TIMEOUT_S).topics
-    return sorted(topic for topic in topics if ".blocks." in topic)
+def part_spans(kafka: str, since_s: float) -> dict[str, tuple[float, float]]:
+    """Per stream and writer the seconds after ``since_s`` at which the first and the last blocks were named by a boundary record.
 
-
-def block_spans(kafka: str, since_s: float) -> dict[str, tuple[float, float]]:
-    """Per block topic the seconds after ``since_s`` of the first and the last block appended since."""
+    From the boundary logs, which are kept whole: blocks themselves may be trimmed while this looks.
+    """
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "benchmark-boundaries", "enable.auto.commit": False})
     spans: dict[str, tuple[float, float]] = {}
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "benchmark-blocks", "enable.auto.commit": False})
-    for topic in block_topics(kafka):
-        partitions = list(consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions)
-        starts = consumer.offsets_for_times([TopicPartition(topic, p, int(since_s * 1000)) for p in partitions], _TIMEOUT_S)
-        stamps: list[int] = []
-        for start in starts:
-            if start.offset < 0:
-                continue
-            end = consumer.get_watermark_offsets(TopicPartition(topic, start.partition), _TIMEOUT_S)[1]
-            for offset in {start.offset, max(start.offset, end - 1), max(start.offset, end - 2)}:
-                consumer.assign([TopicPartition(topic, start.partition, offset)])
-                message = consumer.poll(1.0)
-                if message is not None and message.error() is None:
-                    stamps.append(message.timestamp()[1])
-        if stamps:
-            spans[topic] = (min(stamps) / 1000 - since_s, max(stamps) / 1000 - since_s)
+    for topic in sorted(topic for topic in consumer.list_topics(timeout=_TIMEOUT_S).topics if topic.endswith(".boundaries")):
+        (start,) = consumer.offsets_for_times([TopicPartition(topic, 0, int(since_s * 1000))], _TIMEOUT_S)
+        low, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), _TIMEOUT_S)
+        if start.offset < 0:
+            continue
+        at = max(start.offset, low)
+        consumer.assign([TopicPartition(topic, 0, at)])
+        while at < end and (messages := consumer.consume(_BATCH, 1.0)):
+            for message in messages:
+                at = (message.offset() or 0) + 1
+                entry = None if message.error() else boundary_records.decode(message.value(), message.headers() or ())
+                if isinstance(entry, BoundaryRecord) and entry.parts:
+                    name, seen_s = f"{topic.split('.')[-2]}.{entry.replica}", message.timestamp()[1] / 1000 - since_s
+                    spans[name] = (spans.get(name, (seen_s,))[0], seen_s)
     consumer.close()
     return spans

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from benchmarks.session import Outcome, Phase, Plan
 
 
-def write_report(path: Path, outcomes: Sequence[Outcome], plan: Plan, runs: int, arguments: Sequence[str]) -> None:
+def write_report(path: Path, outcomes: Sequence[Outcome], plan: Plan, arguments: Sequence[str]) -> None:
     """Write the report of the sessions so far."""
-    lines = ["# Measured", "", *_settings(plan, runs, arguments), ""]
+    lines = ["# Measured", "", *_settings(plan, arguments), ""]
     for job in JOBS:
         for title, phase in (("cold drain", "cold"), ("warm drain", "warm")):
             lines += _drain_table(outcomes, job, title, phase)
@@ -38,7 +38,7 @@ def write_report(path: Path, outcomes: Sequence[Outcome], plan: Plan, runs: int,
     unfinished.replace(path)
 
 
-def _settings(plan: Plan, runs: int, arguments: Sequence[str]) -> list[str]:
+def _settings(plan: Plan, arguments: Sequence[str]) -> list[str]:
     memory = next(line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "?"
@@ -54,7 +54,7 @@ def _settings(plan: Plan, runs: int, arguments: Sequence[str]) -> list[str]:
         f"- Versions: {versions}, {own}, PySpark {PYSPARK_VERSION} with its Kafka connector as plain PySpark.",
         (
             f"- {plan.records} JSON records of about 100 bytes per backlog, 100 s of event time, {PARTITIONS} partitions, lz4; "
-            f"out of order by less than {JITTER_MS} ms; {runs} runs each, alternating, a fresh broker each; min / median / max."
+            f"out of order by less than {JITTER_MS} ms; a fresh broker for each run; of several runs min / median / max."
         ),
         (
             "- Plain PySpark: local[2], 2 GiB heap, maxOffsetsPerTrigger 500 000, 2 shuffle partitions, FileSystemBasedCheckpointFileManager, "
@@ -108,13 +108,13 @@ def _drain_table(outcomes: Sequence[Outcome], job: Job, title: str, name: str) -
     lines = [
         f"## {job}: {title}",
         "",
-        "| system | k records/s | x plain PySpark | seconds | CPU s | broker's CPU s | others' CPU s | peak PSS MiB | peak RSS MiB | lost | wrong results |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| system | runs | k records/s | x plain PySpark | seconds | CPU s | broker's CPU s | others' CPU s | peak PSS MiB | peak RSS MiB | lost | wrong results |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for system, runs in phases.items():
         ratio = f"{median(run.rate for run in runs) / own:.2f}" if own else "-"
         lines.append(
-            f"| {system} | {_spread([run.rate / 1000 for run in runs])} | {ratio} | {_spread([run.seconds for run in runs], 1)} "
+            f"| {system} | {len(runs)} | {_spread([run.rate / 1000 for run in runs])} | {ratio} | {_spread([run.seconds for run in runs], 1)} "
             f"| {_spread([run.cpu_s for run in runs], 1)} | {_spread([run.broker_cpu_s for run in runs], 1)} "
             f"| {_spread([run.others_cpu_s for run in runs], 1)} | {max(run.peak_pss_mib for run in runs):.0f} "
             f"| {max(run.peak_rss_mib for run in runs):.0f} | {_faults(runs)} |"
@@ -131,13 +131,13 @@ def _steady_table(outcomes: Sequence[Outcome], job: Job) -> list[str]:
     lines = [
         f"## {job}: steady load",
         "",
-        "| system | p50 ms | x plain PySpark | p99 ms | seen p50 ms | seen p99 ms | CPU s | others' CPU s | peak PSS MiB | lost | wrong results |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| system | runs | p50 ms | x plain PySpark | p99 ms | seen p50 ms | seen p99 ms | CPU s | others' CPU s | peak PSS MiB | lost | wrong results |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for system, runs in phases.items():
         ratio = f"{median(run.p50_ms or 0.0 for run in runs) / own:.2f}" if own else "-"
         lines.append(
-            f"| {system} | {_spread([run.p50_ms or 0.0 for run in runs])} | {ratio} | {_spread([run.p99_ms or 0.0 for run in runs])} "
+            f"| {system} | {len(runs)} | {_spread([run.p50_ms or 0.0 for run in runs])} | {ratio} | {_spread([run.p99_ms or 0.0 for run in runs])} "
             f"| {_spread([run.seen_p50_ms or 0.0 for run in runs])} | {_spread([run.seen_p99_ms or 0.0 for run in runs])} "
             f"| {_spread([run.cpu_s for run in runs], 1)} | {_spread([run.others_cpu_s for run in runs], 1)} "
             f"| {max(run.peak_pss_mib for run in runs):.0f} | {_faults(runs)} |"
@@ -146,7 +146,7 @@ def _steady_table(outcomes: Sequence[Outcome], job: Job) -> list[str]:
 
 
 def _stages(outcomes: Sequence[Outcome]) -> list[str]:
-    """Where the time of a warm drain goes: CPU by process, and when each stream's blocks were written."""
+    """Where the time of a warm drain goes: CPU by process, and when each stream was written."""
     lines: list[str] = []
     for job in JOBS:
         for system, runs in _phases(outcomes, job, "warm").items():
@@ -159,6 +159,6 @@ def _stages(outcomes: Sequence[Outcome]) -> list[str]:
     head = [
         "## Where the time goes (warm drain, the median run)",
         "",
-        "| job | system | seconds | CPU s by process | first-last block, s |",
+        "| job | system | seconds | CPU s by process | first-last boundary record with blocks, s (stream.writer) |",
     ]
     return [*head, "|---|---|---|---|---|", *lines, ""]

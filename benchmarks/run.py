@@ -9,6 +9,9 @@ warm    the system has done the cold backlog and waits; a second backlog was wri
 steady  5 000 records/s; the append time of each result minus the scheduled time of its record (windowed: minus the window's end).
 
 Every phase's results are compared with those that polars computes. Writes RESULTS.md beside this file after every session.
+
+What was measured is also kept in raw form. ``--merge`` takes such files into the report, so that it can be made in several calls, each with some of
+the systems, jobs, phases or runs: ``--runs 0 --merge FILE ...`` measures nothing and only writes it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from anabranch.protocol.errors import AnabranchError
+from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from benchmarks.processes import exit_on_signals
 from benchmarks.report import write_report
 from benchmarks.session import Outcome, Plan, run_session
@@ -36,7 +39,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--phases", nargs="+", choices=("cold", "warm", "steady"), default=["cold", "warm", "steady"])
     parser.add_argument("--records", type=int, default=2_000_000, help="of each backlog")
     parser.add_argument("--rate", type=int, default=5_000, help="records/s of the steady load")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=3, help="0: only merge")
+    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="raw figures of earlier calls, to stand in the same report")
     parser.add_argument("--quick", action="store_true", help="small sizes and one run: does it work at all?")
     parser.add_argument(
         "--output", type=Path, default=Path(__file__).parent / "RESULTS.md", help="the report; raw figures go beside the logs"
@@ -45,20 +49,35 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _earlier(path: Path, plan: Plan) -> list[Outcome]:
+    """The outcomes in a file of raw figures.
+
+    Raises:
+        ConfigurationError: they were measured with other sizes.
+    """
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if (line["records"], line["rate"]) != (plan.records, plan.rate):
+            message = f"{path} has sessions of {line['records']} records and {line['rate']} records/s: give the same --records and --rate"
+            raise ConfigurationError(message)
+    return [Outcome.of(line["outcome"]) for line in lines]
+
+
 def main() -> int:
     """Run the benchmark. 0: all sessions ran and all results were right."""
     arguments = _arguments()
     exit_on_signals()
-    plan = Plan(records=arguments.records, rate=arguments.rate, phases=tuple(arguments.phases))
-    if "cold" not in plan.phases:
-        plan = replace(plan, phases=("cold", *plan.phases))  # it is also the warm-up
+    plan = Plan(
+        records=arguments.records, rate=arguments.rate, phases=tuple(p for p in ("cold", "warm", "steady") if p in arguments.phases)
+    )
     runs = arguments.runs
     if arguments.quick:
         plan = replace(plan, records=min(plan.records, 200_000), warm_up_s=12.0, measured_s=21.0)
         runs = 1
     arguments.work_dir.mkdir(parents=True, exist_ok=True)
     raw = arguments.work_dir / f"outcomes-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
-    outcomes: list[Outcome] = []
+    outcomes = [outcome for path in arguments.merge for outcome in _earlier(path, plan)]
+    write_report(arguments.output, outcomes, plan, sys.argv[1:])
     for run in range(1, runs + 1):
         for job in arguments.jobs:
             for system in arguments.systems:
@@ -72,8 +91,8 @@ def main() -> int:
                     print(f"{system} {job}: {error}", file=sys.stderr, flush=True)
                 outcomes.append(outcome)
                 with raw.open("a") as file:
-                    file.write(json.dumps(asdict(outcome)) + "\n")
-                write_report(arguments.output, outcomes, plan, runs, sys.argv[1:])
+                    file.write(json.dumps({"records": plan.records, "rate": plan.rate, "outcome": asdict(outcome)}) + "\n")
+                write_report(arguments.output, outcomes, plan, sys.argv[1:])
     print(f"report: {arguments.output}; raw figures: {raw}")
     return 0 if all(not o.error and all(phase.right for phase in o.phases.values()) for o in outcomes) else 1
 

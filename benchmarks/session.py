@@ -8,13 +8,13 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import polars as pl
 
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.protocol.errors import LocalProtocolError
-from benchmarks.broker import ResultReader, Results, block_spans, create_topics, produce_backlog
+from benchmarks.broker import ResultReader, Results, create_topics, part_spans, produce_backlog
 from benchmarks.generator import times_of
 from benchmarks.processes import Sampler
 from benchmarks.systems import Running, System
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _QUIET_S: Final = 3.0
+_WARM_UP_RECORDS: Final = 400_000
+"""Of the backlog that only warms a system up, where no drain is measured."""
 _HEAD_START_S: Final = 3.0
 """Between the generator's start and its first record."""
 _TAIL_S: Final = 5.0
@@ -93,6 +95,11 @@ class Outcome:
     phases: dict[str, Phase] = field(default_factory=dict)
     error: str = ""
 
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """What ``asdict`` made of one, by way of JSON."""
+        return cls(**(fields | {"phases": {name: Phase(**phase) for name, phase in fields["phases"].items()}}))
+
 
 class _Session:
     """State of a session while it runs."""
@@ -121,8 +128,10 @@ class _Session:
         return self.running, self.sampler
 
     def cold(self, outcome: Outcome) -> None:
-        """The backlog is there before the system starts."""
-        frame = backlog(self._plan.records, self._base_ms)
+        """The backlog is there before the system starts. Where no drain is measured it is small, and only warms up."""
+        plan = self._plan
+        drains = {"cold", "warm"} & set(plan.phases)
+        frame = backlog(plan.records if drains else min(plan.records, _WARM_UP_RECORDS), self._base_ms)
         produce_backlog(self._kafka, payloads(frame), ender(self._base_ms + EVENT_TIME_MS + ENDER_AFTER_MS))
         self.running = self._start()
         self.sampler = Sampler(self.running.pid, self._broker_pid)
@@ -164,7 +173,7 @@ class _Session:
         last_s = last_ms / 1000 if last_ms else time.time()
         phase = self._phase(since_s, last_s, verdict)
         phase.records = frame.height
-        phase.spans = block_spans(self._kafka, since_s)
+        phase.spans = part_spans(self._kafka, since_s)
         return phase
 
     def _verdict(self, frame: pl.DataFrame, wanted: pl.DataFrame, results: Results) -> tuple[Verdict, int]:
@@ -252,9 +261,11 @@ def run_session(system: System, job: Job, plan: Plan, folder: Path, say: Callabl
         create_topics(kafka.address)
         session = _Session(job, plan, kafka.address, kafka.pid or 0, lambda: Running(system, job, kafka.address, folder))
         try:
-            for phase in plan.phases:
+            for phase in ("cold", *(name for name in plan.phases if name != "cold")):
                 getattr(session, phase)(outcome)
                 say(f"{system} {job} {phase}: {describe(outcome.phases[phase])}")
+                if phase not in plan.phases:
+                    del outcome.phases[phase]
         finally:
             session.close()
     finally:

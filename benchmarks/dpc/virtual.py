@@ -14,7 +14,8 @@ from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
 from anabranch.pipeline.shape import policy, waits
-from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery, Upstream
+from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
+from anabranch.processing.surroundings import Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId

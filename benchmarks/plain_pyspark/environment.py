@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from anabranch.local.kafka_jars import cache_dir
+from anabranch.adapters.system.cache import cache_dir
 from anabranch.protocol.errors import ConfigurationError
 
 PYSPARK_VERSION: Final = "4.2.0"

@@ -35,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  #
     return lambda *arguments: _run(capsys, monkeypatch, *arguments)
 
 
-@pytest.mark.parametrize("command", ["up", "down", "status", "check", "topics", "tail", "doctor", "version", *DRILLS])
+@pytest.mark.parametrize("command", ["up", "down", "status", "check", "topics", "tail", "doctor", "classes", "version", *DRILLS])
 def test_every_command_has_help(run, command: str) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     code, out, _ = run(command, "--help")
     assert code == 0

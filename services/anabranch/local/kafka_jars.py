@@ -1,20 +1,18 @@
 """The jars of a Kafka broker, from Maven Central, in a cache outside the checkout.
 
-The cache is ``$ANABRANCH_CACHE`` or ``~/.cache/anabranch``. A finished set is a small file that lists its jars; it is written last, so
+The cache is ``adapters.system.cache``'s. A finished set is a small file that lists its jars; it is written last, so
 a download that was interrupted is taken up again. Processes that start at the same time wait for each other on a file lock.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from anabranch.adapters.system.cache import cache_dir, locked
 from anabranch.protocol.errors import ConfigurationError
 
 KAFKA_VERSION: Final = "4.3.1"
@@ -31,14 +29,6 @@ together, would win over Kafka's. Where two groups bring one artefact, the first
 _DOWNLOAD_TIMEOUT_S: Final = 60
 
 
-def cache_dir() -> Path:
-    """Where downloads are kept; made when missing."""
-    named = os.environ.get("ANABRANCH_CACHE")
-    path = Path(named) if named else Path.home() / ".cache" / "anabranch"
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def kafka_classpath() -> list[Path]:
     """The jars of the broker, downloaded on the first call on a machine (44 MB); later calls need no network.
 
@@ -50,7 +40,7 @@ def kafka_classpath() -> list[Path]:
     jars = _listed(listing, cache)
     if jars is not None:
         return jars
-    with _locked(cache / "download.lock"):
+    with locked(cache / "download.lock"):
         jars = _listed(listing, cache)
         if jars is None:
             jars = _download(cache)
@@ -66,13 +56,6 @@ def _listed(listing: Path, cache: Path) -> list[Path] | None:
         return None
     jars = [cache / name for name in json.loads(listing.read_text())]
     return jars if all(jar.exists() for jar in jars) else None
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _download(cache: Path) -> list[Path]:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import pyspark
 from pyspark.sql import SparkSession
 
+from anabranch.adapters.spark import class_archive
 from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
@@ -63,8 +63,9 @@ _COMPILERS: Final[dict[Compilers, str]] = {
 
 
 def start_session(
-    name: str, *, master: str, memory: str, state_partitions: int, import_roots: list[str], scratch: Path, compilers: Compilers = "quick"
-) -> SparkSession:
+    name: str, *, master: str, memory: str, state_partitions: int, import_roots: list[str], scratch: Path, compilers: Compilers = "quick",
+    recorded: tuple[Path, Path] | None = None,
+) -> SparkSession:  # fmt: skip
     """Start Spark in this process.
 
     Args:
@@ -75,6 +76,7 @@ def start_session(
         import_roots: Folders that the workers must find the user's modules in.
         scratch: Folder for Spark's temporary files.
         compilers: See ``SparkSettings.compilers``.
+        recorded: (home, archive): run from this folder, and let Java write this archive of its classes at its end (``class_archive``).
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     paths = [*import_roots, str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
@@ -82,11 +84,12 @@ def start_session(
     os.environ["TZ"] = "UTC"
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch.mkdir(parents=True, exist_ok=True)
-    os.environ["SPARK_HOME"] = str(_home_without_archive(scratch / "spark-home"))
+    home, classes = (recorded[0], f'-XX:ArchiveClassesAtExit="{recorded[1]}" ') if recorded else class_archive.home_and_options(scratch)
+    os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.appName(name).master(master)
     settings = REQUIRED | {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f'{_COMPILERS[compilers]} {_JAVA_OPTIONS} "-Dlog4j2.configurationFile={_LOG_SETTINGS}"',
+        "spark.driver.extraJavaOptions": f'{classes}{_COMPILERS[compilers]} {_JAVA_OPTIONS} "-Dlog4j2.configurationFile={_LOG_SETTINGS}"',
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(state_partitions),
@@ -98,17 +101,3 @@ def start_session(
     session = builder.getOrCreate()
     session.dataSource.register(AnabranchSource)
     return session
-
-
-def _home_without_archive(home: Path) -> Path:
-    """A Spark home without PySpark's archive.
-
-    Workers would import PySpark from it, ahead of the installed package, and compile every module anew at each start: 0.68 instead of
-    0.20 CPU seconds for each of the half dozen processes of a stage.
-    """
-    home.mkdir(exist_ok=True)
-    for name in ("bin", "jars"):
-        link = home / name
-        link.unlink(missing_ok=True)
-        link.symlink_to(Path(pyspark.__file__).parent / name)
-    return home

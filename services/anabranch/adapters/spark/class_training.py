@@ -1,0 +1,104 @@
+"""The query that is run so that Java loads what stages need: see ``class_archive``, which starts this as a process of its own.
+
+Python source, watermark, window with state in RocksDB, and both ways out of a batch: through the driver, and through tasks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from anabranch.adapters.spark.session import start_session
+
+_FORMAT: Final = "anabranch-training"
+_BATCHES: Final = 4
+_EXIT_S: Final = 120
+
+
+class TrainingSource(DataSource):
+    """Two rows in each of two splits, for ever."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return _FORMAT
+
+    def schema(self) -> str:
+        """Of its rows."""
+        return "key int, note string, stime timestamp, marker boolean"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
+        """The reader."""
+        return TrainingReader()
+
+
+class TrainingReader(DataSourceStreamReader):
+    """Offsets are numbers of batches."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where it begins."""
+        return {"batch": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's names
+        """One batch more."""
+        return {"batch": start["batch"] + 1}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's names
+        """Two splits."""
+        return [InputPartition(end["batch"]), InputPartition(end["batch"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """An ordinary row and a marker."""
+        stimes = pa.array([partition.value * 10_000_000] * 2, pa.timestamp("us", tz="UTC"))
+        arrays = [pa.array([1, 2], pa.int32()), pa.array(["a", None]), stimes, pa.array([False, True])]
+        yield pa.RecordBatch.from_arrays(arrays, names=["key", "note", "stime", "marker"])
+
+
+def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def train(home: str, archive: str, scratch_folder: str) -> int:
+    """Run Spark from ``home`` and let it write ``archive`` at its end."""
+    scratch = Path(scratch_folder)
+    session = start_session(
+        "training",
+        master="local[2]",
+        memory="1g",
+        state_partitions=1,
+        import_roots=[],
+        scratch=scratch,
+        recorded=(Path(home), Path(archive)),
+    )
+    session.dataSource.register(TrainingSource)
+    frame = session.readStream.format(_FORMAT).load().withWatermark("stime", "0 seconds").where("NOT (marker AND stime IS NOT NULL)")
+    frame = frame.observe("rows", F.count(F.lit(1)).alias("rows")).drop("marker")
+    windows = frame.groupBy(F.window("stime", "10 seconds").alias("window"), "key").agg(
+        F.count("*").alias("rows"), F.max("note").alias("note")
+    )
+    plain = frame.where("key % 2 = 1").select((F.col("key").cast("long") * 3).alias("key"), "stime")
+    for name, query in (("windows", windows.select("key", "rows", "note", F.col("window.end").alias("stime"))), ("plain", plain)):
+        enough = threading.Event()
+
+        def run(batch: DataFrame, number: int, enough: threading.Event = enough) -> None:
+            (batch if number % 2 else batch.mapInArrow(_as_they_are, batch.schema)).toArrow()
+            if number >= _BATCHES:
+                enough.set()
+
+        writer = query.writeStream.foreachBatch(run).outputMode("append").option("checkpointLocation", str(scratch / name))
+        running = writer.start()
+        while not enough.is_set() and not running.awaitTermination(1):  # raises what a query died of
+            pass
+        running.stop()
+    java = session._sc._gateway.proc  # noqa: SLF001 - no other way to see its end
+    session.stop()
+    java.stdin.close()  # Java ends, and writes the archive
+    return int(java.wait(_EXIT_S))

@@ -1,0 +1,41 @@
+"""Only the last record of each partition has a delivery report of its own when many are sent at once: what if another one fails?"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from harness.event_logs import read, values
+
+_AROUND = 20_000
+"""Records before and after the one that fails: more than librdkafka puts into one batch, so that the last one travels apart from it."""
+
+
+def test_a_transaction_is_not_committed_without_one_of_its_records(kafka: str, topic_prefix: str) -> None:
+    log, at = KafkaEventLog(kafka), TopicPartition(f"{topic_prefix}bulk", 0)
+    admin = log.admin()
+    admin.create([TopicSettings(at.topic, 1, config={"max.message.bytes": "400000"})])
+    admin.close()
+    refused = random.Random(1).randbytes(500_000)
+    many = [b"x" * 20] * _AROUND
+    writer = log.transactional_writer(f"{topic_prefix}.w")
+    writer.begin()
+    sent = [*many, refused, *many]
+    writer.send_many(at.topic, [0] * len(sent), sent, [None] * len(sent), [()] * len(sent))
+    with pytest.raises((OutcomeUnknown, Unavailable), match="MSG_SIZE_TOO_LARGE"):
+        writer.commit()
+    writer.close()
+    writer = log.transactional_writer(f"{topic_prefix}.w")
+    writer.begin()
+    writer.send_many(at.topic, [0], [b"after"], [None], [()])
+    writer.commit()
+    writer.close()
+    reader = log.reader(committed=True, headers=False)
+    reader.assign({at: reader.offsets(at)[0]})
+    assert values(read(reader, 1)) == [b"after"]
+    reader.close()

@@ -1,0 +1,66 @@
+"""``adapters.spark.class_archive``: what can be said about it without Spark."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.spark import class_archive
+from anabranch.local.java import find_java
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path / "cache"))
+
+
+def test_without_an_archive_spark_runs_from_its_scratch_folder(tmp_path: Path) -> None:
+    home, options = class_archive.home_and_options(tmp_path / "scratch")
+    assert home == tmp_path / "scratch" / "spark-home"
+    assert options == ""
+    assert (home / "jars").is_dir()
+    assert not (home / "python").exists()
+
+
+def test_with_an_archive_spark_runs_from_the_folder_that_java_will_compare(tmp_path: Path) -> None:
+    where = class_archive.place()
+    class_archive.link_home(where.home)
+    where.archive.touch()
+    home, options = class_archive.home_and_options(tmp_path / "scratch")
+    assert home == where.home
+    assert (home / "jars").is_dir()
+    assert str(where.archive) in shlex.split(options)[0]
+
+
+def test_an_archive_that_java_cannot_use_stops_nothing(tmp_path: Path) -> None:
+    where = class_archive.place()
+    where.folder.mkdir()
+    where.archive.write_bytes(b"not an archive")
+    _, options = class_archive.home_and_options(tmp_path / "scratch")
+    subprocess.run([str(find_java().executable), *shlex.split(options), "-version"], capture_output=True, check=True, timeout=60)
+
+
+def test_another_java_or_another_spark_has_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = class_archive.place()
+    assert class_archive.place() == before
+    java = tmp_path / "java"
+    (java / "bin").mkdir(parents=True)
+    (java / "bin" / "java").touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(java))
+    other = class_archive.place()
+    (java / "lib").mkdir()
+    (java / "lib" / "modules").touch()
+    newer = class_archive.place()
+    spark = tmp_path / "pyspark"
+    (spark / "jars").mkdir(parents=True)
+    (spark / "jars" / "spark.jar").touch()
+    monkeypatch.setattr(class_archive, "_PYSPARK", spark)
+    assert len({before, other, newer, class_archive.place()}) == 4
+
+
+def test_where_there_is_no_java_there_is_a_place_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    assert class_archive.place() == class_archive.place()
