@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from anabranch.adapters.spark.class_archive import place
 from anabranch.local.java import find_java
 from anabranch.local.kafka_jars import KAFKA_VERSION
 from benchmarks.plain_pyspark.environment import PYSPARK_VERSION
@@ -58,7 +59,8 @@ def _settings(plan: Plan, arguments: Sequence[str]) -> list[str]:
         ),
         (
             "- Plain PySpark: local[2], 2 GiB heap, maxOffsetsPerTrigger 500 000, 2 shuffle partitions, FileSystemBasedCheckpointFileManager, "
-            "default state store (in memory, with snapshots), no trigger interval. anabranch: `anabranch up benchmarks/jobs/JOB.yaml`."
+            "default state store (in memory, with snapshots), no trigger interval. anabranch: `anabranch up benchmarks/jobs/JOB.yaml`, "
+            f"{'with' if place().archive.exists() else 'without'} the archive of Spark's classes (`make classes`)."
         ),
         (
             f"- Windowed: both systems allow {DISORDER_MS} ms of disorder; anabranch's buckets are 250 ms wide. Stateless: anabranch allows "

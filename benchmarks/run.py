@@ -76,8 +76,9 @@ def main() -> int:
         runs = 1
     arguments.work_dir.mkdir(parents=True, exist_ok=True)
     raw = arguments.work_dir / f"outcomes-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
+    said = [Path(word).name if "/" in word else word for word in sys.argv[1:]]  # a report names no places of a machine
     outcomes = [outcome for path in arguments.merge for outcome in _earlier(path, plan)]
-    write_report(arguments.output, outcomes, plan, sys.argv[1:])
+    write_report(arguments.output, outcomes, plan, said)
     for run in range(1, runs + 1):
         for job in arguments.jobs:
             for system in arguments.systems:
@@ -92,7 +93,7 @@ def main() -> int:
                 outcomes.append(outcome)
                 with raw.open("a") as file:
                     file.write(json.dumps({"records": plan.records, "rate": plan.rate, "outcome": asdict(outcome)}) + "\n")
-                write_report(arguments.output, outcomes, plan, sys.argv[1:])
+                write_report(arguments.output, outcomes, plan, said)
     print(f"report: {arguments.output}; raw figures: {raw}")
     return 0 if all(not o.error and all(phase.right for phase in o.phases.values()) for o in outcomes) else 1
 
