@@ -1,4 +1,4 @@
-"""Only the last record of each partition has a delivery report of its own when many are sent at once: what if another one fails?"""
+"""One of many records that are sent at once fails, and the last ones do not: nothing of the transaction is committed, and the cause is told."""
 
 from __future__ import annotations
 

@@ -61,7 +61,13 @@ class ControlWriter:
         return not self._settled() or self._taken()
 
     def close(self) -> None:
-        """Idempotent. What is under way is given up."""
+        """Idempotent. The last word is often the one that matters: what is under way is waited for, ``CONTROL_WAIT_MS`` at most."""
+        deadline_ms = self._clock.monotonic_ms() + CONTROL_WAIT_MS
+        while self._under_way and not self._settled() and self._clock.monotonic_ms() < deadline_ms:
+            self._clock.sleep_ms(_PAUSE_MS)
+        self._drop()
+
+    def _drop(self) -> None:
         self._under_way = False
         if self._writer is not None:
             writer, self._writer = self._writer, None
@@ -103,7 +109,7 @@ class ControlWriter:
         return True
 
     def _give_up(self) -> None:
-        self.close()
+        self._drop()
         self._not_before_ms = self._clock.monotonic_ms() + HEARTBEAT_SEND_MS
 
 

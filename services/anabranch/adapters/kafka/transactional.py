@@ -20,8 +20,6 @@ from anabranch.protocol.errors import Fenced, LocalProtocolError, OutcomeUnknown
 
 _SERVE_EVERY: Final = 2_000
 """Records of ``send_many`` between two looks at delivery reports."""
-_REPORT_EVERY: Final = 100
-"""Of the records of ``send_many`` one in so many has a delivery report: they fail by batches, and the cause of a failure is to be told."""
 _FULL_WAIT_S: Final = 0.1
 
 Reports = dict[KafkaError | None, Message]
@@ -69,8 +67,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
     ) -> None:
         """Queue many records of one topic, given as parallel lists. Of them ``commit`` names only the last in each partition.
 
-        Much cheaper than ``send`` for each: only the last record of each partition, and some, have a delivery report, and that runs no Python.
-        Failures of others are not lost: librdkafka does not commit a transaction one of whose records failed, ``commit`` raises.
+        Much cheaper than ``send`` for each: the delivery callback is a dictionary's own method, so no report runs any Python.
 
         Raises:
             OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.
@@ -78,15 +75,13 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         self._must_be_begun("send")
         producer = self._usable()
         produce = producer.produce
-        reports = self._reports_of(topic, partitions)
+        report = {p: self._reports.setdefault(TopicPartition(topic, p), {}).__setitem__ for p in set(partitions)}
         for start in range(0, len(values), _SERVE_EVERY):
             chunk = slice(start, start + _SERVE_EVERY)
-            for partition, value, key, head, report in zip(
-                partitions[chunk], values[chunk], keys[chunk], headers[chunk], reports[chunk], strict=True
-            ):
+            for partition, value, key, head in zip(partitions[chunk], values[chunk], keys[chunk], headers[chunk], strict=True):
                 while True:
                     try:
-                        produce(topic, value, key, partition, report, headers=head if type(head) is list else list(head))
+                        produce(topic, value, key, partition, report[partition], headers=head if type(head) is list else list(head))
                     except BufferError:
                         self._serve(lambda: producer.poll(_FULL_WAIT_S))
                         continue
@@ -94,21 +89,6 @@ class KafkaTransactionalWriter(KafkaLogWriter):
                         self._failures.append(error.args[0])
                     break
             self._serve(lambda: producer.poll(0))
-
-    def _reports_of(self, topic: str, partitions: Sequence[int]) -> list[Callable[[KafkaError | None, Message], None] | None]:
-        """The delivery callback of each record, a dictionary's own method, or None."""
-        found = {p: self._reports.setdefault(TopicPartition(topic, p), {}).__setitem__ for p in set(partitions)}
-        reports: list[Callable[[KafkaError | None, Message], None] | None] = [None] * len(partitions)
-        for index in range(0, len(partitions), _REPORT_EVERY):
-            reports[index] = found[partitions[index]]
-        missing, index = set(found), len(partitions)
-        while missing:
-            index -= 1
-            partition = partitions[index]
-            if partition in missing:
-                missing.discard(partition)
-                reports[index] = found[partition]
-        return reports
 
     def commit(self) -> list[Delivered]:
         """Flush and commit; the places of the records in the order of sending.
