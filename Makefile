@@ -79,6 +79,9 @@ classes: java install ## the archive with which Spark's Java starts in half of t
 
 # ---------------------------------------------------------------- checks
 
+# How many processes at once, where nothing is timed and nothing real is started.
+JOBS ?= 2
+
 .PHONY: test
 test: lint types imports tidy unit simulated conformance security integration ## everything CI runs, in the order of what fails first
 
@@ -106,18 +109,17 @@ tidy: install ## layering, names, mirror of tests, limits, documents
 
 .PHONY: unit
 unit: java install ## unit, property and transcript tests; protocol/ and codec/ must be covered whole, by branch
-	$(PYTEST) tests/unit tests/properties tests/transcripts --quiet --cov=anabranch.protocol --cov=anabranch.codec --cov-branch \
-	  --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
+	$(PYTEST) tests/unit tests/properties tests/transcripts --quiet --numprocesses $(JOBS) --dist loadfile \
+	  --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
 
 .PHONY: simulated
-simulated: install ## 300 seeds of the whole system under virtual time, and the checkers themselves (about two minutes of CPU)
-	$(PYTEST) tests/checkers tests/simulation tests/chaos --quiet $(ARGS)
+simulated: install ## 300 seeds of the whole system under virtual time, and the checkers themselves (two minutes of processor time)
+	$(PYTEST) tests/checkers tests/simulation tests/chaos --quiet --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
-# What `simulation` and `mutants` take: how many seeds, the first one, how many processes at once.
+# What `simulation` and `mutants` take: how many seeds, the first one.
 SEEDS ?=
 SEED ?=
 FIRST ?= 0
-JOBS ?= 2
 
 .PHONY: simulation
 simulation: install ## many seeds (SEEDS=3000 FIRST=1000 JOBS=2), or one with its history (SEED=17)
