@@ -185,8 +185,11 @@ class PointedDisk:
 class World:
     """Inputs, output, disk and clock. What happens in it is said by its methods; processes are started in it."""
 
-    def __init__(self, names: str = "ab", traits: PlanTraits = STATELESS, policy: Policy = Policy.PROCESS, rows_max: int = 1_000) -> None:
-        self.names, self.traits, self.policy, self.rows_max = names, traits, policy, rows_max
+    def __init__(
+        self, names: str = "ab", traits: PlanTraits = STATELESS, policy: Policy = Policy.PROCESS, rows_max: int = 1_000,
+        successor_after_ms: int = 0,
+    ) -> None:  # fmt: skip
+        self.names, self.traits, self.policy, self.rows_max, self.successor_after_ms = names, traits, policy, rows_max, successor_after_ms
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
         self.log.admin().create([TopicSettings(name, 1) for name in (*names, OUT)])
@@ -259,6 +262,7 @@ class Process:
             replica="0", inputs=self.inputs, traits=world.traits, boundary=self.boundary, disk=PointedDisk(world.disk, point),
             availability=Availability(world.names, WAITS, world.policy), width_ms=WIDTH_MS, clock=world.clock, upstream=upstream,
             rows_max=world.rows_max, stopping=lambda: self.stopping, crash_point=point, may_wait=False,
+            successor_after_ms=world.successor_after_ms,
         )  # fmt: skip
         self.queries: list[str] = []
         self.orders: list[Order] = []
@@ -420,9 +424,11 @@ class Relay:
 # -- ways into each state --
 
 
-def running(traits: PlanTraits = STATELESS, upstream: Upstream | None = None, names: str = "ab") -> tuple[World, Process]:
+def running(
+    traits: PlanTraits = STATELESS, upstream: Upstream | None = None, names: str = "ab", successor_after_ms: int = 0
+) -> tuple[World, Process]:
     """A process that has run everything up to 5."""
-    world = World(names, traits)
+    world = World(names, traits, successor_after_ms=successor_after_ms)
     process = world.start(upstream=upstream)
     process.begin()
     for name in names:

@@ -21,7 +21,7 @@ from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.limits import EMPTY_EVERY_MS
+from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import Part
 from anabranch.protocol.replica_states import ReplicaState
@@ -115,7 +115,7 @@ class SimulatedReplica:
             width_ms=pipeline.bucket_ms, clock=context.clock, lock=lock,
             recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_sibling),
             upstream=Upstream(self._control.choose, self._control.works_on_tentative, self._may_correct),
-            crash_point=self._crash_point, empty_every_ms=EMPTY_EVERY_MS,
+            crash_point=self._crash_point, empty_every_ms=EMPTY_EVERY_MS, successor_after_ms=SUCCESSOR_AFTER_MS,
         )  # fmt: skip
         vars(runner)["log_lock"] = SimulatedCondition(self._scheduler, f"{self._port.process.name} log")
         main = runner.take_over()

@@ -102,11 +102,11 @@ class ReplicaRunner:
         self, *, replica: str, inputs: Mapping[str, BoundaryReader], traits: PlanTraits, boundary: BoundaryWriter, disk: Checkpoints,
         availability: Availability, width_ms: int, clock: Clock, upstream: Upstream | None = None, lock: threading.Condition | None = None,
         rows_max: int = BATCH_ROWS_MAX, stopping: Callable[[], bool] = lambda: False, crash_point: Callable[[str], None] = lambda _: None,
-        may_wait: bool = True, pace_ms: int = 0, empty_every_ms: int = 0, recovery: Recovery | None = None,
+        may_wait: bool = True, pace_ms: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0, recovery: Recovery | None = None,
     ) -> None:  # fmt: skip
         """``lock``: the one that the readers of ``inputs`` hold while their folds change. ``may_wait``: ``answer`` may block a little.
 
-        ``pace_ms``, ``empty_every_ms``: as ``protocol.replica.Replica`` has them.
+        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.replica.Replica`` has them.
         """
         self._recovery = recovery if recovery is not None else Recovery()
         self.lock = lock if lock is not None else threading.Condition()
@@ -116,14 +116,14 @@ class ReplicaRunner:
         self._availability, self._width_ms, self._clock, self._rows_max = availability, width_ms, clock, rows_max
         self._upstream = upstream if upstream is not None else Upstream()
         self._stopping, self._crash_point, self._may_wait, self._pace_ms = stopping, crash_point, may_wait, pace_ms
-        self._empty_every_ms = empty_every_ms
+        self._empty_every_ms, self._successor_after_ms = empty_every_ms, successor_after_ms
         self._replica: Replica | None = None
         self.given_up = 0
         """Buckets of the output up to this one are given up (``protocol.reach``); 0: none."""
         self._queries: dict[str, _Query] = {}
         self._orders: list[Order] = []
         self._successor: StartQuery | None = None
-        """Started when the branch has its first result out: starting a query takes the cores for a second or two."""
+        """Started when ``Replica.successor_due``."""
         self.synced_bucket = 0
         """The stable lineage holds everything up to this bucket of its inputs for good; 0: not known."""
         self.missing: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ class ReplicaRunner:
         after, self.given_up = (0, 0) if reach is None else reach.begin(fold, fold.closed(self._name), is_fresh=lineage.start_batch < 0)
         self._replica = Replica(
             epoch, lineage.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms,
-            after=after, given_up=self.given_up, empty_every_ms=self._empty_every_ms,
+            after=after, given_up=self.given_up, empty_every_ms=self._empty_every_ms, successor_after_ms=self._successor_after_ms,
         )  # fmt: skip
         self._add(lineage)
         return lineage.name
@@ -288,7 +288,7 @@ class ReplicaRunner:
             entry.chain.appended(record)
             entry.running = None
             if entry.chain.has_shown:
-                self._release_successor()
+                self._started().shown(self._clock.monotonic_ms())
         return True
 
     def failed(self, query: str) -> bool:
@@ -308,6 +308,8 @@ class ReplicaRunner:
     def orders(self) -> list[Order]:
         """What the engine must do now, each once."""
         with self.lock:
+            if self._successor is not None and self._started().successor_due(self._clock.monotonic_ms()):
+                self._release_successor()
             orders, self._orders = self._orders, []
         return orders
 

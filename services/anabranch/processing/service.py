@@ -27,7 +27,7 @@ from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import ControlRecord, Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
-from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS
+from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.reach import Reach
 from anabranch.protocol.staggering import CorrectionGate
 from anabranch.protocol.switching import StatesSeen
@@ -189,7 +189,8 @@ class ProcessingService:
             replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=query.traits,
             boundary=self._boundary, disk=self._disk, availability=Availability(stage.reads, waits(self._pipeline, name),
             policy(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
-            rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, empty_every_ms=EMPTY_EVERY_MS, stopping=context.stopping.is_set, crash_point=crash_point,
+            rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
+            successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
             recovery=Recovery(tuple(self._siblings), self._missing_input, self._wait_for_blocks, reach=self._reach, resent=self._resent_input),
         )  # fmt: skip
         try:

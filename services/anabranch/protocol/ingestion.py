@@ -32,7 +32,7 @@ from anabranch.protocol.buckets import bound_ms, bucket_of, closed_by
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import (
     APPEND_EVERY_MS,
-    APPEND_STILL_EVERY_MS,
+    APPEND_OPEN_EVERY_MS,
     END_SILENCE_MS,
     LOOK_EVERY_MS,
     LOOK_FRESH_MS,
@@ -86,10 +86,14 @@ class StimeLimits:
 
 @dataclass(slots=True)
 class _Partition:
-    """One input partition. Silence was observed from ``quiet_since_ms`` to ``quiet_until_ms``; None: not at all since it last spoke."""
+    """One input partition. Silence was observed from ``quiet_since_ms`` to ``quiet_until_ms``; None: not at all since it last spoke.
+
+    ``stime_max_ms`` was reached at ``risen_ms``.
+    """
 
     offset_next: int
     stime_max_ms: int
+    risen_ms: int
     spoke_ms: int
     look_next_ms: int
     quiet_since_ms: int | None = None
@@ -141,6 +145,7 @@ class SourceMachine:
         self._partitions[at] = _Partition(
             offset_next=offset_first if known is None else known.offset_next,
             stime_max_ms=0 if known is None else known.stime_max_ms,
+            risen_ms=now_ms,
             spoke_ms=now_ms,
             look_next_ms=now_ms,
         )
@@ -176,7 +181,8 @@ class SourceMachine:
             if chunk.stime_max_ms is None:
                 continue
             spoke = True
-            partition.stime_max_ms = max(partition.stime_max_ms, chunk.stime_max_ms)
+            if chunk.stime_max_ms > partition.stime_max_ms:
+                partition.stime_max_ms, partition.risen_ms = chunk.stime_max_ms, now_ms
             partition.spoke_ms, partition.look_next_ms = now_ms, now_ms + LOOK_EVERY_MS
             partition.quiet_since_ms = partition.quiet_until_ms = None
         if spoke:
@@ -235,9 +241,15 @@ class SourceMachine:
     def append_pause_ms(self, now_ms: int) -> int:
         """Least time until the next boundary record.
 
-        While the boundary stands still every record only adds open parts, which all readers hold in memory, so there are fewer of them.
+        A record that closes nothing only adds open parts, which cost the broker and every reader, and which all readers hold in memory. So the
+        next one is made when the next bucket is due to close, as far as that can be told: stime goes on as fast as the clock. Where it does
+        not, as in a source that catches up, a bucket is closed by APPEND_OPEN_EVERY_MS later than it could have been.
         """
-        return APPEND_EVERY_MS if now_ms - self._moved_ms < STILL_AFTER_MS else APPEND_STILL_EVERY_MS
+        if now_ms - self._moved_ms >= STILL_AFTER_MS:
+            return APPEND_OPEN_EVERY_MS
+        closing_ms = bound_ms(self._closed + 1, self._rules.bucket_ms) + 1 + self._rules.disorder_ms
+        due_ms = max((p.risen_ms + closing_ms - p.stime_max_ms for p in self._partitions.values() if not p.left_out), default=now_ms)
+        return min(max(due_ms - now_ms, APPEND_EVERY_MS), APPEND_OPEN_EVERY_MS)
 
     def _leave_out(self, now_ms: int) -> None:
         idle_ms = self._rules.partition_idle_ms

@@ -109,8 +109,13 @@ SOURCE_BATCH_BYTES: Final = 64 * MIB
 """About how many bytes ingestion takes at once from a backlog, by the size of the records before: bounds its memory where records are large."""
 
 APPEND_EVERY_MS: Final = 50
-"""Least time between two boundary records of a live source: bounds the growth of the boundary log, and what each round costs a source, the
-broker and every reader: with 20 ms a steady source made 30 rounds a second, with 50 ms it makes 16."""
+"""Least time between two boundary records of a live source, where the next bucket is about to close: bounds the growth of the boundary log, and
+what each round costs a source, the broker and every reader."""
+
+APPEND_OPEN_EVERY_MS: Final = 250
+"""The same where nothing is about to close, or the boundary stands still: bounds the size of a round, and the open parts that every reader holds
+(at 20 records a second they would reach PENDING_PARTS_MAX within hours). Below the shortest wait of a stage, which sees by them that the source
+goes on."""
 
 EMPTY_EVERY_MS: Final = 300
 """Least time between a batch of a stage without state and one that reads no rows: a batch costs much the same whatever it holds, and one that
@@ -164,6 +169,10 @@ HEARTBEAT_LIFETIME_MS: Final = 10_000
 HOP_MS: Final = 600
 """What a stage takes from its input to its output while a branch and a successor share its cores; a stage waits so much shorter per stage
 after it, that the tentative bucket of the stage before is there in time (specs/dpc.md 4.3). Measured on two shared cores."""
+
+SUCCESSOR_AFTER_MS: Final = 2_000
+"""After the first tentative result of a branch its successor is not started for so long: starting a query takes the cores for a second or two,
+which the stages after this one need for their first tentative results."""
 
 SLACK_MS: Final = 400
 """Part of ``max_delay`` that no stage may use for waiting: scheduling, delivery, and a garbage collection."""
@@ -252,11 +261,7 @@ BRANCH_PENDING_PARTS_MAX: Final = 10_000
 """Open parts that a branch can inherit: its first record repeats them, and must have room for its own. A stage with more waits for its input."""
 
 STILL_AFTER_MS: Final = 10_000
-"""A source's boundary that has not moved for so long stands still: a partition is silent, or cut off."""
-
-APPEND_STILL_EVERY_MS: Final = 250
-"""Least time between two boundary records of a source whose boundary stands still: bounds the open parts that every reader holds (at 50 records a
-second they would reach PENDING_PARTS_MAX within hours). Below the shortest wait of a stage, which sees by them that the source goes on."""
+"""A source's boundary that has not moved for so long stands still: a partition is silent, or cut off. Then nothing says when the next bucket closes."""
 
 ASK_BUCKETS_MAX: Final = 2_000
 """Non-empty buckets that one ask is for: bounds what is made again at once. What is gone beyond them is asked for afterwards."""

@@ -83,13 +83,13 @@ class Replica:
     def __init__(
         self, epoch: int, main: str, availability: Availability, traits: PlanTraits, width_ms: int, *, rows_max: int = BATCH_ROWS_MAX,
         warm_up: bool = True,
-        pace_ms: int = 0, after: int = 0, given_up: int = 0, empty_every_ms: int = 0,
+        pace_ms: int = 0, after: int = 0, given_up: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0,
     ) -> None:  # fmt: skip
         """Begin in the lineage ``main``.
 
         ``warm_up``: every query runs an empty batch before its first. ``pace_ms``: least time between the starts of two batches of a query,
         so that many replicas share few cores: a batch costs much the same whatever it holds, so fewer and larger ones are cheaper.
-        ``empty_every_ms``: see EMPTY_EVERY_MS; 0: empty batches run at once.
+        ``empty_every_ms``: see EMPTY_EVERY_MS; 0: empty batches run at once. ``successor_after_ms``: see SUCCESSOR_AFTER_MS.
         ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up to here the output is given up, and a batch
         ends there (``protocol.reach``).
         """
@@ -115,6 +115,9 @@ class Replica:
         self._correcting = False
         self._held = False
         """As the branch was told last."""
+        self._successor_after_ms = successor_after_ms
+        self._shown_ms: int | None = None
+        """When the branch had its first result out."""
 
     @property
     def state(self) -> ReplicaState:
@@ -187,8 +190,18 @@ class Replica:
         self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)
         self._position[self.main] = position
         self._forked_at = self._branch_end = position.bucket
+        self._shown_ms = None
         self._availability.moved(now_ms)
         return old
+
+    def shown(self, now_ms: int) -> None:
+        """The branch has results out."""
+        if self._shown_ms is None:
+            self._shown_ms = now_ms
+
+    def successor_due(self, now_ms: int) -> bool:
+        """Whether the successor may be started. Until then main stands where it forked."""
+        return self._shown_ms is not None and now_ms - self._shown_ms >= self._successor_after_ms
 
     def abandon(self) -> str | None:
         """A branch cannot go on, or begin: do without, until the stable query got further (R7).

@@ -91,5 +91,5 @@ def test_a_source_is_cut_off_unless_something_is_killed(arguments: list[str], cu
 def test_without_a_live_topic_nothing_is_cut() -> None:
     options = parse([])
     job = read_job(options.pipeline)
-    assert (job.live, job.max_delay_ms) == ({"tolls": "tolls.live"}, 6_000)
+    assert (job.live, job.max_delay_ms) == ({"tolls": "tolls.live"}, 3_000)
     assert planned(options, replace(job, live={})) == (None, 40)

@@ -232,6 +232,22 @@ class TestFork:
         process.settle()
         assert process.orders == [StartQuery(process.runner.main)]
 
+    def test_the_successor_is_started_a_while_after_it(self) -> None:
+        """The stages after this one need the cores for their own first tentative results."""
+        world, process = running(successor_after_ms=2_000)
+        world.close("b", 9, 7, 9)
+        started_ms, shown_ms = None, None
+        while started_ms is None:
+            process.wait(100)
+            assert world.clock.monotonic_ms() < 60_000
+            if shown_ms is None and world.fold().tentative_upto("0") > 5:
+                shown_ms = world.clock.monotonic_ms()
+            if process.orders:
+                started_ms = world.clock.monotonic_ms()
+        assert process.orders == [StartQuery(process.runner.main)]
+        assert shown_ms is not None
+        assert 2_000 <= started_ms - shown_ms <= 2_200
+
     @TRAITS
     def test_a_second_fork_while_correcting(self, traits: PlanTraits) -> None:
         world, process = failing(traits)

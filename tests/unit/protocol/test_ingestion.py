@@ -8,7 +8,7 @@ from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.ingestion import ChunkFacts, InputPartition, SourceMachine, SourceRules
 from anabranch.protocol.limits import (
     APPEND_EVERY_MS,
-    APPEND_STILL_EVERY_MS,
+    APPEND_OPEN_EVERY_MS,
     END_SILENCE_MS,
     LOOK_EVERY_MS,
     LOOK_FRESH_MS,
@@ -299,10 +299,46 @@ class TestWaitingFor:
         assert m.waiting_for(6_700) == A
 
 
-def test_records_are_named_less_often_while_the_boundary_stands_still() -> None:
-    m = machine()
-    assert m.append_pause_ms(STILL_AFTER_MS - 1) == APPEND_EVERY_MS
-    assert m.append_pause_ms(STILL_AFTER_MS) == APPEND_STILL_EVERY_MS
-    speak(m, STILL_AFTER_MS, a=1_000, b=1_000)
-    assert m.advance(STILL_AFTER_MS + 1) > 0
-    assert m.append_pause_ms(STILL_AFTER_MS + 2) == APPEND_EVERY_MS
+class TestAppendPause:
+    """Of a source with buckets of 1 000 ms and a disorder of 200 ms unless said otherwise."""
+
+    def _at(self, now_ms: int, **stimes: int) -> SourceMachine:
+        m = machine(bucket_ms=1_000, disorder_ms=200)
+        speak(m, now_ms, **stimes)
+        m.advance(now_ms)
+        return m
+
+    def test_the_next_record_is_made_when_a_bucket_is_due_to_close(self) -> None:
+        m = self._at(0, a=2_100, b=2_150)  # stime 2 201 closes the second bucket: a in 101 ms, b in 51 ms
+        assert m.append_pause_ms(0) == 101
+        assert m.append_pause_ms(30) == 71
+
+    def test_what_is_overdue_is_looked_for_often(self) -> None:
+        m = self._at(0, a=2_100, b=2_150)
+        assert m.append_pause_ms(100) == APPEND_EVERY_MS
+        assert m.append_pause_ms(STILL_AFTER_MS - 1) == APPEND_EVERY_MS
+
+    def test_nothing_to_close_soon_makes_few_records(self) -> None:
+        assert self._at(0, a=1_300, b=1_300).append_pause_ms(0) == APPEND_OPEN_EVERY_MS
+
+    def test_a_partition_that_does_not_get_on_is_not_awaited_anew_by_every_record(self) -> None:
+        m = self._at(0, a=2_100, b=2_100)
+        speak(m, 90, a=2_190, b=2_050)
+        assert m.append_pause_ms(90) == APPEND_EVERY_MS
+
+    def test_a_partition_left_out_does_not_count(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        TestIdlePartition._left_out(m)
+        m.advance(6_700)
+        assert m.append_pause_ms(6_700) <= APPEND_OPEN_EVERY_MS
+
+    def test_a_boundary_that_stands_still_makes_few_records(self) -> None:
+        m = machine()
+        assert m.append_pause_ms(STILL_AFTER_MS - 1) == APPEND_EVERY_MS, "nobody ever spoke: due since long"
+        assert m.append_pause_ms(STILL_AFTER_MS) == APPEND_OPEN_EVERY_MS
+        speak(m, STILL_AFTER_MS, a=1_000, b=1_000)
+        assert m.advance(STILL_AFTER_MS + 1) > 0
+        assert m.append_pause_ms(STILL_AFTER_MS + 2) < APPEND_OPEN_EVERY_MS
+
+    def test_without_partitions_nothing_is_due(self) -> None:
+        assert machine(0).append_pause_ms(0) == APPEND_EVERY_MS
