@@ -33,10 +33,5 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         ),
         "Spark ended a query, and its Python process was just being asked something",
     ),
-    Allowed(
-        re.compile(r'"exit_code": 1, "error": "DataMissing: read \S+ at \d+: .*Offset out of range'),
-        "a process that was replaced wakes before blocks that are deleted, since its successor has passed them",
-        frozenset({Kind.ZOMBIE}),
-    ),
     Allowed(re.compile(r'"exit_code": 3\b'), "a newer process of the same name took over", frozenset(Kind)),
 )

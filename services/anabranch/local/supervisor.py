@@ -153,11 +153,12 @@ class Supervisor:
             self._watch_server(server)
         for service in self._services:
             self._watch(service)
-        if not self._said_ready and all(service.ready for service in self._services):
-            self._said_ready = True
+        became_ready = not self._said_ready and all(service.ready for service in self._services)
+        self._said_ready |= became_ready
+        self._publish()
+        if became_ready:  # after the file: who has read this line finds everything ready in it
             index = f"  redis {without_password(self._redis)}" if self._redis else "  without redis"
             self._say(f"ready  kafka {self._kafka}{index}  state {self._state_dir}")
-        self._publish()
 
     def stop(self, stop_now: threading.Event | None = None) -> None:
         """Stop everything, in order, within 15 s; what remains is killed. ``stop_now``: kill at once. Idempotent."""

@@ -62,6 +62,9 @@ _NOT_SENT: Final = frozenset(
 )
 """A record with one of these is certainly not in the log. Time-outs are not here: librdkafka does not tell whether it was under way."""
 
+_FOLLOWING: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._STATE})
+"""What the records behind a failed one get: dropped from the queue, or not taken into it since the transaction can only be aborted."""
+
 _UNSEEN: Final = frozenset(
     {KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 )
@@ -110,6 +113,11 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     if doing is Doing.TRANSACTION and code in _NOT_SENT and not error.fatal() and not error.txn_requires_abort():
         return Unavailable(text)
     return OutcomeUnknown(text)
+
+
+def follows_another(error: KafkaError) -> bool:
+    """Whether a record failed only because another one had: that one's error is the one to tell and to judge by."""
+    return error.code() in _FOLLOWING
 
 
 def names_nobody(error: KafkaError) -> bool:

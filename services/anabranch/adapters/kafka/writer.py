@@ -9,7 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from anabranch.adapters.kafka.errors import Doing, translated
+from anabranch.adapters.kafka.errors import Doing, follows_another, translated
 from anabranch.adapters.kafka.settings import KafkaSettings, Options
 from anabranch.ports import Delivered, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, Fenced, LocalProtocolError, OutcomeUnknown
@@ -160,6 +160,7 @@ class KafkaLogWriter:
     def _failed(self, failures: list[KafkaError], topics: set[str]) -> AnabranchError:
         """The worst of what went wrong: being fenced, then not knowing, then certainly not written."""
         causes = failures if self._fatal is None else [self._fatal, *failures]
+        causes = [cause for cause in causes if not follows_another(cause)] or causes
         what = f"send to {', '.join(sorted(topics))}, {len(failures)} records failed"
         errors = [translated(cause, Doing.SENDING, what) for cause in causes]
         for kind in (Fenced, OutcomeUnknown):
@@ -167,9 +168,7 @@ class KafkaLogWriter:
                 if isinstance(error, kind):
                     self._broken = error
                     return error
-        # What was purged was so because of another record's failure, which is the one to tell.
-        telling = [error for cause, error in zip(causes, errors, strict=True) if cause.code() != KafkaError._PURGE_QUEUE]  # noqa: SLF001
-        return (telling or errors)[0]
+        return errors[0]
 
     def _serve(self, call: Callable[[], object]) -> None:
         """Do ``call``, which serves librdkafka's callbacks: it raises where the client as a whole has failed for good."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from anabranch.adapters.kafka.errors import Doing, ends_reading, translated
+from anabranch.adapters.kafka.errors import Doing, ends_reading, follows_another, translated
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 
 S, T, F, A = Doing.SENDING, Doing.TRANSACTION, Doing.FETCHING, Doing.ASKING
@@ -95,3 +95,13 @@ def test_every_code_becomes_an_error_of_the_project_and_no_write_is_ever_called_
 )
 def test_passing_trouble_does_not_end_reading(code: int, ends: bool) -> None:
     assert ends_reading(KafkaError(code)) is ends
+
+
+@pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError._STATE])
+def test_what_fails_because_of_another_record_is_not_the_cause(code: int) -> None:
+    assert follows_another(KafkaError(code))
+
+
+@pytest.mark.parametrize("code", [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._PURGE_INFLIGHT, KafkaError._FENCED, KafkaError._MSG_TIMED_OUT])
+def test_what_may_be_a_cause_is_told(code: int) -> None:
+    assert not follows_another(KafkaError(code))
