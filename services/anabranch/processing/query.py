@@ -18,7 +18,8 @@ from pyspark.sql.types import TimestampType
 
 from anabranch import __version__
 from anabranch.adapters.spark.plan_facts import OBSERVED, processors_used, read_facts, shape_of, used_columns
-from anabranch.adapters.spark.source import FORMAT, MARKER, SourceOptions
+from anabranch.adapters.spark.reading import MARKER
+from anabranch.adapters.spark.source import FORMAT, SourceOptions
 from anabranch.codec.blocks import STIME, schema_text
 from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError

@@ -1,7 +1,8 @@
 """The data source of a stage's inputs: runs exactly the plans of the stage's planner.
 
-Runs in Spark's Python workers: the reader's planning methods in one long-lived process per input, ``read`` in the task workers, which are
-used again from batch to batch, so Kafka clients are kept in this module.
+Runs in Spark's Python workers: the reader's planning methods in one long-lived process per input, ``read`` in the task workers. The first
+kind is started for every input of every query, when a stage starts and whenever a successor does, and holds up what is waited for then: so
+this module imports little, and what reads blocks is in ``reading``, imported where it is used.
 """
 
 from __future__ import annotations
@@ -9,29 +10,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark.plan_socket import PlanClient
-from anabranch.adapters.system.clock import SystemClock
-from anabranch.codec.blocks import STIME, canonical_sort, schema_from_text
 from anabranch.codec.plan_offsets import INITIAL, position_fields, taken_of
-from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.records import Part
-from anabranch.runtime.block_reader import BlockReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT: Final = "anabranch"
-MARKER: Final = "marker"
 _ROWS_PER_SPLIT: Final = 20_000
 """Below this one split is cheapest: a task costs more than its rows."""
-_ARROW_ROWS: Final = 65_536
-_STIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +57,6 @@ class SourceOptions:
         fields = json.loads(text)
         return cls(**(fields | {"columns": tuple(fields["columns"])}))
 
-    def arrow_schema(self) -> pa.Schema:
-        """Of the batches that ``read`` yields: the stream's columns, stime as a timestamp, the marker."""
-        fields = [field.with_nullable(nullable=True) for field in schema_from_text(self.schema) if field.name != STIME]
-        return pa.schema([*fields, pa.field(STIME, _STIME_TYPE), pa.field(MARKER, pa.bool_())])
-
 
 class Split(InputPartition):
     """One task's share of a plan: (writer, parts), and the boundary of the marker row if this is the split that ends with it."""
@@ -90,7 +79,9 @@ class AnabranchSource(DataSource):
 
     def schema(self) -> StructType:
         """Of the stream, as Spark types."""
-        return from_arrow_schema(self._config().arrow_schema())
+        from anabranch.adapters.spark import reading  # see the module's text
+
+        return from_arrow_schema(reading.arrow_schema(self._config()))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
         """The reader of one input."""
@@ -134,44 +125,10 @@ class PlannedReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; a block that is missing fails the batch."""
+        from anabranch.adapters.spark import reading  # see the module's text
+
         assert isinstance(partition, Split)  # noqa: S101 - what ``partitions`` made
-        schema = self._options.arrow_schema()
-        tables = []
-        for replica, parts in partition.taken:
-            options = self._options
-            tables += _reader(options.kafka, options.pipeline, options.stream, options.query).read_parts(replica, parts)
-        if tables:
-            table = pa.concat_tables(tables)
-            if self._options.ordered:
-                table = canonical_sort(table)
-            stime = table.column(STIME).cast(pa.timestamp("ms", tz="UTC")).cast(_STIME_TYPE)
-            columns = [
-                table.column(f.name).cast(f.type) if f.name in self._options.columns else pa.nulls(table.num_rows, f.type)
-                for f in list(schema)[:-2]
-            ]
-            marker = pa.repeat(pa.scalar(False), table.num_rows)
-            yield from pa.table([*columns, stime, marker], schema=schema).combine_chunks().to_batches(_ARROW_ROWS)
-        if partition.marker_ms is not None:
-            yield marker_row(schema, partition.marker_ms)
+        return reading.rows(self._options, partition.taken, partition.marker_ms)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the boundary log is what counts."""
-
-
-def marker_row(schema: pa.Schema, boundary_ms: int) -> pa.RecordBatch:
-    """The row that moves the watermark to the boundary: null everywhere but for stime and marker."""
-    arrays = [pa.nulls(1, field.type) for field in schema][:-2]
-    arrays += [pa.array([boundary_ms * 1000], _STIME_TYPE), pa.array([True])]
-    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
-
-
-@lru_cache(maxsize=16)
-def _reader(kafka: str, pipeline: str, stream: str, query: str) -> BlockReader:  # noqa: ARG001 - see below
-    """One per query: a branch and its successor stand at different places, and each jump between them costs a seek of about 0.1 s."""
-    names = TopicNames(pipeline)
-    return BlockReader(_log(kafka), lambda replica: names.blocks(stream, replica), SystemClock())
-
-
-@lru_cache(maxsize=2)
-def _log(kafka: str) -> KafkaEventLog:
-    return KafkaEventLog(kafka)

@@ -1,26 +1,20 @@
-"""The readers that Spark asks: plans from the stage's process, splits, rows with a marker."""
+"""The readers that Spark asks: plans from the stage's process, splits."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterator
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
-from anabranch.adapters.spark import source as module
 from anabranch.adapters.spark.plan_socket import PlanServer
-from anabranch.adapters.spark.source import FORMAT, MARKER, AnabranchSource, PlannedReader, SourceOptions, Split
+from anabranch.adapters.spark.reading import MARKER
+from anabranch.adapters.spark.source import FORMAT, AnabranchSource, PlannedReader, SourceOptions, Split
 from anabranch.codec.blocks import schema_text
-from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_fields
 from anabranch.protocol.records import Part
 from anabranch.protocol.serialization import Plan, QueryPosition
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("stime", pa.int64())])
 
@@ -52,14 +46,20 @@ def splits(reader: PlannedReader, end: Offset) -> list[Split]:
 
 def test_options_come_back_from_their_text() -> None:
     assert SourceOptions.from_json(options().to_json()) == options()
-    assert options().arrow_schema().names == ["n", "text", "stime", MARKER]
-    assert all(field.nullable for field in options().arrow_schema()), "the marker row has nothing else"
 
 
 def test_the_source_as_spark_finds_it() -> None:
     source = AnabranchSource({"config": options().to_json()})
     assert (source.name(), source.schema().names) == (FORMAT, ["n", "text", "stime", MARKER])
     assert isinstance(source.streamReader(source.schema()), PlannedReader)
+
+
+def test_planning_imports_no_client_of_kafka() -> None:
+    """One such process is started for every input of every query, also for a successor, whose start is waited for."""
+    program = (
+        "import sys, anabranch.adapters.spark.source; print([name for name in sys.modules if name in ('confluent_kafka', 'pydantic')])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 class TestOffsets:
@@ -112,68 +112,5 @@ class TestSplits:
         assert len(splits(PlannedReader(options(ordered=True)), offset(*[taken(p, 50_000) for p in range(5)]))) == 1
 
 
-class Log:
-    def __init__(self) -> None:
-        self.log = LocalEventLog(VirtualClock())
-        self.log.admin().create([TopicSettings("p.a.blocks.0", 2)])
-        self.writer = BlockWriter(self.log, "p.a.blocks.0", "0", 1, SeededEntropy(1))
-
-    def write(self, partition: int, bucket: int, *rows: tuple[int, str | None, int]) -> Part:
-        numbers, texts, stimes = zip(*rows, strict=True)
-        (part,) = self.writer.write([(partition, bucket, pa.table([pa.array(c) for c in (numbers, texts, stimes)], schema=SCHEMA))])
-        return part
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
-    log = Log()
-    reader = BlockReader(log.log, lambda replica: f"p.a.blocks.{replica}", log.log.clock)
-    monkeypatch.setattr(module, "_reader", lambda *_: reader)
-    yield log
-    reader.close()
-
-
-def rows(reader: PlannedReader, split: Split) -> list[dict[str, Any]]:
-    batches = list(reader.read(split))
-    assert all(batch.schema.equals(options().arrow_schema()) for batch in batches)
-    return pa.Table.from_batches(batches, options().arrow_schema()).to_pylist()  # type: ignore[no-any-return]
-
-
-def at(ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
-
-
-class TestRows:
-    def test_the_rows_of_the_parts_and_then_the_marker(self, log: Log) -> None:
-        part = log.write(0, 2, (1, "x", 110), (2, None, 200))
-        reader = PlannedReader(options())
-        (split,) = splits(reader, offset(part))
-        assert rows(reader, split) == [
-            {"n": 1, "text": "x", "stime": at(110), MARKER: False},
-            {"n": 2, "text": None, "stime": at(200), MARKER: False},
-            {"n": None, "text": None, "stime": at(500), MARKER: True},
-        ]
-
-    def test_columns_that_the_query_does_not_use_are_null(self, log: Log) -> None:
-        reader = PlannedReader(options(columns=("n",)))
-        (split,) = splits(reader, offset(log.write(0, 2, (1, "x", 110))))
-        assert rows(reader, split)[0] == {"n": 1, "text": None, "stime": at(110), MARKER: False}
-
-    def test_a_split_without_marker_has_only_its_rows(self, log: Log) -> None:
-        part = log.write(0, 2, (1, "x", 110))
-        assert [row["n"] for row in rows(PlannedReader(options()), Split([("0", (part,))], None))] == [1]
-        assert rows(PlannedReader(options()), Split([], None)) == []
-
-    def test_where_order_counts_rows_come_in_canonical_order(self, log: Log) -> None:
-        parts = [log.write(1, 2, (3, "c", 120), (1, "a", 110)), log.write(0, 2, (2, "b", 110))]
-        orders = []
-        for given in (parts, parts[::-1]):
-            reader = PlannedReader(options(ordered=True))
-            (split,) = splits(reader, offset(*given))
-            orders.append([row["n"] for row in rows(reader, split)])
-        assert orders[0] == orders[1]
-        assert sorted(orders[0][:-1]) == [1, 2, 3]
-        assert orders[0][-1] is None
-
-    def test_a_commit_says_nothing(self) -> None:
-        PlannedReader(options()).commit(dict(INITIAL))
+def test_a_commit_says_nothing() -> None:
+    PlannedReader(options()).commit(dict(INITIAL))

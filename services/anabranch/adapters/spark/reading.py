@@ -1,0 +1,76 @@
+"""What a task of a stage reads: the rows of its share of a plan, and the marker row.
+
+Runs in Spark's task workers, which are used again from batch to batch, so Kafka clients are kept in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec.blocks import STIME, canonical_sort, schema_from_text
+from anabranch.protocol.identifiers import TopicNames
+from anabranch.runtime.block_reader import BlockReader
+
+if TYPE_CHECKING:
+    from anabranch.adapters.spark.source import SourceOptions
+    from anabranch.protocol.records import Part
+
+MARKER: Final = "marker"
+_ARROW_ROWS: Final = 65_536
+_STIME_TYPE: Final = pa.timestamp("us", tz="UTC")
+
+
+def arrow_schema(options: SourceOptions) -> pa.Schema:
+    """Of the batches that ``rows`` yields: the stream's columns, stime as a timestamp, the marker."""
+    fields = [field.with_nullable(nullable=True) for field in schema_from_text(options.schema) if field.name != STIME]
+    return pa.schema([*fields, pa.field(STIME, _STIME_TYPE), pa.field(MARKER, pa.bool_())])
+
+
+def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]], marker_ms: int | None) -> Iterator[pa.RecordBatch]:
+    """The rows of the parts in ``taken``, (writer, parts) each, then the marker row for the boundary ``marker_ms`` if there is one.
+
+    Raises:
+        DataMissing: a block is not in the log, or not as its part says.
+        Unavailable: the broker does not answer.
+    """
+    schema = arrow_schema(options)
+    tables = []
+    for replica, parts in taken:
+        tables += _reader(options.kafka, options.pipeline, options.stream, options.query).read_parts(replica, parts)
+    if tables:
+        table = pa.concat_tables(tables)
+        if options.ordered:
+            table = canonical_sort(table)
+        stime = table.column(STIME).cast(pa.timestamp("ms", tz="UTC")).cast(_STIME_TYPE)
+        columns = [
+            table.column(f.name).cast(f.type) if f.name in options.columns else pa.nulls(table.num_rows, f.type) for f in list(schema)[:-2]
+        ]
+        marker = pa.repeat(pa.scalar(False), table.num_rows)
+        yield from pa.table([*columns, stime, marker], schema=schema).combine_chunks().to_batches(_ARROW_ROWS)
+    if marker_ms is not None:
+        yield _marker_row(schema, marker_ms)
+
+
+def _marker_row(schema: pa.Schema, boundary_ms: int) -> pa.RecordBatch:
+    """The row that moves the watermark to the boundary: null everywhere but for stime and marker."""
+    arrays = [pa.nulls(1, field.type) for field in schema][:-2]
+    arrays += [pa.array([boundary_ms * 1000], _STIME_TYPE), pa.array([True])]
+    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
+
+
+@lru_cache(maxsize=16)
+def _reader(kafka: str, pipeline: str, stream: str, query: str) -> BlockReader:  # noqa: ARG001 - see below
+    """One per query: a branch and its successor stand at different places, and each jump between them costs a seek of about 0.1 s."""
+    names = TopicNames(pipeline)
+    return BlockReader(_log(kafka), lambda replica: names.blocks(stream, replica), SystemClock())
+
+
+@lru_cache(maxsize=2)
+def _log(kafka: str) -> KafkaEventLog:
+    return KafkaEventLog(kafka)

@@ -1,0 +1,96 @@
+"""What a task reads: the rows of its split, with a marker."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.spark import reading as module
+from anabranch.adapters.spark.reading import MARKER, arrow_schema
+from anabranch.adapters.spark.source import PlannedReader, SourceOptions, Split
+from anabranch.codec.blocks import schema_text
+from anabranch.codec.catalog import TopicSettings
+from anabranch.protocol.records import Part
+from anabranch.runtime.block_reader import BlockReader
+from anabranch.runtime.block_writer import BlockWriter
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("stime", pa.int64())])
+
+
+def options(**changes: Any) -> SourceOptions:
+    fields: dict[str, Any] = {
+        "pipeline": "p", "query": "000000000007-000001", "stream": "a", "kafka": "k", "socket": "/none", "schema": schema_text(SCHEMA),
+        "columns": ("n", "text"), "width_ms": 100, "splits_max": 2, "ordered": False,
+    }  # fmt: skip
+    return SourceOptions(**(fields | changes))
+
+
+def test_the_schema_is_the_streams_and_the_marker() -> None:
+    assert arrow_schema(options()).names == ["n", "text", "stime", MARKER]
+    assert all(field.nullable for field in arrow_schema(options())), "the marker row has nothing else"
+
+
+class Log:
+    def __init__(self) -> None:
+        self.log = LocalEventLog(VirtualClock())
+        self.log.admin().create([TopicSettings("p.a.blocks.0", 2)])
+        self.writer = BlockWriter(self.log, "p.a.blocks.0", "0", 1, SeededEntropy(1))
+
+    def write(self, partition: int, bucket: int, *rows: tuple[int, str | None, int]) -> Part:
+        numbers, texts, stimes = zip(*rows, strict=True)
+        (part,) = self.writer.write([(partition, bucket, pa.table([pa.array(c) for c in (numbers, texts, stimes)], schema=SCHEMA))])
+        return part
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    log = Log()
+    reader = BlockReader(log.log, lambda replica: f"p.a.blocks.{replica}", log.log.clock)
+    monkeypatch.setattr(module, "_reader", lambda *_: reader)
+    yield log
+    reader.close()
+
+
+def rows(given: SourceOptions, split: Split) -> list[dict[str, Any]]:
+    batches = list(PlannedReader(given).read(split))
+    assert all(batch.schema.equals(arrow_schema(options())) for batch in batches)
+    return pa.Table.from_batches(batches, arrow_schema(options())).to_pylist()  # type: ignore[no-any-return]
+
+
+def at(ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
+
+
+class TestRows:
+    def test_the_rows_of_the_parts_and_then_the_marker(self, log: Log) -> None:
+        part = log.write(0, 2, (1, "x", 110), (2, None, 200))
+        assert rows(options(), Split([("0", (part,))], 500)) == [
+            {"n": 1, "text": "x", "stime": at(110), MARKER: False},
+            {"n": 2, "text": None, "stime": at(200), MARKER: False},
+            {"n": None, "text": None, "stime": at(500), MARKER: True},
+        ]
+
+    def test_columns_that_the_query_does_not_use_are_null(self, log: Log) -> None:
+        split = Split([("0", (log.write(0, 2, (1, "x", 110)),))], 500)
+        assert rows(options(columns=("n",)), split)[0] == {"n": 1, "text": None, "stime": at(110), MARKER: False}
+
+    def test_a_split_without_marker_has_only_its_rows(self, log: Log) -> None:
+        part = log.write(0, 2, (1, "x", 110))
+        assert [row["n"] for row in rows(options(), Split([("0", (part,))], None))] == [1]
+        assert rows(options(), Split([], None)) == []
+
+    def test_where_order_counts_rows_come_in_canonical_order(self, log: Log) -> None:
+        parts = [log.write(1, 2, (3, "c", 120), (1, "a", 110)), log.write(0, 2, (2, "b", 110))]
+        orders = []
+        for given in (parts, parts[::-1]):
+            split = Split([("0", tuple(given))], 500)
+            orders.append([row["n"] for row in rows(options(ordered=True), split)])
+        assert orders[0] == orders[1]
+        assert sorted(orders[0][:-1]) == [1, 2, 3]
+        assert orders[0][-1] is None
