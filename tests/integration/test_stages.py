@@ -14,6 +14,7 @@ import pytest
 
 from anabranch.adapters.spark import sink as spark_sink
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.model import Pipeline
 from anabranch.processing.query import build_query, source_schema
 from anabranch.protocol.errors import StageFunctionError
@@ -330,7 +331,7 @@ def test_rows_written_by_the_driver_and_by_tasks_make_one_bucket(
 
 def test_functions_that_cannot_run_are_refused_before_they_do(topic_prefix: str, tmp_path: Path) -> None:
     session = start_session(
-        "refused", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=tmp_path / "scratch"
+        "refused", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=Scratch(tmp_path / "scratch")
     )
     cases = {
         "raises": ["KeyError", "speed"], "nothing": ["NoneType", "DataFrame"], "no_stime": ["no column stime"],
@@ -358,7 +359,7 @@ def test_functions_that_cannot_run_are_refused_before_they_do(topic_prefix: str,
 def test_inputs_have_only_the_columns_that_the_query_reads(topic_prefix: str, tmp_path: Path) -> None:
     """... unless the function would then make another query, or none, as ``three``, which names a column of which nothing comes."""
     session = start_session(
-        "narrow", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=tmp_path / "scratch"
+        "narrow", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=Scratch(tmp_path / "scratch")
     )
     every = ["key", "value", "note", "level", "time"]
     cases = {

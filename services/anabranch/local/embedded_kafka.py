@@ -114,6 +114,8 @@ class EmbeddedKafka(OwnedServer):
         classpath = ":".join(str(jar) for jar in kafka_classpath())
         self._dir.mkdir(parents=True, exist_ok=True)
         (self._dir / "log4j2.xml").write_text(_LOG4J)
+        shutil.rmtree(self._temporary, ignore_errors=True)  # a killed broker leaves the libraries there that it unpacked
+        self._temporary.mkdir(exist_ok=True)
         is_first = not self._links
         for attempt in range(_ATTEMPTS):
             self._port, controller_port = self._choose_ports(afresh=attempt > 0, relink=is_first)
@@ -165,6 +167,10 @@ class EmbeddedKafka(OwnedServer):
         write_whole(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
         return path
 
+    @property
+    def _temporary(self) -> Path:
+        return self._dir / "tmp"
+
     def _jvm_options(self) -> list[str]:
         return [
             f"-Xms{min(self._heap_mib, 256)}m",
@@ -175,6 +181,7 @@ class EmbeddedKafka(OwnedServer):
             "-Xshare:auto",
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self._dir / 'log4j2.xml'}",
+            f"-Djava.io.tmpdir={self._temporary}",
         ]
 
     def _format(self, command: list[str], properties: Path) -> None:

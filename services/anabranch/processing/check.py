@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.file import load
 from anabranch.pipeline.shape import told, too_short
 from anabranch.pipeline.transforms import import_root
@@ -29,14 +30,14 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
     schemas: dict[str, pa.Schema] = {name: source_schema(pipeline, name) for name in pipeline.sources}
     errors: list[str] = []
     facts: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="anabranch-check-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="anabranch-check-") as folder:
         session = start_session(
             "check",
             master="local[1]",
             memory="512m",
             state_partitions=1,
             import_roots=sorted({str(r) for r in roots if r}),
-            scratch=Path(scratch),
+            scratch=Scratch(Path(folder)),
         )
         try:
             for name in pipeline.order():

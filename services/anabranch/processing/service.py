@@ -13,6 +13,7 @@ from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.spark.sink import BatchDone, OutputStream, StageSink
+from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import policy, waits
 from anabranch.pipeline.transforms import import_root
@@ -122,12 +123,13 @@ class ProcessingService:
             follower = InputFollower(log, stream, self._names.boundaries(stream), self._pipeline.stream_writers(stream), self._changed)
             self._followers[stream] = follower
             follower.start()
-        self._plans = PlanServer(self._answer)
+        scratch = Scratch(Path(self._settings.state_dir) / "scratch" / self._settings.name)
+        self._plans = PlanServer(self._answer, scratch.socket_path("plans"))
         roots = [import_root(reference, self._pipeline.path) for reference in self._stage.transform]
         self._session = start_session(
             f"{self._pipeline.name}.{self._settings.name}", master=self._spark.master, memory=self._spark.memory,
             state_partitions=self._spark.state_partitions, import_roots=sorted({str(r) for r in roots if r}),
-            scratch=Path(self._settings.state_dir) / "scratch" / self._settings.name, compilers=self._spark.compilers,
+            scratch=scratch, compilers=self._spark.compilers,
         )  # fmt: skip
         schemas: dict[str, pa.Schema] = {}
         for name in self._stage.reads:

@@ -296,3 +296,6 @@ STANDBY_TURN_MS: Final = 2_000
 
 STANDBY_COPY_EVERY_MS: Final = 5_000
 """Between two copies of the primary's checkpoint: bounds what is run again after a take-over; a copy syncs the disk and looks through the state."""
+
+SOCKET_PATH_BYTES_MAX: Final = 103
+"""Of the path of a socket: one byte more, and another system than Linux (107) could not bind it; a stage would end at its start."""

@@ -99,6 +99,8 @@ def make() -> bool:
         if where.archive.exists():
             return False
         link_home(where.home)
+        for left in where.folder.glob("unfinished-*"):  # of a process that was killed: who has the lock is alone
+            shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=where.folder, prefix="unfinished-") as folder:
             unfinished = Path(folder) / "classes.jsa"
             program = f"import sys; from {class_training.__name__} import train; sys.exit(train(*sys.argv[1:]))"

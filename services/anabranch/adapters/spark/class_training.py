@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.scratch import Scratch
 
 _FORMAT: Final = "anabranch-training"
 _BATCHES: Final = 4
@@ -68,7 +69,7 @@ def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def train(home: str, archive: str, scratch_folder: str) -> int:
     """Run Spark from ``home`` and let it write ``archive`` at its end."""
-    scratch = Path(scratch_folder)
+    scratch = Scratch(Path(scratch_folder) / "scratch")
     session = start_session(
         "training",
         master="local[2]",
@@ -93,7 +94,7 @@ def train(home: str, archive: str, scratch_folder: str) -> int:
             if number >= _BATCHES:
                 enough.set()
 
-        writer = query.writeStream.foreachBatch(run).outputMode("append").option("checkpointLocation", str(scratch / name))
+        writer = query.writeStream.foreachBatch(run).outputMode("append").option("checkpointLocation", str(scratch.path / name))
         running = writer.start()
         while not enough.is_set() and not running.awaitTermination(1):  # raises what a query died of
             pass

@@ -1,16 +1,14 @@
 """Carries plans from the stage's planner to the data source readers, which Spark runs in processes of their own.
 
-Requests and answers are lines of JSON over a socket in a private folder; the answer is an offset, or null for "nothing yet". The readers
+Requests and answers are lines of JSON over a socket in a folder that only this user may look into; the answer is an offset, or null for "nothing yet". The readers
 hold no state: whatever is lost with a connection is asked again.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import socketserver
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -45,12 +43,11 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class PlanServer:
-    """Serves ``answer(query, input, position fields)`` until closed."""
+    """Serves ``answer(query, input, position fields)`` at a socket until closed. ``path``: in a private folder; nothing is there yet."""
 
-    def __init__(self, answer: Answer) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="anabranch-"))  # mode 0700; short, as socket paths must be
-        self.path = str(self._folder / "plans")
-        self._server = _Server(self.path, _Handler)
+    def __init__(self, answer: Answer, path: str) -> None:
+        self.path = path
+        self._server = _Server(path, _Handler)
         self._server.answer = answer
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="plans", daemon=True)
         self._thread.start()
@@ -64,7 +61,7 @@ class PlanServer:
         """Idempotent."""
         self._server.shutdown()
         self._server.server_close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        Path(self.path).unlink(missing_ok=True)
 
 
 class PlanClient:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from anabranch.adapters.spark import class_archive
 from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
+from anabranch.adapters.system.scratch import Scratch
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
@@ -63,7 +64,7 @@ _COMPILERS: Final[dict[Compilers, str]] = {
 
 
 def start_session(
-    name: str, *, master: str, memory: str, state_partitions: int, import_roots: list[str], scratch: Path, compilers: Compilers = "quick",
+    name: str, *, master: str, memory: str, state_partitions: int, import_roots: list[str], scratch: Scratch, compilers: Compilers = "quick",
     recorded: tuple[Path, Path] | None = None,
 ) -> SparkSession:  # fmt: skip
     """Start Spark in this process.
@@ -74,7 +75,7 @@ def start_session(
         memory: Heap of the driver, such as ``1g``.
         state_partitions: Shuffle partitions, fixed for the life of the stage's state.
         import_roots: Folders that the workers must find the user's modules in.
-        scratch: Folder for Spark's temporary files.
+        scratch: For the temporary files of Spark, of Java and of whatever they start. Java keeps them there until this process ends.
         compilers: See ``SparkSettings.compilers``.
         recorded: (home, archive): run from this folder, and let Java write this archive of its classes at its end (``class_archive``).
     """
@@ -83,21 +84,23 @@ def start_session(
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
     os.environ["TZ"] = "UTC"
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    scratch.mkdir(parents=True, exist_ok=True)
-    home, classes = (recorded[0], f'-XX:ArchiveClassesAtExit="{recorded[1]}" ') if recorded else class_archive.home_and_options(scratch)
+    folder = scratch.path
+    home, classes = (recorded[0], f'-XX:ArchiveClassesAtExit="{recorded[1]}" ') if recorded else class_archive.home_and_options(folder)
     os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.appName(name).master(master)
+    options = f'{classes}{_COMPILERS[compilers]} {_JAVA_OPTIONS} "-Dlog4j2.configurationFile={_LOG_SETTINGS}" "-Djava.io.tmpdir={folder}"'
     settings = REQUIRED | {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f'{classes}{_COMPILERS[compilers]} {_JAVA_OPTIONS} "-Dlog4j2.configurationFile={_LOG_SETTINGS}"',
+        "spark.driver.extraJavaOptions": options,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": str(state_partitions),
-        "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with scratch.for_children():
+        session = builder.getOrCreate()
     session.dataSource.register(AnabranchSource)
     return session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.reading import MARKER
 from anabranch.adapters.spark.source import FORMAT, AnabranchSource, PlannedReader, SourceOptions, Split
+from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_fields
 from anabranch.protocol.records import Part
@@ -63,7 +65,7 @@ def test_planning_imports_no_client_of_kafka() -> None:
 
 
 class TestOffsets:
-    def test_a_question_names_the_query_and_the_input(self) -> None:
+    def test_a_question_names_the_query_and_the_input(self, tmp_path: Path) -> None:
         """A replica may run two queries."""
         asked: list[tuple[str, str, Offset]] = []
         answers: list[Offset | None] = [offset(taken(0, 1)), None]
@@ -72,7 +74,8 @@ class TestOffsets:
             asked.append((query, name, start))
             return answers.pop(0)
 
-        server = PlanServer(answer)
+        scratch = Scratch(tmp_path)
+        server = PlanServer(answer, scratch.socket_path("plans"))
         try:
             reader = PlannedReader(options(socket=server.path))
             start = reader.initialOffset()
@@ -82,6 +85,7 @@ class TestOffsets:
             assert reader.latestOffset(first, None) == first, "nothing yet"
         finally:
             server.close()
+            scratch.close()
         assert asked == [("000000000007-000001", "a", position_fields(INITIAL)), ("000000000007-000001", "a", position_fields(first))]
 
     def test_each_query_starts_with_an_offset_of_its_own(self) -> None:
