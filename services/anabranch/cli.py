@@ -202,13 +202,15 @@ def status(
     state_dir: StateDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per process.")] = False,
 ) -> None:
-    """What runs: per process its state, last bucket, lag and restarts, and what it waits for.
+    """What runs: per process its state, last bucket, lag and restarts, what it makes results without, and what it waits for.
 
     Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: it is very busy. `paused`: somebody stopped it.
 
         anabranch status pipeline.yaml
 
         anabranch status --json | jq '.[] | select(.state == "failed") | .error'
+
+        anabranch status --json | jq '.[] | select(.service == "processing") | .detail.replica_state'
     """
     from anabranch.local.status import rows_of
 
@@ -229,6 +231,8 @@ def status(
 
 
 def _status_table(rows: list[Row]) -> Table:
+    from anabranch.local.status import detail_in_words
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("service", "name", "state", "last bucket", "lag", "restarts", "pid", "port", ""):
         table.add_column(title, justify="right" if title in ("lag", "restarts", "pid", "port") else "left", no_wrap=title != "")
@@ -236,6 +240,7 @@ def _status_table(rows: list[Row]) -> Table:
         state = str(row["state"])
         style = _STATE_STYLES.get(state, "")
         waiting = f"waits for {row['waiting_for']}" if row["waiting_for"] else ""
+        told = str(row["cut"] or row["error"] or waiting or row["address"] or "").partition("\n")[0]
         table.add_row(
             str(row["service"]),
             str(row["name"]),
@@ -245,7 +250,7 @@ def _status_table(rows: list[Row]) -> Table:
             str(row["restarts"]),
             _or_dash(row["pid"]),
             _or_dash(row["metrics_port"]),
-            escape(str(row["cut"] or row["error"] or waiting or row["address"] or "").partition("\n")[0]),
+            escape("; ".join(filter(None, (detail_in_words(row), told)))),
         )
     return table
 

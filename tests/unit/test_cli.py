@@ -106,7 +106,14 @@ def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path,
     )
     state_file.write(tmp_path, Deployment(1, str(_FILE), "127.0.0.1:29092", None, False, rows))
     answers: dict[int, dict[str, object] | None] = {
-        8001: {"pid": 12, "state": "waiting", "last_bucket_ms": 1_800_000_000_250, "lag_ms": 1_250, "waiting_for": "reports.0 partition 1"},
+        8001: {
+            "pid": 12,
+            "state": "waiting",
+            "last_bucket_ms": 1_800_000_000_250,
+            "lag_ms": 1_250,
+            "waiting_for": "reports.0 partition 1",
+            "detail": {"live": "running", "live_failure": True},
+        },
         8002: None,
     }
     monkeypatch.setattr(probe, "status", lambda port: answers[port])
@@ -119,11 +126,12 @@ def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path,
         assert (kafka["service"], kafka["pid"], kafka["address"], kafka["state"]) == ("kafka", 11, "127.0.0.1:29092", "running")
         assert (ingestion["state"], ingestion["lag_ms"], ingestion["waiting_for"]) == ("waiting", 1_250, "reports.0 partition 1")
         assert (stage["state"], stage["restarts"], stage["error"], stage["pid"]) == ("failed", 3, "f raised [boom]\nmore", None)
-        assert delivery["state"] == "silent"
-        wanted = {"service", "name", "pid", "state", "last_bucket_ms", "lag_ms", "metrics_port", "restarts", "error", "address"}
+        assert ingestion["detail"] == {"live": "running", "live_failure": True}
+        assert (delivery["state"], delivery["detail"], stage["detail"]) == ("silent", {}, {})
+        wanted = {"service", "name", "pid", "state", "last_bucket_ms", "lag_ms", "metrics_port", "restarts", "error", "address", "detail"}
         assert all(wanted <= set(row) for row in (kafka, ingestion, stage, delivery))
         _, out, _ = run("status", "--state-dir", str(tmp_path))
-        assert "waits for reports.0 partition 1" in out
+        assert "live topic tentative; waits for reports.0 partition 1" in out
         assert "2027-01-15 08:00:00.250" in out
         assert "1.2 s" in out
         assert "f raised [boom]" in out

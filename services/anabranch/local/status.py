@@ -10,6 +10,7 @@ from anabranch.local import links, probe, state_file
 from anabranch.local.links import Cut
 from anabranch.local.processes import STOPPED, has_state
 from anabranch.local.state_file import ProcessRow
+from anabranch.protocol.replica_states import ReplicaState
 
 _ASKED_AT_ONCE: Final = 16
 
@@ -19,9 +20,9 @@ Row = dict[str, object]
 def rows_of(state_dir: Path) -> list[Row] | None:
     """One object per process, servers first; None: no supervisor runs there.
 
-    Keys: service, name, pid, state, last_bucket_ms, lag_ms, metrics_port, restarts, error, address, waiting_for, cut. A process that is there
-    but does not answer has the state ``paused`` if it was stopped, else ``silent`` (it is very busy). ``cut``: what does not pass between it
-    and Kafka, in words; None: everything passes.
+    Keys: service, name, pid, state, last_bucket_ms, lag_ms, metrics_port, restarts, error, address, waiting_for, cut, detail. A process that is
+    there but does not answer has the state ``paused`` if it was stopped, else ``silent`` (it is very busy). ``cut``: what does not pass between
+    it and Kafka, in words; None: everything passes. ``detail``: what only its kind of service has to say; empty while it does not answer.
     """
     deployment = state_file.read(state_dir)
     if deployment is None or state_file.Lock(state_dir).holder() is None:
@@ -45,6 +46,7 @@ def _row(known: ProcessRow, cut: Cut | None) -> Row:
         "address": known.address,
         "waiting_for": None,
         "cut": None if cut is None else cut.in_words(),
+        "detail": {},
     }
     if known.pid is not None and has_state(known.pid, STOPPED):
         row["state"] = "paused"
@@ -58,4 +60,28 @@ def _row(known: ProcessRow, cut: Cut | None) -> Row:
     for key in ("state", "last_bucket_ms", "lag_ms", "waiting_for"):
         row[key] = answer.get(key)
     row["error"] = answer.get("error") or known.error
+    row["detail"] = answer.get("detail") or {}
     return row
+
+
+def detail_in_words(row: Row) -> str:
+    """What of ``detail`` a person should know at once; empty: all is as it should be."""
+    detail = row["detail"]
+    if not isinstance(detail, dict):
+        return ""
+    said = []
+    missing = detail.get("missing")
+    match detail.get("replica_state"):
+        case ReplicaState.UP_FAILURE:
+            said.append(f"tentative: without {', '.join(missing)}" if missing else "tentative")
+        case ReplicaState.STABILIZATION:
+            said.append("correcting")
+    if (live := detail.get("live", "running")) != "running":
+        said.append(f"live topic {live}")
+    elif detail.get("live_failure"):
+        said.append("live topic tentative")
+    if "given_up_ms" in detail:
+        said.append("results were given up: --json")
+    if topics := detail.get("topics"):
+        said.append(f"{len(topics)} settings of topics give less than they must: --json")
+    return "; ".join(said)
