@@ -1,7 +1,8 @@
-"""Follows one boundary log: decodes, folds, counts what was refused."""
+"""Follows one boundary log: decodes, folds, counts what was refused, and says why in the process' log."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,11 @@ from anabranch.protocol.records import LogEntry
 _FETCH_RECORDS: Final = 2_000
 _POLL_MS: Final = 100
 _SILENT_POLLS_MAX: Final = 300
+_WHY_CHARS_MAX: Final = 200
+
+_logger = logging.getLogger("anabranch.boundaries")
+_NORMAL: Final = {"fenced": logging.INFO, "older_branch": logging.INFO, "known": logging.DEBUG, "summary": logging.DEBUG}
+"""Reasons that restarts, take-overs and repeated writes bring about. Any other is told as a warning: no writer that works does that."""
 
 Listener = Callable[[int, LogEntry, Outcome], None]
 
@@ -44,6 +50,7 @@ class BoundaryReader:
         self._writers = tuple(writers)
         self.fold = StreamFold(self._writers)
         self.counts: Counter[str] = Counter()
+        self._refused: Counter[tuple[str, str]] = Counter()
         self.offset_next, _ = self._reader.offsets(self._at)
         self._reader.assign({self._at: self.offset_next})
 
@@ -55,16 +62,30 @@ class BoundaryReader:
                 read += 1
                 try:
                     entry = boundary_records.decode(value, headers)
-                except RemoteProtocolError:
+                except RemoteProtocolError as error:
                     self.counts["undecodable"] += 1
+                    self._tell("undecodable", "", offset, str(error))
                     continue
                 with self._lock:
                     outcome = self.fold.apply(offset, entry)
                 self.counts[outcome.reason] += 1
+                if not outcome.accepted:
+                    self._tell(outcome.reason, outcome.replica, offset)
                 if self._listener is not None:
                     self._listener(offset, entry, outcome)
         self.offset_next = self._reader.position(self._at)
         return read
+
+    def _tell(self, reason: str, writer: str, offset: int, why: str = "") -> None:
+        """Log the first, tenth, hundredth ... record refused for this reason of this writer: all together are no flood, whoever writes them."""
+        which = reason, writer if writer in self._writers else ""
+        self._refused[which] += 1
+        count = str(self._refused[which])
+        if count.rstrip("0") != "1":
+            return
+        told = f"a boundary record is refused: {reason}{f' ({why[:_WHY_CHARS_MAX]})' if why else ''}"
+        level = _NORMAL.get(reason, logging.WARNING)
+        _logger.log(level, "%s; writer %r, %s offset %d, number %s", told, writer[:_WHY_CHARS_MAX], self._at.topic, offset, count)
 
     def read_to_end(self) -> None:
         """Apply everything up to an end offset that is fetched now.

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _LIBRARY_LEVEL = logging.WARNING
 """Libraries speak up from here on: py4j and kafka clients are talkative below."""
+_OURS = "anabranch.boundaries"
+"""A logger of our own that is called as libraries' are, from where no service is known: it speaks up from the process' level on."""
 
 _LINES_PER_WINDOW: Final = 20
 _WINDOW_SECONDS: Final = 10.0
@@ -63,5 +65,6 @@ def configure(service: str, name: str, level: str = "info", stream: TextIO | Non
     handler.setFormatter(formatter)
     handler.addFilter(_Throttle())
     logging.basicConfig(level=max(number, _LIBRARY_LEVEL), handlers=[handler], force=True)
+    logging.getLogger(_OURS).setLevel(number)
     logger: FilteringBoundLogger = structlog.get_logger().bind(service=service, name=name)
     return logger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -66,6 +67,36 @@ def test_what_cannot_be_decoded_is_counted_and_passed_by(log: LocalEventLog, rea
     reader.read_to_end()
     assert reader.fold.upto == 3
     assert reader.counts == {"epoch": 1, "undecodable": 1, "accepted": 1}
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(entry.levelname, entry.getMessage()) for entry in caplog.records if entry.name == "anabranch.boundaries"]
+
+
+def test_why_a_record_is_refused_is_logged(log: LocalEventLog, reader: BoundaryReader, caplog: pytest.LogCaptureFixture) -> None:
+    """What restarts and repeated writes bring about is no warning."""
+    caplog.set_level(logging.DEBUG, "anabranch.boundaries")
+    append(log, STARTED, record(0, 3), record(0, 3), record(1, 4, epoch=7), record(5, 6), record(0, 4, replica="x" * 60), b"{}")
+    reader.poll(0)
+    place = f"{AT.topic} offset"
+    assert said(caplog)[:4] == [
+        ("DEBUG", f"a boundary record is refused: known; writer '0', {place} 2, number 1"),
+        ("INFO", f"a boundary record is refused: fenced; writer '0', {place} 3, number 1"),
+        ("WARNING", f"a boundary record is refused: off_chain; writer '0', {place} 4, number 1"),
+        ("WARNING", f"a boundary record is refused: unknown_writer; writer '{'x' * 60}', {place} 5, number 1"),
+    ]
+    level, text = said(caplog)[4]
+    assert (level, text.startswith("a boundary record is refused: undecodable (")) == ("WARNING", True)
+
+
+def test_many_refused_records_are_few_lines(log: LocalEventLog, reader: BoundaryReader, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever may write to the topic may give any number of names."""
+    append(log, *(record(0, 4, replica=f"other{number}") for number in range(1_234)), *(b"{" for _ in range(20)))
+    reader.read_to_end()
+    found = [text.split(": ", 1)[1] for _, text in said(caplog)]
+    assert [(text.split(" ")[0].strip(";"), text.rsplit(" ", 1)[1]) for text in found] == [
+        *(("unknown_writer", count) for count in ("1", "10", "100", "1000")), *(("undecodable", count) for count in ("1", "10")),
+    ]  # fmt: skip
 
 
 def test_branches_are_folded_and_what_does_not_count_of_them_is_counted_by_reason(log: LocalEventLog, reader: BoundaryReader) -> None:

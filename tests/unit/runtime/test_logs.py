@@ -31,6 +31,17 @@ def test_one_object_per_line_with_the_process_and_traceback() -> None:
     assert (third["event"], third["logger"], third["level"]) == ("be careful", "some.library", "warning")
 
 
+def test_what_readers_of_boundary_logs_say_is_heard_from_the_level_of_the_process_on() -> None:
+    stream = io.StringIO()
+    reader = logging.getLogger("anabranch.boundaries")
+    for level in ("warning", "info", "debug"):
+        logs.configure("delivery", "tolls", level, stream)
+        reader.debug("of %s", level)
+        reader.info("of %s", level)
+    found = [(entry["event"], entry["level"]) for entry in map(json.loads, stream.getvalue().splitlines())]
+    assert found == [("of info", "info"), ("of debug", "debug"), ("of debug", "info")]
+
+
 def test_a_talkative_library_is_cut_and_the_cut_is_told() -> None:
     stream = io.StringIO()
     logs.configure("ingestion", "reports", "info", stream)
