@@ -12,6 +12,7 @@ import json
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every PySpark user knows
@@ -64,12 +65,16 @@ def windowed(readings: DataFrame, disorder_ms: int) -> DataFrame:
 
 
 def session(arguments: argparse.Namespace) -> SparkSession:
-    """A Spark session on two cores with the connector on its class path."""
+    """A Spark session on two cores with the connector on its class path. Its temporary files are beside the checkpoint, and removed with it."""
+    temporary = Path(arguments.checkpoint).absolute().with_name("tmp")
+    temporary.mkdir(parents=True, exist_ok=True)
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("plain-pyspark-benchmark")
         .config("spark.jars", arguments.jars)
         .config("spark.driver.memory", "2g")
+        .config("spark.driver.extraJavaOptions", f'"-Djava.io.tmpdir={temporary}"')
+        .config("spark.local.dir", str(temporary))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", str(arguments.shuffle_partitions))

@@ -25,9 +25,12 @@ EDGES = (START_MS + 10_000, START_MS + 20_000)
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={folder}")
+        .config("spark.local.dir", str(folder))
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
