@@ -81,7 +81,7 @@ class FailureFigures:
     tentative_s: float
     """From the first to the last tentative bucket, in seconds of input."""
     done_ms: float | None
-    """From the end of the failure to the end of the corrections. None: there was no tentative result, so nothing to correct."""
+    """From the end of the failure to the end of the corrections. None: nothing to correct, or the corrections did not end (``is_corrected``)."""
     speed: float | None = None
     """Seconds of input that one second of correcting brings: above 1 it catches up. None: nothing was corrected."""
 
@@ -89,6 +89,11 @@ class FailureFigures:
     def delay_ms(self) -> float:
         """Delaynew: what the failure added."""
         return self.longest_ms - self.normal_ms
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether what was tentative was corrected while the run lasted."""
+        return self.done_ms is not None or not self.tentative_rows
 
 
 @dataclass(slots=True)

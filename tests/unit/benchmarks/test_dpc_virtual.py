@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from benchmarks.dpc.figures import FailureFigures
 from benchmarks.dpc.plan import Session, chain, sessions, virtual_sessions
 from benchmarks.dpc.plots import Line, plot
 from benchmarks.dpc.report import rows, text, write_report
@@ -114,6 +116,26 @@ def test_the_report_names_every_figure_and_its_plots_are_drawings(tmp_path: Path
     for drawing in drawings:
         assert f"({drawing.name})" in report.read_text()
         assert ET.fromstring(drawing.read_text()).tag.endswith("svg")
+
+
+def correction(**changes: Any) -> SessionResult:
+    figures = FailureFigures(
+        seconds=60, longest_ms=2_500, normal_ms=100, normal_max_ms=150, first_ms=2_200, later_ms=900, correcting_ms=1_000,
+        tentative_rows=400, tentative_s=60, done_ms=20_000, speed=1.5,
+    )  # fmt: skip
+    return SessionResult(Session("correction", (5,), 1, 3_000, failures_s=(60,)), failures=[replace(figures, **changes)])
+
+
+def test_a_bound_that_was_kept_while_the_corrections_did_not_end_does_not_hold() -> None:
+    ended, unended = correction(), correction(done_ms=None, speed=0.7)
+    assert [row.holds for row in rows([], [ended])] == ["yes (virtual)", "yes (virtual)", "-", "yes (virtual)"]
+    assert [row.holds for row in rows([ended], [unended])] == ["yes", "yes", "-", "yes"], "it is judged by the real processes"
+    told = "NO, the corrections did not end"
+    table = rows([unended], [ended])
+    assert [row.holds for row in table] == [told, told, "-", "NO"]
+    assert (table[2].real, table[2].virtual) == ("1 did not end", "20.00 s")
+    assert [row.real for row in rows([ended, unended], [])][2] == "20.00 s; 1 did not end"
+    assert [row.holds for row in rows([], [correction(done_ms=None, first_ms=None, tentative_rows=0, speed=None)])] == ["yes (virtual)"] * 2
 
 
 @pytest.mark.parametrize("points", [[], [(0.0, 0.0)], [(1.0, 5.0), (2.0, 5.0)], [(-3.0, 0.0001), (1e6, 1e5)]])
