@@ -60,6 +60,14 @@ java:
 	  exit 1; \
 	fi
 
+.PHONY: openssl
+openssl:
+	@command -v openssl >/dev/null || { \
+	  echo "make security: no openssl program on the path, which makes the tests' certificates." >&2; \
+	  echo "  Debian, Ubuntu: apt install openssl. macOS: brew install openssl." >&2; \
+	  exit 1; \
+	}
+
 .PHONY: doctor
 doctor: install ## check Java, Python, ports
 	$(BIN)/anabranch doctor
@@ -83,7 +91,7 @@ classes: java install ## the archive with which Spark's Java starts in half of t
 JOBS ?= 2
 
 .PHONY: test
-test: lint types imports tidy unit simulated conformance security integration ## everything CI runs, in the order of what fails first
+test: openssl lint types imports tidy unit simulated conformance security integration ## everything CI runs, in the order of what fails first
 
 .PHONY: lint
 lint: install ## ruff: style and mistakes
@@ -149,7 +157,7 @@ cluster-test: java install ## a pipeline on three brokers, one after the other k
 	$(PYTEST) tests/cluster --quiet $(ARGS)
 
 .PHONY: security
-security: java install ## who may do what on a secured broker and Redis, where secrets show, hostile input (four minutes)
+security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (four minutes)
 	$(PYTEST) tests/security --quiet $(ARGS)
 
 .PHONY: compose-test
@@ -176,6 +184,14 @@ bench-dpc: java classes ## delay and inconsistency under failures, beside the pu
 .PHONY: bench-backtracking
 bench-backtracking: java install ## recovery by ASK beside acknowledgements and nothing: prints the table of benchmarks/BACKTRACKING.md
 	$(BIN)/python -m benchmarks.backtracking --pace-ms 20 $(ARGS)
+
+.PHONY: bench-ha
+bench-ha: java classes ## what each mode of `ha` costs and how long it takes until results come again, to benchmarks/HA.md
+	$(BIN)/python -m benchmarks.ha $(ARGS)
+
+.PHONY: long-stream
+long-stream: java classes ## does memory grow with the length of the stream: 5 million records (four minutes, and what starts before), compared
+	$(BIN)/python -m benchmarks.long_stream $(ARGS)
 
 .PHONY: up
 up: ## the deployment of docker-compose.yml (needs a docker engine)

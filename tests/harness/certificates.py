@@ -45,5 +45,8 @@ class Authority:
 
 
 def _openssl(*words: str | Path) -> None:
-    done = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True, check=False, timeout=60)
+    try:
+        done = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError:
+        raise AssertionError("no openssl program on the path: these tests need it for their certificates") from None
     assert done.returncode == 0, done.stderr
