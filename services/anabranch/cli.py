@@ -65,6 +65,16 @@ OptionalFile = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", help="The pipeline file; without it: the deployment of the current folder.")
 ]
 
+Replication = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=7,
+        help="Copies of each topic that is created (default: the cluster's own default; 1 on the embedded broker). "
+        "Use 3 where nothing may be lost.",
+    ),
+]
+
 
 def main() -> None:
     """Entry point: turns this project's errors into one message and an exit code."""
@@ -122,9 +132,7 @@ def up(
     kafka_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the embedded broker; 0: that of last time, or any free one.")
     ] = 0,
-    replication: Annotated[
-        int, typer.Option(min=1, max=7, help="Copies of each topic that is created; 3 on a cluster that must not lose any.")
-    ] = 1,
+    replication: Replication = None,
     drills: Annotated[
         bool,
         typer.Option("--drills", help="Put a proxy between each service and the embedded broker, for `cut` and `heal`; costs CPU time."),
@@ -311,7 +319,7 @@ def topics(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Create those that are missing; needs --kafka.")] = False,
     kafka: Annotated[str | None, typer.Option(metavar="ADDR", help="Where to create them.")] = None,
-    replication: Annotated[int, typer.Option(min=1, max=7, help="Copies of each topic that is created.")] = 1,
+    replication: Replication = None,
 ) -> None:
     """List the topics of a pipeline with their settings: those you write, those you read, and the internal ones.
 

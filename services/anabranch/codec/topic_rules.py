@@ -26,6 +26,10 @@ _EXACTLY: Final = {
 }
 """Setting -> what happens with another value. Settings that stand nowhere here cost space or time only, and are not told."""
 
+_BROKERS_FOR_COPIES: Final = 3
+"""Of three copies one may always be missing; with fewer brokers there is no such number."""
+_SHOWN_MAX: Final = 3
+
 USERS_TOO: Final = frozenset({"cleanup.policy", "min.insync.replicas", "unclean.leader.election.enable"})
 """What "nothing is lost" needs of a user's own topic; how long it is kept and how large its records are is the user's business."""
 
@@ -67,6 +71,16 @@ def differences(topic: TopicSettings, partitions: int | None, copies: int | None
             f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config {name}={value}"
         )
     return found
+
+
+def too_few_copies(copies: Mapping[str, int], brokers: int) -> list[str]:
+    """What to say of topics that were just made with ``copies`` each, on a cluster that could keep more; at most one sentence."""
+    single = sorted(name for name, count in copies.items() if count == 1)
+    if brokers < _BROKERS_FOR_COPIES or not single:
+        return []
+    shown = ", ".join(single[:_SHOWN_MAX]) + (", ..." if len(single) > _SHOWN_MAX else "")
+    what = f"{len(single)} new topics have one copy each, though the cluster has {brokers} brokers ({shown}): they are lost with one disk"
+    return [f"{what}. Where nothing may be lost, delete them and have them made again with --replication 3"]
 
 
 def _enough(actual: str | None, wanted: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from anabranch.codec.catalog import TopicSettings, topic_settings
+from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, topic_settings
 from anabranch.codec.topic_rules import differences, of_users
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
@@ -29,13 +29,17 @@ class Topic:
     partitions_pinned: bool
 
 
-def topics_of(pipeline: Pipeline, *, replication: int = 1, embedded: bool = False) -> list[Topic]:
-    """All topics of ``pipeline``; inputs, then internal ones, then outputs. Each name once."""
+def topics_of(pipeline: Pipeline, *, replication: int | None = None, embedded: bool = False) -> list[Topic]:
+    """All topics of ``pipeline``; inputs, then internal ones, then outputs. Each name once.
+
+    ``replication``: copies of each; None: one on the ``embedded`` broker, else as many as the cluster makes by itself.
+    """
     found: dict[str, Topic] = {}
+    copies = replication if replication is not None else 1 if embedded else BROKERS_OWN
 
     def add(kind: str, owner: Owner, name: str, partitions: int | None = None, *, pinned: bool = True) -> None:
         kept = _KEPT_FOR_EVER if embedded else {}
-        settings = topic_settings(kind, name, partitions, replication, kept)
+        settings = topic_settings(kind, name, partitions, copies, kept)
         found.setdefault(name, Topic(kind, owner, settings, pinned))
 
     for source in pipeline.sources.values():
@@ -43,7 +47,7 @@ def topics_of(pipeline: Pipeline, *, replication: int = 1, embedded: bool = Fals
             add("arrivals" if source.stime.field is None else "input", "input", topic, pipeline.partitions, pinned=False)
     for source in pipeline.sources.values():
         add("dead_letters", "output", source.dead_letter, pinned=False)
-    for kind, settings in internal_topics(pipeline, replication):
+    for kind, settings in internal_topics(pipeline, copies):
         found.setdefault(settings.name, Topic(kind, "internal", settings, partitions_pinned=True))
     for output in pipeline.outputs.values():
         # Where a key goes depends on the number of partitions, so a number in the file is binding.

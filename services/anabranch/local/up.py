@@ -101,7 +101,7 @@ def up(
     redis: str | None = None,
     only: Sequence[str] = (),
     kafka_port: int = 0,
-    replication: int = 1,
+    replication: int | None = None,
     drills: bool = False,
 ) -> None:
     """Run ``pipeline_file`` until ``stopping`` is set; everything is stopped when this returns or raises.

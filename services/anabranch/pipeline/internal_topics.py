@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from anabranch.codec.catalog import TopicSettings, topic_settings
+from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, topic_settings
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
 
 
-def internal_topics(pipeline: Pipeline, replication: int = 1) -> Iterator[tuple[str, TopicSettings]]:
-    """(kind, settings) of each: streams, control, alarms, progress."""
+def internal_topics(pipeline: Pipeline, replication: int = BROKERS_OWN) -> Iterator[tuple[str, TopicSettings]]:
+    """(kind, settings) of each: streams, control, alarms, progress. ``replication``: see ``topic_settings``."""
     names = pipeline.topic_names
     for stream in pipeline.streams():
         yield "boundaries", topic_settings("boundaries", names.boundaries(stream), replication=replication)

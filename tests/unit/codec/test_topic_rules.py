@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.codec.catalog import TopicSettings, catalog, topic_settings
-from anabranch.codec.topic_rules import USERS_TOO, differences, of_users
+from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, catalog, topic_settings
+from anabranch.codec.topic_rules import USERS_TOO, differences, of_users, too_few_copies
 
 WANTED = topic_settings("blocks", "p.s.blocks.0", 2, 3)
 APPLIED = {**WANTED.config, "segment.bytes": "1"}
@@ -76,3 +76,19 @@ def test_a_users_topic_is_its_users_business_but_for_what_may_lose_a_record() ->
 def test_every_kind_as_it_is_made_has_none(kind: str) -> None:
     topic = topic_settings(kind, "t", 1, 3)
     assert differences(topic, 1 if topic.partitions == 1 else topic.partitions, 3, topic.config) == []
+
+
+def test_one_copy_is_told_where_the_cluster_could_keep_more() -> None:
+    (sentence,) = too_few_copies({"b": 1, "a": 1, "c": 3}, 3)
+    assert sentence.startswith("2 new topics have one copy each, though the cluster has 3 brokers (a, b): ")
+    assert "--replication 3" in sentence
+    (sentence,) = too_few_copies(dict.fromkeys("dcba", 1), 5)
+    assert "(a, b, c, ...)" in sentence
+    assert too_few_copies({"a": 1}, 2) == []
+    assert too_few_copies({"a": 2}, 3) == []
+    assert too_few_copies({}, 3) == []
+
+
+def test_copies_that_are_the_clusters_own_business_are_not_compared() -> None:
+    wanted = topic_settings("blocks", "p.s.blocks.0", 2, BROKERS_OWN)
+    assert differences(wanted, 2, 1, {**wanted.config, "min.insync.replicas": "1"}) == []

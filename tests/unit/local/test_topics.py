@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.catalog import BROKERS_OWN, TopicSettings
 from anabranch.local.topics import Topic, prepare, topics_of
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
@@ -94,6 +94,15 @@ def test_the_embedded_broker_keeps_users_records_for_ever(pipeline: Pipeline) ->
     assert given["reports.0"].settings.config["retention.ms"] != "-1"
     assert given["tolls"].settings.replication == 3
     assert given["tolls"].settings.config["min.insync.replicas"] == "2"
+
+
+def test_copies_are_the_clusters_own_unless_given(pipeline: Pipeline) -> None:
+    """One copy each, on a cluster of three brokers, would quietly be less than every other topic there has."""
+    for topic in topics_of(pipeline):
+        assert topic.settings.replication == BROKERS_OWN
+        assert "min.insync.replicas" not in topic.settings.config
+    assert {topic.settings.replication for topic in topics_of(pipeline, embedded=True)} == {1}
+    assert {topic.settings.replication for topic in topics_of(pipeline, embedded=True, replication=3)} == {3}
 
 
 def test_a_missing_input_on_a_given_broker_is_an_error_that_says_so(pipeline: Pipeline) -> None:

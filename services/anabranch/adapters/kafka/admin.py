@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from anabranch.adapters.kafka.errors import Doing, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.codec.catalog import TopicSettings
-from anabranch.codec.topic_rules import differences
+from anabranch.codec.topic_rules import differences, too_few_copies
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, Unavailable
 
@@ -46,12 +46,16 @@ class KafkaLogAdmin:
         self._refused: KafkaError | None = None
         self._copies: dict[str, int] = {}
         """Of each topic, as the last metadata said."""
+        self._brokers = 0
+        """As the last metadata said."""
         options: dict[str, object] = {**settings.administrator(), "error_cb": self._on_error}
         self._client: AdminClient | None = AdminClient(options, logger=_logger)
         self._timeout_s = settings.request_timeout_ms / 1000
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """Create those that are missing and wait until the cluster knows them; the differences of the others, as sentences.
+        """Create those that are missing and wait until the cluster knows them; what is to be said, as sentences.
+
+        That is how those that were there differ, and that new ones have one copy where the cluster could keep more.
 
         Raises:
             Unavailable: the broker did not answer, refused, or a new topic did not appear in time.
@@ -67,7 +71,9 @@ class KafkaLogAdmin:
             except _AlreadyThereError:
                 existing.append(topic)
         self._await(topics)
-        return self._differences(existing)
+        old = {topic.name for topic in existing}
+        made = {topic.name: self._copies[topic.name] for topic in topics if topic.name not in old}
+        return [*too_few_copies(made, self._brokers), *self._differences(existing)]
 
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
         """Number of partitions of each topic that exists; missing topics are left out.
@@ -138,6 +144,7 @@ class KafkaLogAdmin:
             self._open().poll(0)
             raise translated(self._refused or error.args[0], Doing.ASKING, "list topics") from error
         self._refused = None
+        self._brokers = len(answer.brokers)
         self._copies = {
             name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
             for name, topic in answer.topics.items()
