@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -45,6 +46,8 @@ app = typer.Typer(
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DOWN_WAIT_MS: Final = 25_000
 """An orderly stop takes 15 s at most."""
+_KAFKA_VARIABLE: Final = "ANABRANCH_KAFKA"
+_KAFKA_LOGGER: Final = "anabranch.adapters.kafka"
 _TABLE_WIDTH_MAX: Final = 500
 _STATE_STYLES: Final = {
     "running": "green",
@@ -61,6 +64,7 @@ StateDir = Annotated[
     Path | None,
     typer.Option("--state-dir", metavar="DIR", help="Where its state is kept (default: `.anabranch` next to the pipeline file)."),
 ]
+PipelineOption = Annotated[Path | None, typer.Option("--pipeline", metavar="FILE", help="The same as FILE.")]
 OptionalFile = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", help="The pipeline file; without it: the deployment of the current folder.")
 ]
@@ -79,6 +83,8 @@ Replication = Annotated[
 def main() -> None:
     """Entry point: turns this project's errors into one message and an exit code."""
     console = Console(stderr=True, soft_wrap=True)
+    # The client tells every attempt to reach a broker, several a second; what a person needs is in the error that a command ends with.
+    logging.getLogger(_KAFKA_LOGGER).setLevel(logging.CRITICAL + 1)
     try:
         app()
     except ConfigurationError as error:
@@ -105,6 +111,33 @@ def _stop_events() -> Iterator[tuple[threading.Event, threading.Event]]:
             signal.signal(number, handler)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(_version())
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("anabranch")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed (run from a checkout)"
+
+
+@app.callback()
+def _anabranch(
+    _version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")] = False,
+) -> None:
+    pass
+
+
+def _one_file(file: Path | None, pipeline: Path | None) -> Path | None:
+    """FILE, which other commands take as --pipeline FILE."""
+    if file is not None and pipeline is not None:
+        raise ConfigurationError("the pipeline file is given twice: as FILE and with --pipeline")
+    return file if file is not None else pipeline
+
+
 def _state_directory(state_dir: Path | None, pipeline_file: Path | None) -> Path:
     from anabranch.local import state_file
 
@@ -113,10 +146,15 @@ def _state_directory(state_dir: Path | None, pipeline_file: Path | None) -> Path
 
 @app.command()
 def up(
+    context: typer.Context,
     file: PipelineFile,
     kafka: Annotated[
         str | None,
-        typer.Option(metavar="ADDR", help="Bootstrap address of a Kafka cluster, HOST:PORT. Without it a real broker is started here."),
+        typer.Option(
+            metavar="ADDR",
+            envvar=_KAFKA_VARIABLE,
+            help="Bootstrap address of a Kafka cluster, HOST:PORT. Where neither option nor variable is set a real broker is started here.",
+        ),
     ] = None,
     redis: Annotated[
         str | None,
@@ -156,8 +194,13 @@ def up(
     from anabranch.local.up import up as run_up
 
     console = Console(soft_wrap=True)
+    source = context.get_parameter_source("kafka")
+    given = source is not None and source.name == "ENVIRONMENT"
     if kafka is not None and kafka_port:
-        raise ConfigurationError("--kafka-port is for the embedded broker; leave it out with --kafka")
+        how = f"unset {_KAFKA_VARIABLE}, which names a cluster" if given else "leave it out with --kafka"
+        raise ConfigurationError(f"--kafka-port is for the embedded broker; {how}")
+    if kafka is not None:
+        typer.echo(f"Kafka: the cluster at {kafka}{f', as {_KAFKA_VARIABLE} says' if given else ''}")
     if redis is not None and holds_password(redis):
         raise ConfigurationError(
             "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or ANABRANCH_REDIS_PASSWORD_FILE"
@@ -179,19 +222,19 @@ def up(
 
 
 @app.command()
-def down(file: OptionalFile = None, state_dir: StateDir = None) -> None:
+def down(file: OptionalFile = None, state_dir: StateDir = None, pipeline: PipelineOption = None) -> None:
     """Stop what `up` started, and wait until it is gone.
 
     anabranch down pipeline.yaml
     """
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.local.state_file import Lock
+    from anabranch.local.state_file import Lock, nothing_runs
 
-    directory = _state_directory(state_dir, file)
+    directory = _state_directory(state_dir, _one_file(file, pipeline))
     lock = Lock(directory)
     holder = lock.holder()
     if holder is None:
-        typer.echo(f"nothing runs in {directory}")
+        typer.echo(nothing_runs(directory))
         return
     os.kill(holder, signal.SIGTERM)
     clock = SystemClock()
@@ -208,6 +251,7 @@ def down(file: OptionalFile = None, state_dir: StateDir = None) -> None:
 def status(
     file: OptionalFile = None,
     state_dir: StateDir = None,
+    pipeline: PipelineOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per process.")] = False,
 ) -> None:
     """What runs: per process its state, last bucket, lag and restarts, what it makes results without, and what it waits for.
@@ -220,14 +264,15 @@ def status(
 
         anabranch status --json | jq '.[] | select(.service == "processing") | .detail.replica_state'
     """
+    from anabranch.local.state_file import nothing_runs
     from anabranch.local.status import rows_of
 
-    directory = _state_directory(state_dir, file)
+    directory = _state_directory(state_dir, _one_file(file, pipeline))
     rows = rows_of(directory)
     if as_json:
         typer.echo(json.dumps(rows or [], indent=1))
     elif rows is None:
-        typer.echo(f"nothing runs in {directory}; start it with `anabranch up FILE`", err=True)
+        typer.echo(nothing_runs(directory), err=True)
     else:
         # Never narrower than its content: a cut-off process id or error is of no use, in a pipe least of all.
         table = _status_table(rows)
@@ -318,7 +363,7 @@ def topics(
     file: PipelineFile,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Create those that are missing; needs --kafka.")] = False,
-    kafka: Annotated[str | None, typer.Option(metavar="ADDR", help="Where to create them.")] = None,
+    kafka: Annotated[str | None, typer.Option(metavar="ADDR", envvar=_KAFKA_VARIABLE, help="Where to create them, HOST:PORT.")] = None,
     replication: Replication = None,
 ) -> None:
     """List the topics of a pipeline with their settings: those you write, those you read, and the internal ones.
@@ -335,7 +380,7 @@ def topics(
         from anabranch.adapters.kafka.log import KafkaEventLog
 
         if kafka is None:
-            raise ConfigurationError("--create needs --kafka ADDR")
+            raise ConfigurationError(f"--create needs --kafka ADDR, or {_KAFKA_VARIABLE}")
         for name in prepare(KafkaEventLog(kafka), found, create_inputs=True, say=typer.echo):
             typer.echo(f"created {name}")
         return
@@ -359,7 +404,10 @@ def tail(
         Path | None, typer.Option(metavar="FILE", help="The pipeline file (default: that of the running deployment).")
     ] = None,
     state_dir: StateDir = None,
-    kafka: Annotated[str | None, typer.Option(metavar="ADDR", help="The broker (default: that of the running deployment).")] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="ADDR", envvar=_KAFKA_VARIABLE, help="The broker, HOST:PORT (default: that of the running deployment)."),
+    ] = None,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="All that is there, then what comes.")] = False,
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N records (default: go on until Ctrl-C).")] = None,
     with_id: Annotated[bool, typer.Option("--with-id", help="Before each value: its id, its time in ms, and its key.")] = False,
@@ -382,7 +430,7 @@ def tail(
     directory = _state_directory(state_dir, pipeline)
     running = state_file.read(directory)
     if running is None and (kafka is None or pipeline is None):
-        raise ConfigurationError(f"nothing was started in {directory}: give --state-dir, or --pipeline and --kafka")
+        raise ConfigurationError(f"{state_file.nothing_runs(directory)}; for one that runs elsewhere give --pipeline and --kafka")
     file = pipeline if pipeline is not None else Path(running.pipeline) if running is not None else None
     address = kafka if kafka is not None else running.kafka if running is not None else None
     if file is None or address is None:
@@ -402,7 +450,10 @@ def tail(
 
 @app.command()
 def doctor(
-    kafka: Annotated[str | None, typer.Option(metavar="ADDR", help="Check this broker too: version and clock (writes one record).")] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="ADDR", envvar=_KAFKA_VARIABLE, help="Check this broker too: version and clock (writes one record)."),
+    ] = None,
     state_dir: StateDir = None,
 ) -> None:
     """Check what this machine needs, and say what to do about what is missing. Exit code 1 if anything is bad.
@@ -438,11 +489,8 @@ def classes() -> None:
 
 @app.command()
 def version() -> None:
-    """Print the version."""
-    try:
-        typer.echo(importlib.metadata.version("anabranch"))
-    except importlib.metadata.PackageNotFoundError:
-        typer.echo("not installed (run from a checkout)")
+    """Print the version, as `anabranch --version` does."""
+    typer.echo(_version())
 
 
 drill_commands.add_to(app)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from anabranch import cli
+from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.local import doctor, probe, state_file
 from anabranch.local.state_file import Deployment, Lock, ProcessRow
+from anabranch.local.tcp_ports import free_port
 from harness.waiting import wait_until
 
 DRILLS = ["kill", "pause", "resume", "cut", "heal"]
@@ -33,6 +38,15 @@ def _run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *a
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]  # noqa: ANN201
     return lambda *arguments: _run(capsys, monkeypatch, *arguments)
+
+
+@pytest.fixture(autouse=True)
+def client_log() -> Iterator[None]:
+    """A command silences the log of this process, which other tests look at."""
+    logger = logging.getLogger("anabranch.adapters.kafka")
+    before = logger.level
+    yield
+    logger.setLevel(before)
 
 
 @pytest.mark.parametrize("command", ["up", "down", "status", "check", "topics", "tail", "doctor", "classes", "version", *DRILLS])
@@ -81,6 +95,54 @@ def test_options_that_do_not_go_together(run) -> None:  # type: ignore[no-untype
     assert "--kafka-port" in err
 
 
+def test_the_variable_of_the_address_counts_where_no_option_is_given(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    from anabranch.local import topics, up
+
+    asked: list[str | None] = []
+
+    def seen(address: str | None) -> list[str]:
+        asked.append(address)
+        return []
+
+    monkeypatch.setenv("ANABRANCH_KAFKA", "of-environment:1")
+    monkeypatch.setattr(up, "up", lambda *_, kafka, **__: seen(kafka))
+    monkeypatch.setattr(topics, "prepare", lambda log, *_, **__: seen(log.settings().address))
+    monkeypatch.setattr(doctor, "examine", lambda kafka, _: seen(kafka))
+    at = ("--state-dir", str(tmp_path))
+    code, out, _ = run("up", str(_FILE), *at)
+    assert (code, out) == (0, "Kafka: the cluster at of-environment:1, as ANABRANCH_KAFKA says\n")
+    code, out, _ = run("up", str(_FILE), *at, "--kafka", "given:1")
+    assert (code, out) == (0, "Kafka: the cluster at given:1\n")
+    assert run("topics", str(_FILE), "--create")[0] == 0
+    assert run("doctor")[0] == 0
+    assert asked == ["of-environment:1", "given:1", "of-environment:1", "of-environment:1"]
+    code, _, err = run("up", str(_FILE), *at, "--kafka-port", "9092")
+    assert (code, "unset ANABRANCH_KAFKA" in err) == (2, True)
+    monkeypatch.setenv("ANABRANCH_KAFKA", "")
+    assert run("up", str(_FILE), *at)[1] == ""
+    assert asked[-1] is None
+
+
+@pytest.mark.parametrize("command", ["up", "topics", "tail", "doctor"])
+def test_every_command_with_an_address_takes_it_from_the_environment(run, command: str) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    assert "ANABRANCH_KAFKA" in run(command, "--help")[1]
+
+
+def test_a_broker_that_is_away_is_told_by_its_address_and_nothing_else(  # type: ignore[no-untyped-def]
+    run,  # noqa: ANN001
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = partial(KafkaEventLog, request_timeout_ms=1_500)
+    monkeypatch.setattr("anabranch.adapters.kafka.log.KafkaEventLog", log)
+    address = f"127.0.0.1:{free_port()}"
+    code, out, err = run("tail", "tolls", "--pipeline", str(_FILE), "--kafka", address)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"Unavailable: no Kafka broker answers at {address} within 1.5 s: check the address and that it runs; with TLS ")
+    assert len(err.splitlines()) == 1
+    assert caplog.messages == [], "the client's own log is not shown"
+
+
 def test_where_nothing_runs(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     at = ("--state-dir", str(tmp_path))
     code, out, _ = run("status", "--json", *at)
@@ -91,10 +153,21 @@ def test_where_nothing_runs(run, tmp_path: Path) -> None:  # type: ignore[no-unt
     code, out, _ = run("down", *at)
     assert code == 0
     assert "nothing runs" in out
-    assert run("tail", "tolls", *at)[0] == 2
-    for command in DRILLS:
-        code, _, err = run(command, "ingestion/reports_0", *at)
-        assert (code, "nothing runs" in err) == (2, True)
+    for arguments in (("tail", "tolls"), *((command, "ingestion/reports_0") for command in DRILLS)):
+        code, _, err = run(*arguments, *at)
+        assert code == 2
+        assert err.startswith(
+            f"nothing runs in {tmp_path}: name the deployment with --pipeline FILE or --state-dir DIR, or start it with `anabr"
+        )
+
+
+def test_the_directory_that_was_looked_at_is_named_in_full(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    monkeypatch.chdir(tmp_path)
+    for command, place in (("status", 2), ("down", 1)):
+        assert run(command)[place].startswith(f"nothing runs in {tmp_path / '.anabranch'}: ")
+        for file in (["elsewhere/pipeline.yaml"], ["--pipeline", "elsewhere/pipeline.yaml"]):
+            assert run(command, *file)[place].startswith(f"nothing runs in {tmp_path / 'elsewhere' / '.anabranch'}: ")
+        assert run(command, "a.yaml", "--pipeline", "b.yaml")[0] == 2
 
 
 def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -182,3 +255,4 @@ def test_version(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     code, out, _ = run("version")
     assert code == 0
     assert out.strip()
+    assert run("--version") == (0, out, "")

@@ -55,7 +55,9 @@ def examine(kafka: str | None, state_dir: Path) -> list[Check]:
     if kafka is None:
         checks.append(_kafka_jars())
     else:
-        checks += [_broker_version(kafka), _clock_skew(kafka)]
+        checks.append(_broker_version(kafka))
+        if checks[-1].good:
+            checks.append(_clock_skew(kafka))
     return checks
 
 
@@ -134,7 +136,7 @@ def _broker_version(address: str) -> Check:
     return _asked(
         "Broker",
         question,
-        "give its address as HOST:PORT; with TLS or passwords set ANABRANCH_KAFKA_SECURITY_PROTOCOL and what belongs to it",
+        "check the address (HOST:PORT) and that it runs; with TLS or passwords set ANABRANCH_KAFKA_SECURITY_PROTOCOL (docs/security.md)",
     )
 
 
@@ -162,7 +164,11 @@ def api_versions(address: str) -> bytes:
     client = b"anabranch-doctor"
     request = struct.pack(">hhih", 18, 0, 1, len(client)) + client
     tls = security_from_environment().tls()
-    with _connected(host.strip("[]"), int(port), tls) as connection:
+    try:
+        connected = _connected(host.strip("[]"), int(port), tls)
+    except OSError as error:
+        raise OSError(f"no Kafka broker answers at {address} within {_CONNECT_S:g} s ({error})") from error
+    with connected as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
             head = stream.read(4)

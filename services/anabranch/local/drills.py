@@ -39,7 +39,7 @@ class Drill:
         """
         found = state_file.read(state_dir)
         if found is None or state_file.Lock(state_dir).holder() is None:
-            raise ConfigurationError(f"nothing runs in {state_dir}: start it with `anabranch up FILE`, or give --state-dir")
+            raise ConfigurationError(state_file.nothing_runs(state_dir))
         self._state_dir = state_dir
         self._deployment: Deployment = found
         self._clock = SystemClock()

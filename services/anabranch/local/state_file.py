@@ -63,6 +63,14 @@ def directory_of(state_dir: Path | None, pipeline_file: Path | None) -> Path:
     return default_directory(pipeline_file) if pipeline_file is not None else Path(DIRECTORY_NAME)
 
 
+def nothing_runs(directory: Path) -> str:
+    """What is said where a command meant a deployment of this directory, and there is none."""
+    return (
+        f"nothing runs in {directory.absolute()}: name the deployment with --pipeline FILE or --state-dir DIR, "
+        "or start it with `anabranch up FILE`"
+    )
+
+
 def write(directory: Path, deployment: Deployment) -> None:
     """Replace ``supervisor.json``."""
     path = directory / _FILE

@@ -71,3 +71,12 @@ def test_every_bad_check_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     assert "openjdk" in checks["Java"].found
     assert checks["Memory"].remedy
     assert checks["Disk"].remedy
+
+
+def test_where_no_broker_answers_its_clock_is_not_asked_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    found = {check.name: check for check in doctor.examine(address, tmp_path)}
+    assert not found["Broker"].good
+    assert found["Broker"].found.startswith(f"no Kafka broker answers at {address} within 3 s (")
+    assert "Clock" not in found

@@ -106,10 +106,10 @@ def test_mistakes_are_explained(tmp_path: Path, family: tuple[ManagedProcess, Ma
 
 
 def test_where_nothing_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="nothing runs in"):
+    with pytest.raises(ConfigurationError, match="nothing runs in /"):
         Drill(tmp_path)
     state_file.write(tmp_path, Deployment(1, "p.yaml", "b:1", None))  # of a supervisor that is gone
-    with pytest.raises(ConfigurationError, match="nothing runs in"):
+    with pytest.raises(ConfigurationError, match="nothing runs in /"):
         Drill(tmp_path)
 
 

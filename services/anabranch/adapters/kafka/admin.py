@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from anabranch.adapters.kafka.errors import Doing, translated
+from anabranch.adapters.kafka.errors import Doing, no_answer, nobody_answers, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.topic_rules import differences, too_few_copies
@@ -142,6 +142,8 @@ class KafkaLogAdmin:
         except KafkaException as error:
             # That nobody answered is what a broker that let nobody in looks like: what it said then is in the callback.
             self._open().poll(0)
+            if self._refused is None and nobody_answers(error.args[0]):
+                raise no_answer(error.args[0], self._settings.address, self._timeout_s) from error
             raise translated(self._refused or error.args[0], Doing.ASKING, "list topics") from error
         self._refused = None
         self._brokers = len(answer.brokers)

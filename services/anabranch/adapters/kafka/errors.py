@@ -96,6 +96,9 @@ _FOR_GOOD: Final = frozenset(
 """A reader that meets one of these does not get further by waiting."""
 
 
+_UNANSWERED: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
+
+
 def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     """The anabranch error for ``error``; ``what`` says in words what was asked, for its text."""
     text = f"{what}: {error.name()}: {error.str()}"
@@ -113,6 +116,19 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     if doing is Doing.TRANSACTION and code in _NOT_SENT and not error.fatal() and not error.txn_requires_abort():
         return Unavailable(text)
     return OutcomeUnknown(text)
+
+
+def nobody_answers(error: KafkaError) -> bool:
+    """Whether what was asked got no answer from any broker: a wrong address, one that is not there, one that speaks otherwise."""
+    return error.code() in _UNANSWERED
+
+
+def no_answer(error: KafkaError, address: str, timeout_s: float) -> Unavailable:
+    """For people, who know an address and not the names of librdkafka's errors."""
+    return Unavailable(
+        f"no Kafka broker answers at {address} within {timeout_s:g} s: check the address and that it runs; "
+        f"with TLS or passwords set ANABRANCH_KAFKA_SECURITY_PROTOCOL (docs/security.md) ({error.name()}: {error.str()})"
+    )
 
 
 def follows_another(error: KafkaError) -> bool:
