@@ -1,0 +1,119 @@
+"""What the documents show is what the code takes: commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from anabranch import cli
+from anabranch.runtime.settings import argument_parser
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ("ingestion", "processing", "delivery", "consistency_manager")
+
+
+def code_blocks(text: str) -> Iterator[tuple[int, str]]:
+    """(line number, line) of what a Markdown text shows as code: between fences, or indented below an empty line."""
+    fenced, before = False, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif fenced or (line.startswith("    ") and (not before.strip() or before.startswith("    "))):
+            yield number, line.strip()
+        before = line
+
+
+def commands(line: str) -> list[list[str]]:
+    """The simple commands of a line as a person would type it: without prompt and comment, cut at ``;``, ``|``, ``>`` and ``&&``."""
+    lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    found: list[list[str]] = [[]]
+    try:
+        for word in lexer:
+            if set(word) <= set("();<>|&"):
+                found.append([])
+            else:
+                found[-1].append(word)
+    except ValueError:  # an apostrophe in what a program prints
+        return []
+    return [words for words in found if words]
+
+
+def mistake(words: list[str]) -> str | None:
+    """Why the command's own parser does not take it; None: it does, or it is none of ours. Nothing is run."""
+    if words[0] == "anabranch":
+        return _parsed(words[1:])
+    service = re.fullmatch(r"anabranch\.(\w+)", words[2]) if words[:2] == ["python", "-m"] and len(words) > 2 else None
+    if service is None or service[1] not in SERVICES:
+        return None
+    try:
+        argument_parser(service[1]).parse_args(words[3:])
+    except SystemExit as error:
+        return None if error.code == 0 else f"{' '.join(words)}: not taken"
+    return None
+
+
+def _parsed(arguments: list[str]) -> str | None:
+    group = typer.main.get_command(cli.app)
+    try:
+        with group.make_context("anabranch", arguments) as context:
+            rest = [*context._protected_args, *context.args]
+            assert isinstance(group, typer.core.TyperGroup)
+            name, command, rest = group.resolve_command(context, rest)
+            assert command is not None
+            command.make_context(name, rest, parent=context).close()
+    except typer.Exit:
+        return None
+    except Exception as error:  # noqa: BLE001 - usage errors of the library that typer carries along
+        return f"anabranch {' '.join(arguments)}: {getattr(error, 'message', error)!s}"
+    return None
+
+
+def mistakes(text: str) -> list[str]:
+    found = ((number, mistake(words)) for number, line in code_blocks(text) for words in commands(line))
+    return [f"{number}: {why}" for number, why in found if why]
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+def test_every_command_that_is_shown_is_one(path: Path) -> None:
+    assert mistakes(path.read_text()) == []
+
+
+def test_every_command_that_help_shows_is_one() -> None:
+    group = typer.main.get_command(cli.app)
+    assert isinstance(group, typer.core.TyperGroup)
+    shown = [line.strip() for command in group.commands.values() for line in (command.help or "").splitlines()]
+    examples = [words for line in shown if line.startswith("anabranch ") for words in commands(line)]
+    assert len(examples) > 20
+    assert [why for words in examples if (why := mistake(words))] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "anabranch tail tolls pipeline.yaml --from-beginning",
+        "$ anabranch up pipeline.yaml --kafka-prot 9092   # no such option",
+        "true; anabranch uppp | cat",
+        "python -m anabranch.ingestion --nothing x",
+    ],
+)
+def test_a_command_that_is_none_is_found(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(mistakes(f"text\n```\n{line}\n```\n")) == 1
+    assert len(mistakes(f"text\n\n    {line}\n")) == 1
+    assert mistakes(f"text `{line}` text\n{line}\n") == []
+
+
+@pytest.mark.parametrize(
+    "line", ["anabranch --version", "$ anabranch up p.yaml --drills   # it's so", "anabranch --help >x", "don't anabranch"]
+)
+def test_an_ordinary_line_is_not(line: str) -> None:
+    assert mistakes(f"```\n{line}\n```\n") == []
