@@ -12,7 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from anabranch.adapters.spark.class_archive import place
-from anabranch.local.java import find_java
+from anabranch.adapters.system.java import find_java
 from anabranch.local.kafka_jars import KAFKA_VERSION
 from benchmarks.plain_pyspark.environment import PYSPARK_VERSION
 from benchmarks.workload import DISORDER_MS, JITTER_MS, JOBS, PARTITIONS, Job

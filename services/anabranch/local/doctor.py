@@ -15,9 +15,9 @@ from typing import Final
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.java import find_java
 from anabranch.codec.catalog import TopicSettings
 from anabranch.local.embedded_redis import find_redis_server
-from anabranch.local.java import find_java
 from anabranch.local.kafka_jars import kafka_classpath
 from anabranch.local.tcp_ports import free_port
 from anabranch.ports import Clock, EventLog, TopicPartition

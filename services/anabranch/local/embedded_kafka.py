@@ -19,7 +19,7 @@ from typing import Final
 
 from anabranch.adapters.kafka.admin import broker_answers
 from anabranch.adapters.kafka.settings import RECORD_BYTES_ON_BROKER_MAX
-from anabranch.local.java import find_java
+from anabranch.adapters.system.java import find_java
 from anabranch.local.kafka_jars import kafka_classpath
 from anabranch.local.links import Link
 from anabranch.local.owned_server import OwnedServer, port_of_last_time, write_whole

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
+from anabranch.codec.blocks import STIME
+from anabranch.codec.edge import Encoder
 from anabranch.pipeline.file import load
 from anabranch.pipeline.shape import told, too_short
 from anabranch.pipeline.transforms import import_root
@@ -19,9 +24,7 @@ from anabranch.processing.query import build_query, source_schema
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from anabranch.pipeline.model import Pipeline
+    from anabranch.pipeline.model import Pipeline, Sink
 
 
 def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
@@ -61,12 +64,29 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
                     facts.append(f"stage {name}: make `bucket` wider than a batch takes, or what arrives faster than that will queue up")
         finally:
             session.stop()
-    for output_name, output in pipeline.outputs.items():
+    return [*errors, *sink_mistakes(pipeline, schemas)], facts
+
+
+def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[str]:
+    """What of the outputs cannot be written: keys that are no columns, columns that the format does not have. Delivery would stop at it.
+
+    ``schemas``: of the tuples of each stage; outputs of a stage that is not there are not judged.
+    """
+    found: list[str] = []
+    for name, output in pipeline.outputs.items():
         schema = schemas.get(output.stage)
-        missing = [] if schema is None else [c for c in output.corrected.key if c not in schema.names]
-        if missing:
-            errors.append(f"output {output_name}: key {', '.join(missing)} is not a column of stage {output.stage}")
-    return errors, facts
+        if schema is None:
+            continue
+        columns = pa.schema([field for field in schema if field.name != STIME])
+        sinks: dict[str, Sink | None] = {"corrected": output.corrected, "live": output.live}
+        for which, sink in sinks.items():
+            if sink is None:
+                continue
+            try:
+                Encoder(columns, sink.format, sink.key, name=name)
+            except ConfigurationError as error:
+                found.append(f"output {name}.{which}: {error}")
+    return found
 
 
 def main(arguments: list[str]) -> int:

@@ -22,6 +22,7 @@ from typing import Final
 import pyspark
 
 from anabranch.adapters.system.cache import cache_dir, locked
+from anabranch.adapters.system.java import find_java
 from anabranch.protocol.errors import ConfigurationError
 
 _TIMEOUT_S: Final = 300
@@ -90,10 +91,11 @@ def make() -> bool:
     """Make the archive of this machine, unless it is there. Returns whether it had to be made.
 
     Raises:
-        ConfigurationError: the query did not run, or Java wrote no archive; stages start without one.
+        ConfigurationError: there is no Java; the query did not run, or Java wrote no archive: stages start without one.
     """
     from anabranch.adapters.spark import class_training  # it needs this module
 
+    find_java()
     where = place()
     with locked(cache_dir() / "spark-classes.lock"):
         if where.archive.exists():

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from anabranch.adapters.spark import class_archive
 from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
+from anabranch.adapters.system.java import find_java
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 
@@ -78,7 +79,11 @@ def start_session(
         scratch: For the temporary files of Spark, of Java and of whatever they start. Java keeps them there until this process ends.
         compilers: See ``SparkSettings.compilers``.
         recorded: (home, archive): run from this folder, and let Java write this archive of its classes at its end (``class_archive``).
+
+    Raises:
+        ConfigurationError: there is no Java, or an old one; Spark itself would only say after half a minute that Java did not answer.
     """
+    find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     paths = [*import_roots, str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)

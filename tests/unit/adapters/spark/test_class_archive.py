@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.spark import class_archive
-from anabranch.local.java import find_java
+from anabranch.adapters.system.java import find_java
+from anabranch.protocol.errors import ConfigurationError
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +65,10 @@ def test_another_java_or_another_spark_has_another_archive(monkeypatch: pytest.M
 def test_where_there_is_no_java_there_is_a_place_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
     assert class_archive.place() == class_archive.place()
+
+
+def test_without_java_none_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    with pytest.raises(ConfigurationError, match="no java in JAVA_HOME"):
+        class_archive.make()
+    assert not class_archive.place().folder.exists()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from anabranch.adapters.spark import session
 from anabranch.adapters.spark.settings import Compilers
-from anabranch.local.java import find_java
+from anabranch.adapters.system.java import find_java
+from anabranch.protocol.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(("compilers", "said"), [("quick", ""), ("rows", "2 compiler directives added")])
@@ -20,3 +22,11 @@ def test_java_accepts_the_choice_of_compilers(compilers: Compilers, said: str) -
     found = subprocess.run([str(java.executable), *options, "-version"], capture_output=True, text=True, check=True, timeout=60)
     assert said in found.stdout + found.stderr
     assert "error" not in (found.stdout + found.stderr).lower()
+
+
+def test_without_java_a_session_says_so_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Spark would wait, and end with JAVA_GATEWAY_EXITED and a traceback."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    with pytest.raises(ConfigurationError, match="no java in JAVA_HOME"):
+        session.start_session("x", master="local[1]", memory="512m", state_partitions=1, import_roots=[], scratch=tmp_path / "scratch")
+    assert not (tmp_path / "scratch").exists()

@@ -18,7 +18,7 @@ JAVA_MAJOR_MIN: Final = 17
 _ANSWER_S: Final = 30
 _HOW: Final = (
     f"install a Java {JAVA_MAJOR_MIN} or newer runtime (Debian, Ubuntu: apt install openjdk-{JAVA_MAJOR_MIN}-jre-headless; "
-    f"Fedora: dnf install java-{JAVA_MAJOR_MIN}-openjdk-headless; macOS: brew install openjdk@{JAVA_MAJOR_MIN}) "
+    f"Fedora: dnf install java-{JAVA_MAJOR_MIN}-openjdk-headless) "
     "and put it on PATH or name its folder in JAVA_HOME"
 )
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')

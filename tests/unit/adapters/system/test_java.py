@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.local.java import find_java
+from anabranch.adapters.system.java import find_java
 from anabranch.protocol.errors import ConfigurationError
 
 

@@ -1,0 +1,73 @@
+"""``anabranch check``: what can be said of a pipeline without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from anabranch.codec.blocks import STIME
+from anabranch.pipeline.file import load
+from anabranch.processing import check
+
+FILE = """
+pipeline: p
+sources:
+  s: {topics: [t], record: r.avsc, stime: arrival}
+stages:
+  a: {reads: s, transform: "stages:f"}
+outputs:
+  o:
+    stage: a
+    corrected: CORRECTED
+    live: LIVE
+"""
+SCHEMA = pa.schema([("k", pa.string()), ("n", pa.list_(pa.int64())), (STIME, pa.int64())])
+PLAIN = "{topic: c, key: [k]}"
+
+
+def written(folder: Path, corrected: str, live: str) -> Path:
+    (folder / "r.avsc").write_text('{"type": "record", "name": "r", "fields": [{"name": "x", "type": "int"}]}')
+    (folder / "stages.py").write_text("def f(s): return s\n")
+    path = folder / "pipeline.yaml"
+    path.write_text(FILE.replace("CORRECTED", corrected).replace("LIVE", live))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("corrected", "live", "said"),
+    [
+        (PLAIN, "{topic: l}", []),
+        (
+            "{topic: c, key: [k, z]}",
+            "{topic: l, key: [k]}",
+            ["output o.corrected: key column z is not a column of the output; there are k, n"],
+        ),
+        (PLAIN, "{topic: l, key: [z]}", ["output o.live: key column z is not a column of the output; there are k, n"]),
+        (
+            "{topic: c, key: [stime]}",
+            "{topic: l, key: [k]}",
+            ["output o.corrected: key column stime is not a column of the output; there are k, n"],
+        ),
+        (
+            PLAIN,
+            "{topic: l, format: avro}",
+            [
+                "output o.live: column n of type list<item: int64> cannot become Avro; use format: json, or make plain columns of it in the stage"
+            ],
+        ),
+    ],
+)
+def test_a_sink_that_delivery_could_not_write_is_found(tmp_path: Path, corrected: str, live: str, said: list[str]) -> None:
+    pipeline = load(written(tmp_path, corrected, live))
+    assert check.sink_mistakes(pipeline, {"a": SCHEMA}) == said
+    assert check.sink_mistakes(pipeline, {}) == [], "a stage that cannot run was told already"
+
+
+def test_without_java_it_ends_with_2_and_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    assert check.main([str(written(tmp_path, PLAIN, "{topic: l}"))]) == 2
+    assert capsys.readouterr().out.startswith("error: no java in JAVA_HOME")
