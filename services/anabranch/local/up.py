@@ -23,22 +23,11 @@ from anabranch.local.supervisor import STOP_ORDER, Server, Supervisor, stop_serv
 from anabranch.local.tcp_ports import LOOPBACK
 from anabranch.local.topics import prepare, topics_of
 from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError
 
 PACE: Final = "ANABRANCH_SPARK_PACE_MS"
 _PACE_STEP_MS: Final = 200
 _PACE_MAX_MS: Final = 1_000
-
-
-def service_names(pipeline: Pipeline) -> list[tuple[str, str]]:
-    """(service, name) of every process of ``pipeline``, in the order of starting."""
-    return [
-        *(("ingestion", source) for source in pipeline.sources),
-        *(("processing", f"{stage}.{replica}") for stage in pipeline.order() for replica in pipeline.stages[stage].process_ids()),
-        *(("delivery", output) for output in pipeline.outputs),
-        ("consistency_manager", pipeline.name),
-    ]
 
 
 def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tuple[str, str]]:
@@ -119,7 +108,7 @@ def up(
     if redis is None:
         redis_security.refuse_security_for("the embedded Redis has no security")
     pipeline = load(pipeline_file)
-    names = selected(service_names(pipeline), only)
+    names = selected(pipeline.processes(), only)
     state_dir.mkdir(parents=True, exist_ok=True)
     state_dir = state_dir.resolve()
     lock = state_file.Lock(state_dir)

@@ -30,6 +30,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
 
 _FILE_KEYS: Final = ("pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "outputs")
+_NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = ("topics", "record", "format", "stime", "disorder", "idle", "end", "ahead", "late", "dead_letter")
 _STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "when_late", "parameters")
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
@@ -62,6 +63,9 @@ def load(path: Path | str) -> Pipeline:
     except (YAMLError, RecursionError, ValueError, AttributeError, TypeError, LookupError, AssertionError) as error:
         # The reader trips over some files that are not YAML, such as a mapping merged with itself.
         raise ConfigurationError(f"{path}:1: not YAML: {str(error).splitlines()[0] if str(error) else error!r}") from error
+    if not isinstance(root, dict):
+        what = "the file is empty" if root is None else f"a mapping is wanted, not {shown(root)}"
+        raise ConfigurationError(f"{path}:1: {what}; it needs {_NEEDED}")
     walk = _Walk(path, root)
     pipeline = walk.pipeline()
     if walk.mistakes or pipeline is None:
@@ -132,8 +136,7 @@ class _Walk(Document):
 
     def _section(self, top: dict[str, Any], key: str) -> dict[str, Any]:
         if key not in top:
-            if key == "sources" or isinstance(self.root, dict):
-                self.mistake((), f"{key}: is missing; a pipeline has sources, stages and outputs")
+            self.mistake((), f"{key}: is missing; a pipeline has sources, stages and outputs")
             return {}
         section = self.mapping(top[key], (key,), None)
         if not section and isinstance(top[key], dict):

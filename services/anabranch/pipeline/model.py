@@ -157,6 +157,15 @@ class Pipeline(_Model):
             visit(name)
         return done
 
+    def processes(self) -> list[tuple[str, str]]:
+        """(service, name) of every process, in the order of starting."""
+        return [
+            *(("ingestion", source) for source in self.sources),
+            *(("processing", f"{stage}.{process}") for stage in self.order() for process in self.stages[stage].process_ids()),
+            *(("delivery", output) for output in self.outputs),
+            ("consistency_manager", self.name),
+        ]
+
     def readers(self, stream: str) -> list[str]:
         """Stages that read a stream, in the order of the file."""
         return [name for name, stage in self.stages.items() if stream in stage.reads]

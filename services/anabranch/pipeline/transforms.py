@@ -73,7 +73,8 @@ def check(reference: str, pipeline_path: Path, inputs: Iterable[str], parameters
         return str(error)
     source = _source_file(module_name, pipeline_path)
     if source is None:
-        return f"no module {module_name} next to the pipeline file or on the Python path"
+        file = f"{module_name.replace('.', '/')}.py"
+        return f"no module {module_name} next to the pipeline file or on the Python path; put {file} next to the pipeline file"
     if source.suffix != ".py":
         return None  # compiled: found, and there is no text to look at
     try:
@@ -103,7 +104,9 @@ def _definition_mistake(
 def _split(reference: str) -> tuple[str, str]:
     match = _REFERENCE.match(reference)
     if match is None:
-        raise ConfigurationError(f"{reference!r} is not of the form module:function")
+        name = reference.rpartition(".")[2]
+        example = f"stages:{name}" if name.isidentifier() else "stages:my_function"
+        raise ConfigurationError(f"{reference!r} is not of the form module:function; write for example {example}")
     return match["module"], match["function"]
 
 

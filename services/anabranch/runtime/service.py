@@ -128,6 +128,7 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
     _stop_on_signals(stopping, logger)
     try:
         pipeline = load(settings.pipeline)
+        _check_name(service_name, settings.name, pipeline)
         if settings.check_config:
             logger.info("checked", pipeline=pipeline.name)
             return ExitCode.STOPPED
@@ -139,6 +140,13 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
     except Exception as error:  # noqa: BLE001 - every error has an exit code
         return _ended(logger, error)
     return Loop(service_name, service, context, lambda code: _cut_short(logger, code)).run()
+
+
+def _check_name(service_name: str, name: str, pipeline: Pipeline) -> None:
+    """Raises ConfigurationError where the pipeline has no process of that name."""
+    there = [known for service, known in pipeline.processes() if service == service_name]
+    if name not in there:
+        raise ConfigurationError(f"--name {name}: pipeline {pipeline.name} has no such {service_name}; there are {', '.join(there)}")
 
 
 class Loop:

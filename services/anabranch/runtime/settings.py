@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -43,7 +43,24 @@ The process serves /healthz, /readyz, /statusz and /metrics, logs JSON to stderr
 
 Exit codes: 0 stopped, 1 unexpected error, 2 wrong settings or pipeline file, 3 a newer process took over,
 4 the stage's function failed.
+
+Example:
+  python -m anabranch.{service} --pipeline pipeline.yaml --name {name} --kafka broker-1:9092 --state-dir /var/lib/anabranch
 """
+
+_NAMES: Final = {
+    "ingestion": "which source",
+    "processing": "which replica of which stage: STAGE.REPLICA, from 0",
+    "delivery": "which output",
+    "consistency_manager": "the pipeline's name",
+}
+_EXAMPLES: Final = {
+    "ingestion": "reports",
+    "processing": "segment_statistics.0",
+    "delivery": "tolls",
+    "consistency_manager": "toll-road",
+}
+"""Names as the toll road has them."""
 
 
 def argument_parser(service: str) -> argparse.ArgumentParser:
@@ -51,17 +68,17 @@ def argument_parser(service: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m anabranch.{service}",
         description=f"Runs the {service} service of one pipeline.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.format(service=service, name=_EXAMPLES[service]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
-    parser.add_argument("--pipeline", type=Path, metavar="FILE", help="the pipeline file")
-    parser.add_argument("--name", help="which one: a source, STAGE.REPLICA (segment_tolls.0), an output, or the pipeline's name")
-    parser.add_argument("--kafka", metavar="ADDR", help="bootstrap address of the brokers, HOST:PORT[,HOST:PORT...]")
+    parser.add_argument("--pipeline", type=Path, metavar="FILE", help="the pipeline file (required)")
+    parser.add_argument("--name", help=f"{_NAMES[service]} (required)")
+    parser.add_argument("--kafka", metavar="ADDR", help="bootstrap address of the brokers, HOST:PORT[,HOST:PORT...] (required)")
     parser.add_argument(
         "--redis", metavar="URL", help="redis://HOST:PORT/DB or unix:///PATH of the index; without it: no index; no password here"
     )
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where this process may keep files")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where this process may keep files (required)")
     parser.add_argument("--metrics-host", metavar="HOST", help="where to serve health and metrics (default 127.0.0.1)")
     parser.add_argument("--metrics-port", type=int, metavar="N", help="its port; 0 takes any free one (default)")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default info")
@@ -89,5 +106,10 @@ def read_settings(service: str, arguments: Sequence[str]) -> ServiceSettings:
         for mistake in error.errors():
             option = str(mistake["loc"][0]) if mistake["loc"] else "settings"
             name = option.removeprefix(ENVIRONMENT_PREFIX.lower())
-            lines.append(f"--{name.replace('_', '-')} (or {ENVIRONMENT_PREFIX}{name.upper()}): {mistake['msg']}")
+            lines.append(f"--{name.replace('_', '-')} (or {ENVIRONMENT_PREFIX}{name.upper()}): {_told(mistake['type'], mistake['msg'])}")
         raise ConfigurationError("\n".join(lines)) from error
+
+
+def _told(kind: str, text: str) -> str:
+    """A mistake in our words where pydantic's are about its own fields."""
+    return "is missing" if kind == "missing" else text

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.local.links import Link
 from anabranch.local.state_file import Lock
-from anabranch.local.up import pace_ms, selected, service_names, specs_of, up
+from anabranch.local.up import pace_ms, selected, specs_of, up
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError
 
@@ -27,10 +27,10 @@ _NAMES = [
 
 def test_one_process_per_source_replica_output_and_pipeline() -> None:
     pipeline = load(_FILE)
-    assert service_names(pipeline) == _NAMES
+    assert pipeline.processes() == _NAMES
     stage = pipeline.stages["tolls"].model_copy(update={"replicas": 3})
     more = pipeline.model_copy(update={"stages": {**pipeline.stages, "tolls": stage}})
-    assert [name for service, name in service_names(more) if service == "processing"] == [
+    assert [name for service, name in more.processes() if service == "processing"] == [
         "segment_statistics.0",
         "tolls.0",
         "tolls.1",

@@ -303,9 +303,10 @@ def test_aliases_cannot_make_a_small_file_huge(folder: Path) -> None:
         (b"a: \xff", "not YAML"),
         (b"x: 1\nx: 2\n", ':2: found duplicate key "x"'),
         (b"a: *nothing", "not YAML"),
-        (b"", "a mapping is wanted with keys pipeline"),
-        (b"[]", "a mapping is wanted"),
-        (b"7", "a mapping is wanted"),
+        (b"", ":1: the file is empty; it needs pipeline, sources, stages and outputs"),
+        (b"# nothing\n", ":1: the file is empty; it needs pipeline, sources, stages and outputs"),
+        (b"[]", ":1: a mapping is wanted, not a list; it needs pipeline, sources, stages and outputs"),
+        (b"7", ":1: a mapping is wanted, not 7; it needs"),
         (b"[" * 200, "not YAML"),
         (b"!!python/object/apply:os.system [ls]", "a mapping is wanted"),
         (b"a: 1\n" * 1 + b"#" * limits.PIPELINE_FILE_BYTES_MAX, "is larger than"),
@@ -318,6 +319,7 @@ def test_what_is_no_pipeline_file_at_all_is_one_clear_line(tmp_path: Path, text:
         load(path)
     assert says in str(caught.value)
     assert str(caught.value).startswith(str(path))
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:

@@ -87,10 +87,17 @@ def test_what_is_there_and_fits_is_no_mistake(file: Path, reference: str, inputs
 @pytest.mark.parametrize(
     ("reference", "inputs", "parameters", "says"),
     [
-        ("plain", [], [], "not of the form module:function"),
+        ("plain", [], [], "'plain' is not of the form module:function; write for example stages:plain"),
+        ("stages.plain", [], [], "not of the form module:function; write for example stages:plain"),
+        ("no word", [], [], "write for example stages:my_function"),
         ("a:b:c", [], [], "not of the form"),
-        ("no_such_module:f", [], [], "no module no_such_module"),
-        ("some_package.nothing:f", [], [], "no module some_package.nothing"),
+        (
+            "no_such_module:f",
+            [],
+            [],
+            "no module no_such_module next to the pipeline file or on the Python path; put no_such_module.py next to the pipeline file",
+        ),
+        ("some_package.nothing:f", [], [], "put some_package/nothing.py next to the pipeline file"),
         ("stages_here.deeper:f", [], [], "no module stages_here.deeper"),
         ("bad_syntax:f", [], [], "cannot be read"),
         ("stages_here:plane", [], [], "did you mean plain?"),

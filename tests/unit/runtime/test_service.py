@@ -24,7 +24,7 @@ from anabranch.runtime import service as frame
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 
-frame.load = lambda path: SimpleNamespace(name="p", path=path)
+frame.load = lambda path: SimpleNamespace(name="p", path=path, processes=lambda: [("ingestion", "reports"), ("ingestion", "more"), ("delivery", "out")])
 frame.STOP_SECONDS_MAX = 1.0
 what = sys.argv.pop(1)
 
@@ -130,6 +130,13 @@ def test_check_config_only_checks(tmp_path: Path) -> None:
     code, lines, _ = _ended(_start(tmp_path, "hang_in_start", "--check-config"))
     assert code == 0
     assert [line["event"] for line in lines] == ["checked"]
+
+
+@pytest.mark.parametrize("more", [["--check-config"], []])
+def test_a_name_that_the_pipeline_does_not_have_is_refused_with_those_that_it_has(tmp_path: Path, more: list[str]) -> None:
+    code, lines, _ = _ended(_start(tmp_path, "well", "--name", "nope", *more))
+    assert code == 2
+    assert [line["error"] for line in lines] == ["--name nope: pipeline p has no such ingestion; there are reports, more"]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def test_every_missing_setting_is_named_by_its_option_and_variable() -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_settings("ingestion", ["--name", "reports"])
     lines = str(caught.value).splitlines()
+    assert all(line.endswith(": is missing") for line in lines)
     assert [line.split(":")[0] for line in lines] == [
         "--pipeline (or ANABRANCH_PIPELINE)",
         "--kafka (or ANABRANCH_KAFKA)",
@@ -48,8 +49,13 @@ def test_a_port_out_of_range_is_refused() -> None:
         read_settings("ingestion", [*_COMPLETE, "--metrics-port", "65536"])
 
 
-def test_help_names_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("service", ["ingestion", "processing", "delivery", "consistency_manager"])
+def test_help_names_the_exit_codes_what_is_required_and_an_example(service: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        read_settings("ingestion", ["--help"])
+        read_settings(service, ["--help"])
     assert caught.value.code == 0
-    assert "Exit codes" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Exit codes" in out
+    assert out.count("(required)") == 4
+    example = out.partition(f"python -m anabranch.{service} --pipeline")[2]
+    assert read_settings(service, ["--pipeline", *example.split()]).kafka == "broker-1:9092"
