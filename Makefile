@@ -56,7 +56,7 @@ java:
 	version=$$("$$java" -XshowSettings:properties -version 2>&1 | sed -n 's/^ *java.specification.version = \([0-9]*\).*/\1/p' || true); \
 	if [[ -z "$$version" || "$$version" -lt $(JAVA_VERSION_MIN) ]]; then \
 	  echo "Java $(JAVA_VERSION_MIN) or newer is needed for Kafka and Spark; found: $${version:-none} (JAVA_HOME=$${JAVA_HOME:-not set})." >&2; \
-	  echo "  Debian, Ubuntu: apt install openjdk-17-jre-headless. macOS: brew install openjdk@17. Then: make doctor" >&2; \
+	  echo "  Debian, Ubuntu: apt install openjdk-17-jre-headless. Then: make doctor" >&2; \
 	  exit 1; \
 	fi
 

@@ -1,4 +1,4 @@
-"""What the documents show is what the code takes: commands."""
+"""What the documents show is what the code takes: commands, files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import pydantic
 import pytest
 import typer
 
 from anabranch import cli
+from anabranch.pipeline import file, model
+from anabranch.pipeline.durations import format_ms
+from anabranch.pipeline.file import load
 from anabranch.runtime.settings import argument_parser
 
 ROOT = Path(__file__).parents[2]
@@ -117,3 +121,77 @@ def test_a_command_that_is_none_is_found(line: str, capsys: pytest.CaptureFixtur
 )
 def test_an_ordinary_line_is_not(line: str) -> None:
     assert mistakes(f"```\n{line}\n```\n") == []
+
+
+def files_of(text: str) -> dict[str, str]:
+    """Name -> content, where a paragraph that begins with a file's name in back quotes stands before a block of code."""
+    return dict(re.findall(r"^`([\w.]+)`,[^\n]*:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+
+
+def test_the_pipeline_of_the_readme_is_one(tmp_path: Path) -> None:
+    files = files_of((ROOT / "README.md").read_text())
+    assert sorted(files) == ["pipeline.yaml", "reading.avsc", "stages.py"]
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    pipeline = load(tmp_path / "pipeline.yaml")
+    assert [name for service, name in pipeline.processes() if service != "consistency_manager"] == ["readings", "hottest.0", "hottest"]
+
+
+def tables(text: str) -> list[dict[str, list[str]]]:
+    """Each table of a Markdown text: first cell, without back quotes -> the others."""
+    found: list[dict[str, list[str]]] = []
+    before = ""
+    for line in text.splitlines():
+        if re.fullmatch(r"\|(-+\|)+", line):
+            found.append({})
+        elif line.startswith("|") and found and before.startswith("|"):
+            first, *others = (cell.strip() for cell in line.strip("|").split(" | "))
+            found[-1][first.strip("` ")] = others
+        before = line
+    return found
+
+
+PIPELINE_TABLES: dict[str, tuple[tuple[str, ...], type[pydantic.BaseModel]]] = {
+    "file": (file._FILE_KEYS, model.Pipeline),
+    "source": (file._SOURCE_KEYS, model.Source),
+    "idle": (("partition", "source"), model.Idle),
+    "stage": (file._STAGE_KEYS, model.Stage),
+    "output": (file._OUTPUT_KEYS, model.Output),
+    "sink": (file._LIVE_KEYS, model.LiveSink),
+}
+
+
+def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
+    """What the fields of a model are called in the file."""
+    own = {name.removesuffix("_ms") for name in fields.model_fields} - {"path", "name"}
+    return own | {"pipeline"} if fields is model.Pipeline else own
+
+
+def test_every_key_of_the_pipeline_file_is_documented_and_no_other() -> None:
+    found = tables((ROOT / "docs" / "pipeline.md").read_text())
+    assert len(found) == len(PIPELINE_TABLES)
+    for rows, (known, fields) in zip(found, PIPELINE_TABLES.values(), strict=True):
+        assert set(rows) == set(known) == keys_of(fields)
+
+
+def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_path: Path) -> None:
+    for name, content in files_of((ROOT / "README.md").read_text()).items():
+        (tmp_path / name).write_text(content)
+    with_live = (tmp_path / "pipeline.yaml").read_text() + "    live: {topic: hottest.live}\n"
+    (tmp_path / "pipeline.yaml").write_text(re.sub(r"^ *idle: .*\n", "", with_live, flags=re.MULTILINE))
+    pipeline = load(tmp_path / "pipeline.yaml")
+    live = pipeline.outputs["hottest"].live
+    values = [
+        pipeline,
+        pipeline.sources["readings"],
+        pipeline.sources["readings"].idle,
+        pipeline.stages["hottest"],
+        pipeline.outputs["hottest"],
+        live,
+    ]
+    for rows, value in zip(tables((ROOT / "docs" / "pipeline.md").read_text()), values, strict=True):
+        for key, (_, default, _) in rows.items():
+            actual = getattr(value, key, getattr(value, f"{key}_ms", None))
+            if (written := re.fullmatch(r"`(\w+)`", default)) is not None:
+                text = format_ms(actual) if hasattr(value, f"{key}_ms") and actual is not None else str(actual).lower()
+                assert written[1] == ("never" if actual is None else text), key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,15 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 )
 def test_the_file_is_taken(name: str) -> None:
     assert load(EXAMPLES / name).outputs
+
+
+@pytest.mark.parametrize("name", ["toll_road", "stateless", "windowed"])
+def test_a_folder_that_is_copied_elsewhere_is_whole(name: str, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(EXAMPLES / name, tmp_path / "deep" / "mine"))
+    assert load(copied / "pipeline.yaml").outputs
+    assert (copied / "schemas" / "position_report.avsc").read_text() == (
+        EXAMPLES / "toll_road" / "schemas" / "position_report.avsc"
+    ).read_text(), "one record, wherever it is kept"
 
 
 @pytest.mark.parametrize("name", ["pipeline.yaml", "with_notices.yaml"])
