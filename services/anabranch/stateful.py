@@ -4,21 +4,29 @@ Spark hands a ``transformWithState`` processor the rows of a batch in no promise
 what it does depends on where batches are cut. ``BatchSafeProcessor`` sorts a key's rows by time and fires the timers that are due between
 them, as if every bucket had been a batch of its own. Use it through ``transform``::
 
+    from datetime import timedelta
+
+    from pyspark.sql import Row
+
+    from anabranch.stateful import BatchSafeProcessor, transform
+
+
     class Sessions(BatchSafeProcessor):
         state_schema = "started TIMESTAMP, last TIMESTAMP, events BIGINT"
 
-        @abstractmethod
-    def row(self, key, row, state, timers):
+        def row(self, key, row, state, timers):
             started, _, events = state or (row.stime, row.stime, 0)
             timers.set(row.stime + timedelta(minutes=5))
             return (started, row.stime, events + 1), []
 
-        @abstractmethod
-    def timer(self, key, at, state, timers):
-            return None, [Row(user=key[0], stime=at, events=state[2])]
+        def timer(self, key, at, state, timers):
+            started, _, events = state
+            return None, [Row(user=key[0], started=started, events=events, stime=at)]
+
 
     def sessions(clicks):
-        return transform(clicks, ["user"], Sessions(), "user STRING, stime TIMESTAMP, events BIGINT")
+        schema = "user STRING, started TIMESTAMP, events BIGINT, stime TIMESTAMP"
+        return transform(clicks, ["user"], Sessions(), schema)
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from anabranch import cli
+from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.pipeline import file, model
 from anabranch.pipeline.durations import format_ms
 from anabranch.pipeline.file import load
@@ -195,3 +196,10 @@ def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_pat
             if (written := re.fullmatch(r"`(\w+)`", default)) is not None:
                 text = format_ms(actual) if hasattr(value, f"{key}_ms") and actual is not None else str(actual).lower()
                 assert written[1] == ("never" if actual is None else text), key
+
+
+def test_every_setting_of_a_stages_spark_is_documented_with_its_default() -> None:
+    (rows,) = [table for table in tables((ROOT / "docs" / "speed.md").read_text()) if "PACE_MS" in table]
+    assert set(rows) == {name.upper() for name in SparkSettings.model_fields}
+    for name, field in SparkSettings.model_fields.items():
+        assert rows[name.upper()][0].replace(" ", "").strip("`").startswith(str(field.default)), name

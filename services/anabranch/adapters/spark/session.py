@@ -72,7 +72,7 @@ def start_session(
 
     Args:
         name: Of the application.
-        master: ``local[2]`` or the address of a cluster.
+        master: ``local[2]``: with so many cores, in this process.
         memory: Heap of the driver, such as ``1g``.
         state_partitions: Shuffle partitions, fixed for the life of the stage's state.
         import_roots: Folders that the workers must find the user's modules in.
