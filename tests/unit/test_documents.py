@@ -1,7 +1,8 @@
-"""What the documents show is what the code takes: commands, files."""
+"""What the documents show is what the code takes and gives: commands, files, settings, metrics."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -203,3 +204,57 @@ def test_every_setting_of_a_stages_spark_is_documented_with_its_default() -> Non
     assert set(rows) == {name.upper() for name in SparkSettings.model_fields}
     for name, field in SparkSettings.model_fields.items():
         assert rows[name.upper()][0].replace(" ", "").strip("`").startswith(str(field.default)), name
+
+
+def metrics_of(source: str) -> dict[str, tuple[str, ...]]:
+    """Exported name -> labels of the metrics that a module registers. A name may be put together in a function of its own: ``f"a_{name}"``."""
+    tree = ast.parse(source)
+    if "prometheus_client" not in source:
+        return {}
+    constants = {
+        target.id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Tuple)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name) and target.id == "_LABELS"
+    }
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    found = {}
+    for call in calls:
+        kind = call.func.id if isinstance(call.func, ast.Name) else ""
+        if kind in ("Counter", "Gauge") and len(call.args) == 3:
+            labels = eval(ast.unparse(call.args[2]), {}, constants)
+            for name in _names(call.args[0], calls):
+                found[f"{name}_total" if kind == "Counter" else name] = tuple(labels)
+    return found
+
+
+def _names(name: ast.expr, calls: list[ast.Call]) -> list[str]:
+    if isinstance(name, ast.Constant):
+        return [str(name.value)]
+    assert isinstance(name, ast.JoinedStr)
+    start = str(ast.literal_eval(name.values[0]))
+    ends = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "counter"]
+    return [start + str(ast.literal_eval(end)) for end in ends]
+
+
+def test_every_metric_is_documented_with_its_labels_and_no_other() -> None:
+    services = ROOT / "services" / "anabranch"
+    registered: dict[str, tuple[str, ...]] = {}
+    for path in sorted(services.rglob("*.py")):
+        registered |= metrics_of(path.read_text())
+    documented = {
+        name: tuple(re.findall(r"`(\w+)`", others[0]))
+        for table in tables((ROOT / "docs" / "metrics.md").read_text())
+        for name, others in table.items()
+        if name.startswith("anabranch_")
+    }
+    assert len(registered) > 25
+    assert documented == registered
+
+
+def test_a_metric_that_a_document_names_is_one() -> None:
+    known = {name for path in (ROOT / "services").rglob("*.py") for name in metrics_of(path.read_text())}
+    named = {(path.name, name) for path in documents() for name in re.findall(r"`(anabranch_[a-z_]+)`", path.read_text())}
+    assert named
+    assert [(path, name) for path, name in sorted(named) if name not in known] == []

@@ -24,6 +24,7 @@ from anabranch.processing.query import StageQuery, build_query, source_schema
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.resending import Made, RangeBlockWriter, RangeQuery, Resending
 from anabranch.processing.standby import Standby
+from anabranch.processing.state_metrics import StateMetrics
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import ControlRecord, Heartbeat
@@ -114,6 +115,7 @@ class ProcessingService:
             complete = self._complete_input if self._stage.ha == "amnesia" else None
             self._reach = Reach(stage, self._stage.reach_ms, pipeline.bucket_ms, complete)
         self._ended = False
+        self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
 
     def start(self) -> None:
@@ -423,6 +425,7 @@ class ProcessingService:
             if self.status.last_bucket_ms is not None:
                 self.status.lag_ms = now - self.status.last_bucket_ms
         self.status.detail |= {"replica_state": runner.state.value, "missing": list(runner.missing)}
+        self._state_metrics.show(runner.state, runner.missing)
         for name, follower in self._followers.items():
             self._context.metrics.refused(name, follower.reader.counts)
         self._heartbeats.send(self._heartbeat(runner))

@@ -1,0 +1,32 @@
+"""What a replica is in, as metrics: its state, and the inputs that it works without."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from anabranch.protocol.replica_states import ReplicaState
+
+_LABELS: Final = ("pipeline", "stage", "replica")
+
+
+class StateMetrics:
+    """One series per state, 1 for that which holds; one per input that was ever missing, 1 while it is."""
+
+    def __init__(self, registry: CollectorRegistry, pipeline: str, stage: str, replica: str) -> None:
+        self._own = (pipeline, stage, replica)
+        self._state = Gauge("anabranch_stage_state", "1 for the state that the replica is in", (*_LABELS, "state"), registry=registry)
+        self._missing = Gauge(
+            "anabranch_stage_missing_input", "1 while the replica works without this stream", (*_LABELS, "stream"), registry=registry
+        )
+        self._were_missing: set[str] = set()
+
+    def show(self, state: ReplicaState, missing: Collection[str]) -> None:
+        """The state of now, and what is missing now."""
+        for each in ReplicaState:
+            self._state.labels(*self._own, each.value).set(each is state)
+        self._were_missing |= set(missing)
+        for stream in self._were_missing:
+            self._missing.labels(*self._own, stream).set(stream in missing)

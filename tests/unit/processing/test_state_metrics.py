@@ -1,0 +1,29 @@
+"""The state of a replica as metrics."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from anabranch.processing.state_metrics import StateMetrics
+from anabranch.protocol.replica_states import ReplicaState
+
+_OWN = {"pipeline": "p", "stage": "s", "replica": "0"}
+
+
+def test_one_state_holds_and_a_stream_that_is_back_is_said_to_be() -> None:
+    registry = CollectorRegistry()
+    metrics = StateMetrics(registry, "p", "s", "0")
+
+    def states() -> dict[str, float | None]:
+        return {each.value: registry.get_sample_value("anabranch_stage_state", {**_OWN, "state": each.value}) for each in ReplicaState}
+
+    def missing(stream: str) -> float | None:
+        return registry.get_sample_value("anabranch_stage_missing_input", {**_OWN, "stream": stream})
+
+    metrics.show(ReplicaState.STABLE, ())
+    assert states() == {"stable": 1, "up_failure": 0, "stabilization": 0, "failure": 0}
+    assert missing("a") is None
+    metrics.show(ReplicaState.UP_FAILURE, ("a",))
+    metrics.show(ReplicaState.UP_FAILURE, ("b",))
+    assert states() == {"stable": 0, "up_failure": 1, "stabilization": 0, "failure": 0}
+    assert (missing("a"), missing("b")) == (0, 1)
