@@ -25,7 +25,10 @@ from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 from anabranch.protocol.live_delivery import Kind
 from anabranch.protocol.live_view import LiveRecord
 
-__all__ = ["Follower", "Kind", "LiveRecord", "LiveView", "current", "follow"]
+__all__ = ["BUCKETS_KEPT", "Follower", "Kind", "LiveRecord", "LiveView", "current", "follow"]
+
+BUCKETS_KEPT: Final = 1_000
+"""Stable buckets with records that ``follow`` keeps the records of: a program that follows a topic for months must not keep all of it."""
 
 _FETCH_RECORDS: Final = 10_000
 
@@ -56,7 +59,7 @@ class LiveView(live_view.LiveView):
 class Follower:
     """Reads a live topic with a consumer of its own: for callers with a loop of their own. Not thread-safe; close it."""
 
-    def __init__(self, kafka: str | EventLog, topic: str, *, from_beginning: bool = True, buckets_kept: int | None = None) -> None:
+    def __init__(self, kafka: str | EventLog, topic: str, *, from_beginning: bool = True, buckets_kept: int | None = BUCKETS_KEPT) -> None:
         """See ``follow``."""
         log = KafkaEventLog(kafka) if isinstance(kafka, str) else kafka
         places = _places(log, topic)
@@ -90,7 +93,7 @@ class Follower:
 
 def follow(
     kafka: str | EventLog, topic: str, *, stopping: threading.Event | None = None, from_beginning: bool = True,
-    buckets_kept: int | None = None, wait_ms: int = 200,
+    buckets_kept: int | None = BUCKETS_KEPT, wait_ms: int = 200,
 ) -> Iterator[LiveView]:  # fmt: skip
     """The view after every change of the answer, until ``stopping`` is set. It is one object that moves on: take from it what you keep.
 
@@ -99,7 +102,8 @@ def follow(
         topic: The live topic.
         stopping: Ends the iteration; None: it goes on until the caller leaves the loop.
         from_beginning: Everything that is there, then what comes; else only what comes, so that older keys are unknown.
-        buckets_kept: See ``LiveView``.
+        buckets_kept: Newest stable buckets (of those that have records) that ``view.records`` still tells; None: all that were ever read, in
+            memory. ``view.by_key`` has every key either way.
         wait_ms: How long one look waits for records.
 
     Raises:
@@ -116,7 +120,7 @@ def follow(
 
 
 def current(kafka: str | EventLog, topic: str, *, buckets_kept: int | None = None) -> LiveView:
-    """The answer as it is now, in whole. Raises as ``follow``."""
+    """The answer as it is now, in whole (``buckets_kept`` None). Raises as ``follow``."""
     follower = Follower(kafka, topic, buckets_kept=buckets_kept)
     try:
         while not follower.caught_up:

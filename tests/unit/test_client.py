@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Mapping
 
@@ -9,7 +10,7 @@ import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
-from anabranch.client import Kind, LiveView, current, follow
+from anabranch.client import BUCKETS_KEPT, Follower, Kind, LiveView, current, follow
 from anabranch.delivery.service import DeliveryService
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.errors import ConfigurationError
@@ -91,6 +92,24 @@ def test_follow_can_begin_with_what_comes(world: World) -> None:
     wakeful = Wakeful(world, {2: 1})
     views = follow(wakeful, TOPIC, stopping=stopping, from_beginning=False, wait_ms=1)  # type: ignore[arg-type]
     assert [r.id.bucket for r in next(views).records() if r.id is not None] == [2]
+
+
+def test_follow_forgets_what_is_old_and_current_does_not(world: World) -> None:
+    """A program that follows for months must not keep every record; ``by_key`` has every key all the same."""
+    assert (
+        inspect.signature(follow).parameters["buckets_kept"].default
+        == inspect.signature(Follower).parameters["buckets_kept"].default
+        == 1_000
+    )
+    buckets = BUCKETS_KEPT + 5
+    world.replica.close_buckets(buckets, {bucket: rows(bucket, 1) for bucket in range(1, buckets + 1)})
+    world.deliver()
+    follower = Follower(world.log, TOPIC)
+    while not follower.caught_up:
+        follower.poll()
+    assert [r.id.bucket for r in follower.view.records() if r.id is not None] == list(range(6, buckets + 1))
+    assert len(follower.view.by_key()) == len(current(world.log, TOPIC).by_key())
+    assert len(list(current(world.log, TOPIC).records())) == buckets
 
 
 def test_current_is_the_answer_of_now(world: World) -> None:
