@@ -1,0 +1,63 @@
+"""docker-compose.yml runs the toll road whole, and keeps apart and together what must be. With an engine: `make compose-test`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from anabranch.pipeline.file import load
+from deploy import compose_test
+
+ROOT = Path(__file__).parents[2]
+FILE = YAML(typ="safe").load(ROOT / "docker-compose.yml")
+CONTAINERS: dict[str, dict[str, Any]] = FILE["services"]
+PIPELINE = load(ROOT / "examples" / "toll_road" / "pipeline.yaml")
+SERVERS = ("kafka", "redis")
+
+
+def _service(container: dict[str, Any]) -> str | None:
+    words = container.get("command", [])
+    return str(words[2]).removeprefix("anabranch.") if words[:2] == ["python", "-m"] else None
+
+
+PROCESSES = {(_service(found), found["environment"]["ANABRANCH_NAME"]): name for name, found in CONTAINERS.items() if _service(found)}
+
+
+def _state_volume(container: str) -> str:
+    (volume,) = [str(each).partition(":")[0] for each in CONTAINERS[container]["volumes"] if str(each).endswith(":/var/lib/anabranch")]
+    return volume
+
+
+def test_each_process_of_the_pipeline_has_a_container() -> None:
+    assert sorted(PROCESSES) == sorted(PIPELINE.processes())
+    assert set(CONTAINERS) == {*PROCESSES.values(), *SERVERS, "topics"}
+    assert set(compose_test.KILLED) <= set(PROCESSES.values())
+
+
+def test_replicas_of_a_stage_share_a_volume_and_nobody_else_does() -> None:
+    """A replica that has lost its checkpoint copies that of a sibling, which must be below the same state directory."""
+    whose = {
+        (service, name.rpartition(".")[0] if service == "processing" else name): _state_volume(container)
+        for (service, name), container in PROCESSES.items()
+    }
+    assert len(set(whose.values())) == len(whose)
+    assert all(volume == f"stage-{owner.replace('_', '-')}-state" for (service, owner), volume in whose.items() if service == "processing")
+    assert set(FILE["volumes"]) == {*whose.values(), "kafka-data"}
+
+
+@pytest.mark.parametrize("container", [*PROCESSES.values(), *SERVERS])
+def test_what_ends_is_started_again_unless_somebody_stopped_it(container: str) -> None:
+    assert CONTAINERS[container]["restart"] == "unless-stopped"
+
+
+def test_only_the_manager_knows_redis_and_waits_for_it() -> None:
+    for (service, _), container in PROCESSES.items():
+        is_manager = service == "consistency_manager"
+        assert ("redis" in CONTAINERS[container]["depends_on"], "ANABRANCH_REDIS" in CONTAINERS[container]["environment"]) == (
+            is_manager,
+            is_manager,
+        )
+        assert CONTAINERS[container]["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
