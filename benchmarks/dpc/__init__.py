@@ -1,1 +1,1 @@
-"""The published experiments about delay and inconsistency under failures (specs/dpc.md 9), on real processes and in virtual time."""
+"""The published experiments about delay and inconsistency under failures (Borealis' Delay, Process, and Correct), on real processes and in virtual time."""

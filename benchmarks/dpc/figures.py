@@ -1,6 +1,6 @@
 """What the published experiments measure, from a trace of boundary records. Pure: the same for real processes and for virtual time.
 
-Definitions (specs/dpc.md 4.1), for the output stream of a pipeline:
+Definitions, as published, for the output stream of a pipeline:
 
 new result      a bucket that a boundary record, stable or tentative, closes before any other did. Corrections of it are not new.
 delay           time of that record at a reader minus the time at which the bucket's input was due: its end, by the sources' schedule.

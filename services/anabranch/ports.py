@@ -170,7 +170,7 @@ class EventLog(Protocol):
 
 
 class Index(Protocol):
-    """Quick look-ups, never the truth: every method may find nothing, and every caller must do without (DESIGN 2).
+    """Quick look-ups, never the truth: every method may find nothing, and every caller must do without (docs/adr/0004).
 
     All methods raise Unavailable when the index cannot be reached within a fraction of a second.
     """

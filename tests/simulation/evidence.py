@@ -249,7 +249,7 @@ def only_silence(run: Run) -> bool:
 
 
 def _has_bound(run: Run) -> bool:
-    """Only inputs fail, or one replica of a stage that has others: nothing that the bound does not cover (DESIGN 1)."""
+    """Only inputs fail, or one replica of a stage that has others: nothing that the bound does not cover (docs/failures.md)."""
     if any(stage.policy != "process" for stage in run.options.stages):
         return False
     struck: set[str] = set()

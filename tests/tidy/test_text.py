@@ -14,6 +14,8 @@ REGISTRY = re.compile(
     r"https?://[^\s\"'<>]*(?:pypi" + r"\.org|pythonhosted\.org|maven" + r"\.org|npmjs\.(?:org|com)|/(?:simple|mav" + r"en2)(?:/|\b))"
 )
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|NotImplemented" + r"Error)\b")
+ELSEWHERE = re.compile(r"\bspe" + r"cs/\w|\bDES" + r"IGN \d")
+"""Texts that the project was made from, and that no reader has."""
 CONFLICT = re.compile(r"^(?:<{7} |>{7} )", re.MULTILINE)
 
 BINARY = {".avro", ".arrow", ".png", ".jpg", ".gif", ".ico", ".svg", ".jar"}
@@ -41,7 +43,9 @@ def skips(source: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "pattern", [MACHINE_PATH, REGISTRY, UNFINISHED, CONFLICT], ids=["machine path", "registry", "unfinished", "conflict"]
+    "pattern",
+    [MACHINE_PATH, REGISTRY, UNFINISHED, CONFLICT, ELSEWHERE],
+    ids=["machine path", "registry", "unfinished", "conflict", "elsewhere"],
 )
 def test_no_file_holds(pattern: re.Pattern[str], root: Path, files: list[Path]) -> None:
     found = [f"{path}:{line}" for path, text in texts(root, files).items() for line in hits(pattern, text)]
@@ -80,6 +84,8 @@ def test_python_parses_everywhere(root: Path, files: list[Path]) -> None:
         (REGISTRY, "https://mirror.example/artifactory/sim" + "ple/polars"),
         (UNFINISHED, "# TO" + "DO: later"),
         (CONFLICT, "<" * 7 + " HEAD"),
+        (ELSEWHERE, "as spe" + "cs/dpc.md 4 says"),
+        (ELSEWHERE, "(DES" + "IGN 3.3)"),
     ],
 )
 def test_a_forbidden_text_is_found(pattern: re.Pattern[str], text: str) -> None:
@@ -88,7 +94,7 @@ def test_a_forbidden_text_is_found(pattern: re.Pattern[str], text: str) -> None:
 
 @pytest.mark.parametrize("text", ["~/.cache/anabranch", "$HOME/.cache", "/tmp/x", "a/home/b", "https://kafka.apache.org/documentation"])
 def test_an_ordinary_text_is_not(text: str) -> None:
-    assert not any(hits(pattern, text) for pattern in (MACHINE_PATH, REGISTRY, UNFINISHED, CONFLICT))
+    assert not any(hits(pattern, text) for pattern in (MACHINE_PATH, REGISTRY, UNFINISHED, CONFLICT, ELSEWHERE))
 
 
 def test_a_sleep_and_a_skip_are_found() -> None:

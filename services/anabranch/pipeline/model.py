@@ -1,6 +1,6 @@
 """A pipeline as values. Only ``pipeline.file.load`` makes one, so whatever holds a ``Pipeline`` holds a checked one.
 
-Words as in the design: a *source* is a stream that ingestion writes, a *stage* one that processing writes, an *output* a stream that
+Words: a *source* is a stream that ingestion writes, a *stage* one that processing writes, an *output* a stream that
 delivery hands to users. All times are in ms; ``None`` for a time means never or unlimited, as said at the field.
 """
 

@@ -1,1 +1,1 @@
-"""Processing: one Spark Structured Streaming query per replica of a stage (DESIGN 3.2)."""
+"""Processing: one Spark Structured Streaming query per replica of a stage."""

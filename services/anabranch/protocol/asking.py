@@ -1,7 +1,7 @@
 """ASK: a reader that needs deleted blocks asks for them, one replica of the stream makes them again.
 
-Theory of operation. No reader acknowledges anything: each goes on from its own position, and the log has what comes after it (backtracking,
-specs/fontainebleau.md). Only where the log has it no more - trimmed before a disk was lost, deleted by hand - the reader asks, on the control
+Theory of operation. No reader acknowledges anything: each goes on from its own position, and the log has what comes after it
+(backtracking). Only where the log has it no more - trimmed before a disk was lost, deleted by hand - the reader asks, on the control
 topic, for a range of buckets. One replica of the stage that makes the stream takes the ask, makes the range again in a query of its own, from
 the input, an older checkpoint or its own blocks, writes it as fresh blocks to its block topic, and names them in the boundary log (``Resent``)
 if rows and digest of every bucket are those of the records before. Readers then take these parts for the old ones.

@@ -3,7 +3,7 @@
 Theory of operation. A bucket that is not complete is waited for, but not for ever. Its timer starts at the first sign that *any* input has
 got beyond the bucket before it (rule 13; Borealis' SUnion starts it at a boundary, here a named part of a later bucket is a sign too). Since
 the signs travel with the log and not with the results, the timers of all stages of a chain start together, so a chain waits once and not
-once per stage (specs/dpc.md 4.3). A stage waits so much shorter, the more stages come after it, that the tentative bucket of the stage
+once per stage (as in Borealis' DPC). A stage waits so much shorter, the more stages come after it, that the tentative bucket of the stage
 before is there when its own wait is over.
 
 The first bucket of a failure gets the long wait, ``Waits.first_ms``: a failure that ends before leaves no trace. After that, with the
@@ -32,7 +32,7 @@ from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
 
 
 class Policy(StrEnum):
-    """What a stage does with later buckets once it has gone on without input (specs/dpc.md 4.2)."""
+    """What a stage does with later buckets once it has gone on without input: the variants of Delay, Process, and Correct."""
 
     PROCESS = "process"
     """Takes them after the short wait."""

@@ -168,7 +168,7 @@ HEARTBEAT_LIFETIME_MS: Final = 10_000
 
 HOP_MS: Final = 600
 """What a stage takes from its input to its output while a branch and a successor share its cores; a stage waits so much shorter per stage
-after it, that the tentative bucket of the stage before is there in time (specs/dpc.md 4.3). Measured on two shared cores."""
+after it, that the tentative bucket of the stage before is there in time (as in Borealis' Delay, Process, and Correct). Measured on two shared cores."""
 
 SUCCESSOR_AFTER_MS: Final = 2_000
 """After the first tentative result of a branch its successor is not started for so long: starting a query takes the cores for a second or two,

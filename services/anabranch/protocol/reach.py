@@ -4,12 +4,12 @@ Theory of operation. The *reach* of a stage is a promise of its author: a record
 a window, the bound of a join, 0 for a function of single rows). So results after time t are made from input after t - reach alone, whatever
 the function is, and an empty query that begins there makes them whole.
 
-``upstream_backup``: the input's blocks are the backup (specs/ha.md 9). A new process begins at its output's last closed bucket less *twice* the
+``upstream_backup``: the input's blocks are the backup. A new process begins at its output's last closed bucket less *twice* the
 reach. What it makes of the first reach may be partial, and is closed already: nobody takes it (rule 4). What it makes of the second is whole,
 and closed already: it must be what stands in the log, bucket by bucket, else the promise is wrong, and the process ends before it writes
 anything new. Trimming keeps what this needs. No results are lost, and by their ids none comes twice: precise.
 
-``amnesia``: a new process begins at what is complete now (specs/ha.md 6). The buckets from its output's last closed one to there are lost, and
+``amnesia``: a new process begins at what is complete now. The buckets from its output's last closed one to there are lost, and
 those within the reach after there would be partial: all of them are closed *empty*, and their records name every input as missing. So what is
 lost is said in the log, and what comes after the gap is right.
 

@@ -5,7 +5,7 @@ one is missing for longer than the stage may wait, the replica **forks**: a snap
 query that runs, warm as it is, goes on from there as the **branch**, on incomplete input, writing tentative records. The snapshot's query is
 the **successor**: it is *main* from now on. It waits at the hole, and corrects when the missing input comes. When it has caught up the branch
 is dropped. So nothing is started, restored or replayed between a failure and its first tentative result, and correcting never stops new
-results, even with one replica (DESIGN 3.3; the published protocol restores the node itself and staggers replicas for that, specs/dpc.md 6, 7).
+results, even with one replica (docs/adr/0008; Borealis' protocol restores the node itself and staggers replicas for that).
 
 A decision is a pure function of what was read and of the time; the shell copies directories, starts and stops queries, appends records.
 
@@ -121,7 +121,7 @@ class Replica:
 
     @property
     def state(self) -> ReplicaState:
-        """As advertised to others (specs/dpc.md 2.1)."""
+        """As advertised to others (DPC's node states)."""
         if self.branch is None:
             return ReplicaState.STABLE
         return ReplicaState.STABILIZATION if self._correcting else ReplicaState.UP_FAILURE

@@ -6,7 +6,7 @@ accepted by nobody. So nobody needs to agree on who takes over: a mistake costs 
 checkpoint every now and then and listen. When the primary was silent for ``PRIMARY_SILENT_MS`` of observed time, the standby whose turn it is
 begins an epoch and goes on from its copy. The copy is one of the replica's own checkpoints, a little older: the records of the batches that it
 runs again take the place of theirs (rule 4), what was closed stays as it is, and ids are positions in buckets, so nobody sees a difference
-(specs/ha.md 7: repeating recovery, which ids make precise).
+(what is called repeating recovery, which ids make precise).
 
 ==========  =================================================  ==================================================
 state       event                                              action and next state

@@ -1,4 +1,4 @@
-"""The compacted view of a live topic: per key the newest value, and a way back (DESIGN 3.4, option ``upsert``).
+"""The compacted view of a live topic: per key the newest value, and a way back (``upsert: true``).
 
 Theory of operation. A reader of a compacted topic knows nothing of kinds: the last record of a key is its value, a record without a value
 deletes it. So an undo is written as what it does: each key that tentative records have touched gets its last stable value back, or is
