@@ -65,8 +65,10 @@ class BoundaryWriter:
         """
         self._token, self._token_offset = self._entropy.token(), -1
         self._send(EpochStarted(replica=self._replica, fingerprint=self._fingerprint, token=self._token, schema=self._schema))
-        self._wait(lambda: self._token_offset >= 0, "the epoch record")
-        self._reader.read_to_end()
+        self._reader.read_to_end()  # however long that takes: a long log is no reason to begin again
+        if self._token_offset < 0:
+            self._wait(lambda: self._token_offset >= 0, "the epoch record")
+            self._reader.read_to_end()
         self.epoch = self._token_offset
         self.check_epoch()
         return self.epoch

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.adapters.local.log import LocalEventLog, LocalLogReader, Operation
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ports import TopicPartition
+from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, LogEntry, Resent
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Resent
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 AT = TopicPartition("p.s.boundaries", 0)
@@ -91,6 +91,26 @@ def test_an_unknown_outcome_of_an_epoch_is_settled_by_reading(log: LocalEventLog
     assert writer.start() == 0
     writer.append(record(writer, 0, 1))
     assert writer.fold.upto == 1
+
+
+def test_a_long_log_is_read_to_its_end_however_long_it_takes(log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading takes longer than an epoch is waited for: it is not begun again, and not given up."""
+    first = make()
+    first.start()
+    for batch in range(200):
+        first.append(record(first, batch, batch))
+    fetch = LocalLogReader.fetch
+
+    def slow(reader: LocalLogReader, records_max: int, wait_ms: int) -> list[Chunk]:
+        log.clock.sleep_ms(2_000)
+        return fetch(reader, min(records_max, 2), wait_ms)
+
+    second = make()
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalLogReader, "fetch", slow)
+        assert second.start() == 201
+    assert sum(isinstance(entry, EpochStarted) for entry in entries(log)) == 2
+    second.append(record(second, 0, 1_000))
 
 
 def test_a_log_that_is_not_there_for_a_while_is_asked_again(log: LocalEventLog, make: Make) -> None:
