@@ -46,7 +46,7 @@ class LiveView(live_view.LiveView):
         self.foreign = 0
         """Records that are none of a live topic; they were left out."""
 
-    def apply(self, partition: int, headers: Sequence[tuple[str, bytes]], key: bytes | None, value: bytes | None) -> bool:
+    def apply(self, partition: int, headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value: bytes | None) -> bool:
         """Take the next record of a partition, in its order; whether the answer changed, which only boundaries do."""
         try:
             record = live_records.decode(headers, key, value)

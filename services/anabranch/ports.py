@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.lineage import Lineage
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
+"""Of one record, in its order; a name may come twice. Kafka knows headers without a value."""
 
 
 class TopicPartition(NamedTuple):

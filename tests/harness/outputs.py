@@ -168,7 +168,7 @@ def delivered(log: EventLog, of: Pipeline) -> list[tuple[int, TupleId, bytes | N
         for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True):
             known = dict(headers)
             if "anabranch-id" in known:
-                found.append((chunk.at.partition, TupleId.parse(known["anabranch-id"].decode()), key, value))
+                found.append((chunk.at.partition, TupleId.parse((known["anabranch-id"] or b"").decode()), key, value))
     return found
 
 

@@ -65,7 +65,11 @@ class Source:
 
     def dead(self) -> list[tuple[bytes | None, dict[str, bytes]]]:
         chunks = everything(self.log, f"{self.topic}.rejected")
-        return [(value, dict(headers)) for chunk in chunks for value, headers in zip(chunk.values, chunk.headers, strict=True)]
+        return [
+            (value, {name: text or b"" for name, text in headers})
+            for chunk in chunks
+            for value, headers in zip(chunk.values, chunk.headers, strict=True)
+        ]
 
     def close(self) -> None:
         for process in self.started:

@@ -204,7 +204,7 @@ def results(vault: Vault) -> list[tuple[tuple[int, int], int]]:
     for chunk in sources.everything(vault.broker.log("vault.consumer.out"), "vault.out", vault.pipeline.partitions):
         for value, headers in zip(chunk.values, chunk.headers, strict=True):
             row = json.loads(value or b"")
-            found.append(((int(dict(headers)["anabranch-stime"]), row["key"]), row["n"]))
+            found.append(((int(dict(headers)["anabranch-stime"] or b""), row["key"]), row["n"]))
     return sorted(found)
 
 

@@ -111,11 +111,15 @@ def _typed(buckets: dict[int, list[tuple[object, ...]]]) -> workload.Buckets:
     return {bucket: sorted((int(a), int(b), int(c), int(d)) for a, b, c, d in rows) for bucket, rows in buckets.items()}  # type: ignore[call-overload]
 
 
+def _headers(record: Record) -> dict[str, bytes]:
+    return {name: value or b"" for name, value in record.headers}
+
+
 def delivered(run: Run) -> list[Delivered]:
     """The corrected topic."""
     found = []
     for partition, offset, record in records(run, "out"):
-        headers = dict(record.headers)
+        headers = _headers(record)
         bucket, position = headers["anabranch-id"].decode().split(".")
         found.append(Delivered(partition, offset, int(bucket), int(position), _user_row(record.value)))
     return found
@@ -172,7 +176,7 @@ def judge(run: Run) -> list[str]:
 def _upsert(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     newest: dict[object, tuple[str, tuple[object, ...] | None]] = {}
     for _, _, record in records(run, "out.live"):
-        kind = dict(record.headers)["anabranch-kind"].decode()
+        kind = _headers(record)["anabranch-kind"].decode()
         newest[json.loads(record.key or b"")["key"]] = (kind, None if record.value is None else _user_row(record.value))
     return upsert.check(newest, answer, key_index=1)
 
@@ -183,7 +187,7 @@ def live_records(run: Run) -> list[LiveRecord]:
 
 
 def _live_record(partition: int, offset: int, record: Record) -> LiveRecord:
-    headers = dict(record.headers)
+    headers = _headers(record)
     kind = headers["anabranch-kind"].decode()
     if kind in ("insertion", "tentative"):
         text, _, branch = headers["anabranch-id"].decode().partition("/")
@@ -295,7 +299,7 @@ def dead_letters(run: Run, source: str) -> set[tuple[int, int]]:
         return set()
     found = set()
     for _, _, record in records(run, topic):
-        headers = dict(record.headers)
+        headers = _headers(record)
         found.add((int(headers["anabranch-partition"]), int(headers["anabranch-offset"])))
     return found
 

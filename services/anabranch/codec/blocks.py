@@ -53,14 +53,14 @@ class BlockHeaders:
         return [("b", _HEADER.pack(self.bucket, self.epoch, self.number) + f"{self.attempt}/{self.replica}".encode())]
 
     @classmethod
-    def decode(cls, headers: Sequence[tuple[str, bytes]]) -> Self:
+    def decode(cls, headers: Sequence[tuple[str, bytes | None]]) -> Self:
         """The headers of a block.
 
         Raises:
             RemoteProtocolError: they are not those of a block.
         """
         for key, value in headers:
-            if key == "b" and len(value) > _HEADER.size:
+            if key == "b" and value is not None and len(value) > _HEADER.size:
                 bucket, epoch, number = _HEADER.unpack_from(value)
                 attempt, slash, replica = value[_HEADER.size :].decode("ascii", "replace").partition("/")
                 if slash:

@@ -30,7 +30,7 @@ from anabranch.protocol.records import (
     TentativeRange,
 )
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
 
 _HEADER: Final = "anabranch-record"
 """Says to people and tools what a record is; never read by us."""

@@ -74,13 +74,13 @@ def upsert(write: Write) -> tuple[bytes | None, Headers]:
     return visible.value, headers
 
 
-def decode(headers: Sequence[tuple[str, bytes]], key: bytes | None, value: bytes | None) -> LiveRecord:
+def decode(headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value: bytes | None) -> LiveRecord:
     """A record of a live topic.
 
     Raises:
         RemoteProtocolError: it is none, or not as delivery writes it.
     """
-    named = dict(headers)
+    named = _named(headers)
     kind = _KINDS.get(named.get(KIND_HEADER, b""))
     if kind is None:
         raise RemoteProtocolError(f"header {KIND_HEADER} is {named.get(KIND_HEADER, b'')[:40]!r}")
@@ -94,13 +94,13 @@ def decode(headers: Sequence[tuple[str, bytes]], key: bytes | None, value: bytes
     return _control(kind, value)
 
 
-def restored(headers: Sequence[tuple[str, bytes]], value: bytes | None) -> State:
+def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> State:
     """The state of a key, from its newest record in an upsert view.
 
     Raises:
         RemoteProtocolError: the record is none of an upsert view.
     """
-    named = dict(headers)
+    named = _named(headers)
     kind = _KINDS.get(named.get(KIND_HEADER, b""))
     if kind not in (Kind.INSERTION, Kind.TENTATIVE, Kind.UNDO):
         raise RemoteProtocolError(f"header {KIND_HEADER} is {named.get(KIND_HEADER, b'')[:40]!r}")
@@ -136,6 +136,11 @@ def decode_progress(value: bytes | None) -> LiveProgress:
     if record.name != "live_progress":
         raise RemoteProtocolError(f"a {record.name} in a live progress topic")
     return LiveProgress(*fields)
+
+
+def _named(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    """Without those that have no value: delivery writes none."""
+    return {name: value for name, value in headers if value is not None}
 
 
 def _control(kind: Kind, value: bytes | None) -> LiveRecord:

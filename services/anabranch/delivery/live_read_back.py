@@ -41,7 +41,7 @@ def restore(log: EventLog, topic: str, partitions: int, view: UpsertView, waitin
     """
     foreign = 0
 
-    def take(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
+    def take(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> None:
         nonlocal foreign
         try:
             state = live_records.restored(headers, value)

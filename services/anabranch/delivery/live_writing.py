@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from anabranch.codec import live_records
 from anabranch.codec.live_records import KIND_HEADER, MISSING_HEADER, tentative_suffix
-from anabranch.delivery.rendering import Records, Renderer
+from anabranch.delivery.rendering import Records, Renderer, Written
 from anabranch.pipeline.model import LiveSink
-from anabranch.ports import Headers, TopicPartition, TransactionalWriter
+from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.delivery import Slice, partition_of
 from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.live_delivery import Kind, LiveProgress, LiveRun
@@ -66,7 +66,7 @@ class KindSequence:
         """Nothing is remembered."""
 
     @staticmethod
-    def _headers(piece: Piece, records: Records) -> list[Headers]:
+    def _headers(piece: Piece, records: Records) -> list[Written]:
         if piece.branch is None:
             return [[*_INSERTION, *head] for head in records.headers]
         suffix, missing = tentative_suffix(piece.branch), (MISSING_HEADER, ",".join(piece.missing).encode())

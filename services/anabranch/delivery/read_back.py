@@ -22,7 +22,7 @@ _WAIT_MS: Final = 100
 Waiting = Callable[[str], None]
 """Told what is waited for; raises to give up."""
 
-Take = Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes]]], None]
+Take = Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], None]
 """Given the value, key and headers of a record."""
 
 
@@ -63,7 +63,7 @@ def ids(
     """Tell ``found`` every id in the topic's offset ranges. Returns how many records are not delivery's."""
     foreign = 0
 
-    def take(_value: bytes | None, _key: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
+    def take(_value: bytes | None, _key: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> None:
         nonlocal foreign
         for key, text in headers:
             if key == ID_HEADER:

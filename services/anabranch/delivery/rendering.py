@@ -13,12 +13,14 @@ from anabranch.codec.blocks import STIME, canonical_sort
 from anabranch.codec.edge import Encoder
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
-from anabranch.ports import Headers
 from anabranch.protocol.delivery import Slice
 from anabranch.protocol.errors import RemoteProtocolError
 
 ID_HEADER: Final = "anabranch-id"
 STIME_HEADER: Final = "anabranch-stime"
+
+Written = list[tuple[str, bytes]]
+"""The headers of a record as delivery writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Records:
 
     keys: list[bytes | None]
     values: list[bytes]
-    headers: list[Headers]
+    headers: list[Written]
     partitions: list[int]
 
     @property
@@ -64,7 +66,7 @@ class Renderer:
         for s in slices:
             ids += map((b"%d.%%d" % s.bucket).__mod__, range(s.start, s.stop))
         stimes = table.column(STIME).cast(pa.string()).cast(pa.binary()).to_pylist()
-        headers: list[Headers] = [[(ID_HEADER, i), (STIME_HEADER, t)] for i, t in zip(ids, stimes, strict=True)]
+        headers: list[Written] = [[(ID_HEADER, i), (STIME_HEADER, t)] for i, t in zip(ids, stimes, strict=True)]
         return Records(keys, values, headers, self._partitioner.partitions_of(keys, slices))
 
 

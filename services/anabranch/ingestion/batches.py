@@ -209,10 +209,11 @@ def _heartbeats(batch: Batch, source: Source, limits: StimeLimits) -> tuple[dict
         text = next(value for key, value in chunk.headers[row] if key == HEARTBEAT)
         if source.stime.field is None:
             stime_ms = chunk.timestamps_ms[row]
-        elif text.isdigit() and len(text) <= len(str(STIME_MS_MAX)):
+        elif text is not None and text.isdigit() and len(text) <= len(str(STIME_MS_MAX)):
             stime_ms = int(text)
         else:
-            refused.append((number, RecordRejected(RejectionReason.NO_STIME, f"header {HEARTBEAT} is {text[:40]!r}, not a time in ms")))
+            what = None if text is None else text[:40]
+            refused.append((number, RecordRejected(RejectionReason.NO_STIME, f"header {HEARTBEAT} is {what!r}, not a time in ms")))
             continue
         if not 1 <= stime_ms <= STIME_MS_MAX:
             refused.append((number, stime.unusable(stime_ms, f"header {HEARTBEAT}")))

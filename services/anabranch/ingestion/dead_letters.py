@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anabranch.ports import Chunk, EventLog, LogWriter
 
 
-def headers_of(chunk: Chunk, index: int, why: RecordRejected) -> list[tuple[str, bytes]]:
+def headers_of(chunk: Chunk, index: int, why: RecordRejected) -> list[tuple[str, bytes | None]]:
     """The record's own headers, then where it stood and why it is here."""
     return [
         *chunk.headers[index],

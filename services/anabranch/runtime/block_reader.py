@@ -81,7 +81,7 @@ class BlockReader:
 
     @staticmethod
     def _take(
-        partition: int, offset: int, value: bytes | None, headers: Sequence[tuple[str, bytes]], parts: Sequence[Part],
+        partition: int, offset: int, value: bytes | None, headers: Sequence[tuple[str, bytes | None]], parts: Sequence[Part],
         index: dict[tuple[int, str, int], int], blocks: list[dict[int, pa.Table]],
     ) -> None:  # fmt: skip
         try:

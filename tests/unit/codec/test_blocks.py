@@ -193,9 +193,9 @@ class TestHeaders:
         assert BlockHeaders.decode([("x", b"y"), *headers.encode()]) == headers
 
     @pytest.mark.parametrize(
-        "headers", [[], [("b", b"")], [("b", bytes(20))], [("b", bytes(20) + b"no slash")], [("c", bytes(20) + b"a/0")]]
+        "headers", [[], [("b", None)], [("b", b"")], [("b", bytes(20))], [("b", bytes(20) + b"no slash")], [("c", bytes(20) + b"a/0")]]
     )
-    def test_others_are_refused(self, headers: list[tuple[str, bytes]]) -> None:
+    def test_others_are_refused(self, headers: list[tuple[str, bytes | None]]) -> None:
         with pytest.raises(RemoteProtocolError, match="no block header"):
             BlockHeaders.decode(headers)
 

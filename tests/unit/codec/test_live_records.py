@@ -85,6 +85,8 @@ def test_user_records() -> None:
         ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1"), ("anabranch-stime", b"1")], b"v"),
         ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1/x"), ("anabranch-stime", b"1")], b"v"),
         ([("anabranch-kind", b"insertion"), ("anabranch-id", b"1.1"), ("anabranch-stime", b"-1")], b"v"),
+        ([("anabranch-kind", None)], b"{}"),
+        ([("anabranch-kind", b"insertion"), ("anabranch-id", None), ("anabranch-stime", b"1")], b"v"),
         ([("anabranch-kind", b"boundary")], None),
         ([("anabranch-kind", b"boundary")], b"x" * 5_000),
         ([("anabranch-kind", b"boundary")], b"[]"),
@@ -93,7 +95,7 @@ def test_user_records() -> None:
         ([("anabranch-kind", b"undo")], b'{"stable":1,"stable_ms":1,"last_id":7}'),
     ],
 )
-def test_what_is_none_of_ours_is_refused(headers: list[tuple[str, bytes]], value: bytes | None) -> None:
+def test_what_is_none_of_ours_is_refused(headers: list[tuple[str, bytes | None]], value: bytes | None) -> None:
     with pytest.raises(RemoteProtocolError):
         live_records.decode(headers, None, value)
 
@@ -116,7 +118,7 @@ def test_the_newest_record_of_a_key_is_its_state(kind: Kind, state: State) -> No
     assert live_records.restored(headers, value) == state
 
 
-@pytest.mark.parametrize("kind", [b"", b"boundary", b"x"])
-def test_other_records_are_no_state(kind: bytes) -> None:
+@pytest.mark.parametrize("kind", [None, b"", b"boundary", b"x"])
+def test_other_records_are_no_state(kind: bytes | None) -> None:
     with pytest.raises(RemoteProtocolError):
         live_records.restored([("anabranch-kind", kind)], b"v")

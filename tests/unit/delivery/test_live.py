@@ -447,7 +447,7 @@ def compacted(world: World) -> dict[int, tuple[str, int | None]]:
     for chunk in everything(world.log, LIVE, world.pipeline.partitions):
         for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True):
             total = None if value is None else json.loads(value)["total"]
-            found[json.loads(key or b"")["car"]] = (dict(headers)["anabranch-kind"].decode(), total)
+            found[json.loads(key or b"")["car"]] = ((dict(headers)["anabranch-kind"] or b"").decode(), total)
     return found
 
 

@@ -18,7 +18,7 @@ LIMITS = StimeLimits(late_upto_ms=1_000, ahead_above_ms=9_000)
 BEAT = "beat"
 
 
-def chunk(partition: int, *records: bytes | tuple[str, bytes] | None, first: int = 0, arrived_ms: int = 2_000) -> Chunk:
+def chunk(partition: int, *records: bytes | tuple[str, bytes | None] | None, first: int = 0, arrived_ms: int = 2_000) -> Chunk:
     """Records at offsets ``first``, ``first`` + 2 ...; ``(BEAT, text)`` is a heartbeat."""
     values: list[bytes | None] = [b"ignored" if isinstance(record, tuple) else record for record in records]
     headers: list[Headers] = [[("x", b"1"), (HEARTBEAT, record[1])] if isinstance(record, tuple) else () for record in records]
@@ -118,10 +118,10 @@ class TestHeartbeats:
 
     @pytest.mark.parametrize(
         ("text", "reason"),
-        [(b"", "no_stime"), (b"soon", "no_stime"), (b"-5", "no_stime"), ("²".encode(), "no_stime"), (b"9" * 16, "no_stime"), (b"0", "out_of_range"),
+        [(None, "no_stime"), (b"", "no_stime"), (b"soon", "no_stime"), (b"-5", "no_stime"), ("²".encode(), "no_stime"), (b"9" * 16, "no_stime"), (b"0", "out_of_range"),
          (str(STIME_MS_MAX + 1).encode(), "out_of_range"), (b"9001", "ahead")],
     )  # fmt: skip
-    def test_that_are_not_as_they_must_be_are_dead_letters(self, text: bytes, reason: str) -> None:
+    def test_that_are_not_as_they_must_be_are_dead_letters(self, text: bytes | None, reason: str) -> None:
         result = judged(chunk(0, (BEAT, text)))
         assert reasons(result) == [(0, reason)]
         assert result.facts[0].stime_max_ms is None

@@ -59,7 +59,9 @@ class World:
     def dead(self) -> list[tuple[bytes | None, str]]:
         chunks = everything(self.log, "p.reports.rejected")
         return [
-            (value, dict(headers)["anabranch-reason"].decode()) for c in chunks for value, headers in zip(c.values, c.headers, strict=True)
+            (value, (dict(headers)["anabranch-reason"] or b"").decode())
+            for c in chunks
+            for value, headers in zip(c.values, c.headers, strict=True)
         ]
 
 

@@ -127,7 +127,7 @@ class LocalEventLog:
         except Unavailable as error:
             return error
         record = sent.record
-        size = len(record.value or b"") + len(record.key or b"") + sum(len(name) + len(value) for name, value in record.headers)
+        size = len(record.value or b"") + len(record.key or b"") + sum(len(name) + len(value or b"") for name, value in record.headers)
         limit = int(self.topics[sent.at.topic][0].config.get("max.message.bytes", RECORD_BYTES_MAX))
         return Unavailable(f"record of {size} bytes is too large for {sent.at.topic}") if size > limit else None
 
