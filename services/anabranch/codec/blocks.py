@@ -33,6 +33,8 @@ _PRIME: Final = _U64(0x100000001B3)
 _NULL: Final = _U64(0xD6E8FEB86659FD93)
 _ALIKE_MAX: Final = 64
 """Texts of one length are hashed position by position up to this length."""
+_TEXT_BYTES: Final = 1024 * 1024
+"""Text that is hashed at once, by whole rows: hashing needs about 32 times as much memory beside it."""
 _HEADER = struct.Struct(">qqI")
 
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
@@ -117,12 +119,22 @@ def schema_from_text(text: str) -> pa.Schema:
 
 
 def pieces(table: pa.Table) -> list[pa.Table]:
-    """``table`` cut so that each piece fits a block: at most BLOCK_ROWS_MAX rows and about BLOCK_BYTES_MAX bytes."""
+    """``table`` cut so that each piece fits a block: at most BLOCK_ROWS_MAX rows and BLOCK_BYTES_MAX bytes, but for a row that is larger alone."""
     rows = table.num_rows
     if rows == 0:
         return []
     each = min(BLOCK_ROWS_MAX, max(1, rows * BLOCK_BYTES_MAX // max(1, table.nbytes)))
-    return [table] if rows <= each else [table.slice(start, each) for start in range(0, rows, each)]
+    if rows <= each:
+        return [table]
+    return [piece for start in range(0, rows, each) for piece in _halves(table.slice(start, each))]
+
+
+def _halves(table: pa.Table) -> list[pa.Table]:
+    """``table`` halved until no piece of more than one row exceeds BLOCK_BYTES_MAX: the mean says little where sizes are skewed."""
+    rows = table.num_rows
+    if rows == 1 or table.nbytes <= BLOCK_BYTES_MAX:
+        return [table]
+    return [*_halves(table.slice(0, rows // 2)), *_halves(table.slice(rows // 2))]
 
 
 def split_by_bucket(table: pa.Table, width_ms: int) -> list[tuple[int, pa.Table]]:
@@ -159,13 +171,24 @@ def _hash_bytes(column: pa.Array) -> IntArray:
     if 0 < total <= _ALIKE_MAX * len(lengths) and (lengths == lengths[0]).all():
         return result + _hash_alike(np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]].reshape(len(lengths), -1))
     if total:
-        data = np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
-        powers = np.cumprod(np.full(int(lengths.max()), _PRIME, dtype=np.uint64))
-        within = np.arange(total) - np.repeat(offsets[:-1] - offsets[0], lengths)
-        filled = lengths > 0
-        sums = np.add.reduceat((data + _U64(1)) * powers[within], (offsets[:-1] - offsets[0])[filled])
-        result[filled] += sums
+        octets = np.frombuffer(data_buffer, dtype=np.uint8)
+        start = 0
+        while start < len(lengths):
+            stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + _TEXT_BYTES, side="right")) - 1)
+            filled = lengths[start:stop] > 0
+            if filled.any():
+                result[start:stop][filled] += _hash_texts(octets[offsets[start] : offsets[stop]], lengths[start:stop][filled])
+            start = stop
     return result
+
+
+def _hash_texts(octets: np.ndarray[tuple[int], np.dtype[np.uint8]], lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> IntArray:
+    """The sums of ``_hash_bytes`` for values that stand in ``octets`` one after the other; none of them is empty."""
+    powers = np.cumprod(np.full(int(lengths.max()), _PRIME, dtype=np.uint64))
+    starts = np.cumsum(lengths) - lengths
+    within = np.arange(len(octets)) - np.repeat(starts, lengths)
+    sums: IntArray = np.add.reduceat((octets.astype(np.uint64) + _U64(1)) * powers[within], starts)
+    return sums
 
 
 def _hash_alike(octets: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> IntArray:

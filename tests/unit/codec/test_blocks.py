@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from anabranch.codec import blocks
 from anabranch.codec.blocks import (
     BlockHeaders,
     canonical_sort,
@@ -98,6 +100,7 @@ class TestDigest:
     def test_values_of_each_type_never_change(self, values: list[Any], kind: pa.DataType, expected: int) -> None:
         assert column(values, kind) == expected
 
+    @settings(deadline=None)  # the first one here loads what is loaded at first use
     @given(rows=ROWS, data=st.data())
     def test_order_and_batching_do_not_matter(self, rows: list[dict[str, Any]], data: st.DataObject) -> None:
         expected = digest(table(rows))
@@ -126,6 +129,22 @@ class TestDigest:
     @example(["", "\x00", "\x00\x00", "a", "aa", "aaa", "ab", "ba"])
     def test_different_texts_hash_differently(self, values: list[str]) -> None:
         assert len(set(row_hashes(pa.table({"c": pa.array(values, pa.string())})).tolist())) == len(values)
+
+    @given(st.lists(st.one_of(st.none(), st.text(max_size=9)), max_size=30), st.integers(0, 20))
+    def test_texts_are_hashed_in_slices_to_the_same_values(self, values: list[str | None], slice_bytes: int) -> None:
+        texts = pa.table({"c": pa.array(["ahead", *values], pa.string())}).slice(1)
+        expected = row_hashes(texts).tolist()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(blocks, "_TEXT_BYTES", slice_bytes)
+            assert row_hashes(texts).tolist() == expected
+
+    def test_hashing_much_text_takes_little_memory(self) -> None:
+        texts = pa.table({"c": ["x" * 100_000, "y" * 200_000] * 50})
+        tracemalloc.start()
+        row_hashes(texts)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 48 * 1024 * 1024, "for 15 MB of text"
 
     @pytest.mark.parametrize(
         ("kind", "zero"),
@@ -239,6 +258,16 @@ class TestBlocks:
         assert sum(piece.num_rows for piece in cut) == 5
         assert max(piece.num_rows for piece in cut) <= 2
         assert [piece.num_rows for piece in pieces(pa.table({"text": ["x" * (2 * BLOCK_BYTES_MAX)] * 2}))] == [1, 1]
+
+    @given(st.lists(st.sampled_from([0, 1, 40, 400, 4_000]), max_size=60))
+    @example([0] * 50 + [400] * 3)
+    def test_no_piece_is_larger_than_a_block_however_skewed_the_rows_are(self, sizes: list[int]) -> None:
+        rows = pa.table({"text": pa.array(["x" * size for size in sizes], pa.string())})
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(blocks, "BLOCK_BYTES_MAX", 500)
+            cut = pieces(rows)
+        assert [row for piece in cut for row in piece.to_pylist()] == rows.to_pylist()
+        assert all(piece.nbytes <= 500 or piece.num_rows == 1 for piece in cut)
 
 
 class TestBuckets:
