@@ -61,7 +61,11 @@ class LogReader(Protocol):
         """
 
     def position(self, at: TopicPartition) -> int:
-        """The next offset that ``fetch`` returns; past records that are not shown (aborted, control) too."""
+        """The next offset that ``fetch`` returns; past records that are not shown (aborted, control) too.
+
+        Raises:
+            DataMissing, Unavailable: reading of this partition has ended, and ``fetch`` says so from now on.
+        """
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
         """(first offset that exists, end offset), asked from the broker now. With committed isolation the end is the last stable offset.

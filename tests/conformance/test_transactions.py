@@ -29,6 +29,27 @@ def test_a_transaction_shows_nothing_before_its_commit(rig: Rig) -> None:
     wait_until(lambda: committed.offsets(at) == (0, 3), 20, "the marker's offset")
 
 
+def test_assigned_anew_before_the_end_of_a_transaction_the_position_gets_past_it(rig: Rig) -> None:
+    """What ends a transaction is shown to nobody: so the position is the one from before the assignment, and no record comes that would tell."""
+    at, other = rig.topic(partitions=2)
+    writer = rig.log.transactional_writer(f"{rig.prefix}.w")
+    writer.begin()
+    writer.send(at, b"0")
+    writer.commit()
+    writer.close()
+    reader = rig.reader({at: 0})
+    assert values(read(reader, 1)) == [b"0"]
+
+    def at_the_end() -> bool:
+        assert reader.fetch(10, 100) == []
+        return reader.position(at) == 2
+
+    wait_until(at_the_end, 20, "the position behind the transaction")
+    reader.assign({at: 1, other: 0})
+    assert reader.fetch(10, 500) == []
+    wait_until(at_the_end, 20, "the same position after an assignment")
+
+
 def test_an_open_transaction_holds_back_what_comes_after_it(rig: Rig) -> None:
     (at,) = rig.topic()
     writer = rig.log.transactional_writer(f"{rig.prefix}.w")

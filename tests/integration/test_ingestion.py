@@ -22,6 +22,7 @@ from anabranch.ingestion.service import IngestionService
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol.errors import Fenced
+from harness.raw_headers import produce
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
 from harness.waiting import wait_until
 
@@ -132,6 +133,20 @@ def test_every_kind_of_bad_json_is_a_dead_letter_and_disturbs_nobody(source: Sou
         assert headers["anabranch-error"], name
     offsets = [int(headers["anabranch-offset"]) for _, headers in dead]
     assert offsets == [1 + 3 * i for i in range(len(BAD_JSON))]
+
+
+def test_headers_that_are_not_as_one_expects_disturb_nobody(source: Source, kafka: str) -> None:
+    """Names that are not UTF-8, which the Python client cannot give; and values that are not there."""
+    at = TopicPartition(source.topic, 0)
+    source.produce(0, report(1_000, 1), headers=[("n", None)])
+    produce(kafka, at, report(1_001, 2), [(b"good", b"1"), (b"\xff\xfe", b"2")])
+    produce(kafka, at, b"{", [(b"\xff\xfe", b"2")])
+    source.produce(0, b"[]", headers=[("n", None)])
+    source.produce(0, b"", headers=[("anabranch-heartbeat", None)])
+    source.produce(0, report(1_002, 3), headers=[("case", b"last")])
+    source.run(source.process(), 11)
+    assert source.view.cars() == [1, 2, 3]
+    assert [(value, headers["anabranch-offset"]) for value, headers in source.dead()] == [(b"{", b"2"), (b"[]", b"3"), (b"", b"4")]
 
 
 def test_a_late_record_is_a_dead_letter(source: Source) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from anabranch.adapters.kafka.errors import Doing, ends_reading, names_nobody, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
-from anabranch.ports import Chunk, TopicPartition
+from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError
 
 _RECORDS_PER_CALL: Final = 2_048
@@ -24,6 +24,11 @@ _ELECTING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LE
 """Passes by itself: a partition without a leader for a moment, as every new one is."""
 
 _ELECTION_PAUSE_S: Final = 0.05
+
+_STALE_S: Final = 1.0
+_STALE_FETCHES: Final = 10
+"""After so long, and so many fetches, a position that is the one from before the assignment was come to anew: by then librdkafka has long worked on
+the assignment, even where this process stood still. Else a partition that ends in what nobody is shown would never seem read to its end."""
 
 _logger = logging.getLogger("anabranch.adapters.kafka")
 
@@ -38,6 +43,10 @@ class KafkaLogReader:
         self._assigned: dict[TopicPartition, int] = {}
         self._stale: dict[TopicPartition, int] = {}
         """Position from before the last assignment: for a moment after it librdkafka still gives that one."""
+        self._assigned_s, self._fetches = 0.0, 0
+        """When that was, and the fetches since."""
+        self._ended: set[TopicPartition] = set()
+        """Partitions of which an error ended the reading: what stands behind it is not handed over."""
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
@@ -50,6 +59,8 @@ class KafkaLogReader:
         self._failure = None
         self._stale = {at: self._given_position(at) for at in positions if at in self._assigned}
         self._assigned = dict(positions)
+        self._assigned_s, self._fetches = time.monotonic(), 0
+        self._ended.clear()
         topics = {at.topic for at in positions}
         self._one_topic, self._topic = len(topics) == 1, min(topics, default="")
         consumer.assign([KafkaPartition(at.topic, at.partition, offset) for at, offset in positions.items()])
@@ -64,6 +75,7 @@ class KafkaLogReader:
         consumer = self._open()
         if self._failure is not None:
             raise self._failure
+        self._fetches += 1
         # ``consume(n, timeout)`` would wait out its whole time-out unless n records came: so wait for one, then take what is there.
         try:
             first = consumer.poll(wait_ms / 1000)
@@ -95,12 +107,15 @@ class KafkaLogReader:
 
         Raises:
             LocalProtocolError: ``at`` is not assigned.
+            DataMissing, Unavailable: an error ended the reading of it, as ``fetch`` says from now on.
         """
         if at not in self._assigned:
             message = f"{at} is not assigned to this reader"
             raise LocalProtocolError(message)
+        if at in self._ended and self._failure is not None:
+            raise self._failure
         given = self._given_position(at)
-        if given == self._stale.get(at):
+        if given == self._stale.get(at) and (self._fetches < _STALE_FETCHES or time.monotonic() - self._assigned_s < _STALE_S):
             return self._assigned[at]
         self._stale.pop(at, None)
         return max(given, self._assigned[at])  # negative before the first record
@@ -146,9 +161,8 @@ class KafkaLogReader:
         """Add ``messages`` to the chunks of their partitions. No Python code of ours runs for a single record."""
         good = messages
         # Not ``count(None)``: a KafkaError that is compared with None leaves a Python error behind, which the next call trips over.
-        if any(error is not None for error in map(Message.error, messages)):
-            self._note_errors(messages)
-            good = [message for message in messages if message.error() is None]
+        if self._ended or any(error is not None for error in map(Message.error, messages)):
+            good = self._before_errors(messages)
         # librdkafka hands over what one answer held of one partition in one run, so there are few groups.
         for number, run in groupby(good, Message.partition):
             same = list(run)
@@ -168,15 +182,44 @@ class KafkaLogReader:
         chunk.values.extend(map(Message.value, messages))
         chunk.keys.extend(map(Message.key, messages))
         chunk.timestamps_ms.extend([time_ms for _, time_ms in map(Message.timestamp, messages)] if self._timestamps else [-1] * count)
-        found = list(map(Message.headers, messages)) if self._headers else []
+        found = self._headers_of(at, messages) if self._headers else []
         chunk.headers.extend([()] * count if found.count(None) == len(found) else [each or () for each in found])
 
-    def _note_errors(self, messages: list[Message]) -> None:
-        """Remember the first error that ends reading; it is raised when the good records before it were handed over."""
+    def _headers_of(self, at: TopicPartition, messages: list[Message]) -> list[Headers | None]:
+        """Those of each message; None: it has none, or one whose name is not UTF-8, which the client cannot give."""
+        found: list[Headers | None] = []
+        each = map(Message.headers, messages)
+        unreadable = 0
+        while len(found) < len(messages):
+            try:
+                found.extend(each)  # what came before an error stays in the list
+            except SystemError as error:
+                # Such a message is not asked again: the client then gives a list with holes, over which the interpreter would fall.
+                if not isinstance(error.__cause__, UnicodeDecodeError):
+                    raise
+                found.append(None)
+                unreadable += 1
+        if unreadable:
+            where = f"{at.topic}[{at.partition}] at {messages[0].offset()} to {messages[-1].offset()}"
+            _logger.warning("%d records of %s have headers whose names are not UTF-8: they are read without headers", unreadable, where)
+        return found
+
+    def _before_errors(self, messages: list[Message]) -> list[Message]:
+        """The records of each partition that stand before the first error that ends its reading.
+
+        That error is raised when they were handed over. What is behind it is not: a caller would go on from there, and never see what was broken.
+        """
+        good = []
         for message in messages:
-            error = message.error()
-            if error is not None and self._failure is None and ends_reading(error):
-                self._failure = translated(error, Doing.FETCHING, f"read {message.topic()}[{message.partition()}] at {message.offset()}")
+            at, error = TopicPartition(str(message.topic()), int(message.partition() or 0)), message.error()
+            if error is None:
+                if at not in self._ended:
+                    good.append(message)
+            elif ends_reading(error):
+                self._ended.add(at)
+                if self._failure is None:
+                    self._failure = translated(error, Doing.FETCHING, f"read {at.topic}[{at.partition}] at {message.offset()}")
+        return good
 
     def _on_error(self, error: KafkaError) -> None:
         """Errors of the client as a whole; called from within ``poll``. A name that never resolved is a bad address."""

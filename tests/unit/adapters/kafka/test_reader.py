@@ -1,0 +1,220 @@
+"""What the reader makes of what the client hands it: errors among records, headers that cannot be given, positions from before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from anabranch.adapters.kafka import reader as under_test
+from anabranch.adapters.kafka.reader import KafkaLogReader
+from anabranch.adapters.kafka.settings import KafkaSettings
+from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import DataMissing
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+OTHER = TopicPartition("u", 0)
+BROKEN = KafkaError._BAD_MSG
+PASSING = KafkaError._TRANSPORT
+
+
+@dataclass
+class Message:
+    """As the client's."""
+
+    at: TopicPartition
+    place: int
+    code: int | None = None
+    names: list[tuple[str, bytes]] | None = None
+    spoilt: bool = False
+    asked: int = 0
+
+    def topic(self) -> str:
+        return self.at.topic
+
+    def partition(self) -> int:
+        return self.at.partition
+
+    def offset(self) -> int:
+        return self.place
+
+    def value(self) -> bytes:
+        return b"%d" % self.place
+
+    def key(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, 7)
+
+    def error(self) -> KafkaError | None:
+        return None if self.code is None else KafkaError(self.code)
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        self.asked += 1
+        assert not (self.spoilt and self.asked > 1), "the interpreter falls over a second call"
+        if self.spoilt:
+            try:
+                b"\xff".decode()
+            except UnicodeDecodeError as error:
+                raise SystemError("returned a result with an exception set") from error
+        return self.names
+
+
+@dataclass
+class Consumer:
+    """As the client's: hands out what is queued, and says the positions that the test sets."""
+
+    queue: list[Message] = field(default_factory=list)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def assign(self, places: list[KafkaPartition]) -> None:
+        """Works on it later, as librdkafka does."""
+
+    def poll(self, _wait_s: float) -> Message | None:
+        return self.queue.pop(0) if self.queue else None
+
+    def consume(self, count: int, _wait_s: float) -> list[Message]:
+        taken, self.queue = self.queue[:count], self.queue[count:]
+        return taken
+
+    def position(self, places: list[KafkaPartition]) -> list[KafkaPartition]:
+        return [KafkaPartition(p.topic, p.partition, self.positions.get(TopicPartition(p.topic, p.partition), -1001)) for p in places]
+
+
+@dataclass
+class Time:
+    """The clock of the reader."""
+
+    now_s: float = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+Make = Callable[..., KafkaLogReader]
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return Consumer()
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(under_test, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def reader(consumer: Consumer, time: Time, monkeypatch: pytest.MonkeyPatch) -> KafkaLogReader:
+    del time
+
+    def made(_options: dict[str, Any], logger: object) -> Consumer:
+        del logger
+        return consumer
+
+    monkeypatch.setattr(under_test, "Consumer", made)
+    monkeypatch.setattr(under_test, "Message", Message)
+    return KafkaLogReader(KafkaSettings("nowhere:1"), committed=True, headers=True)
+
+
+def read(reader: KafkaLogReader) -> dict[TopicPartition, list[int]]:
+    return {chunk.at: chunk.offsets for chunk in reader.fetch(10_000, 0)}
+
+
+class TestErrors:
+    def test_what_stands_behind_one_is_not_handed_over(self, consumer: Consumer, reader: KafkaLogReader) -> None:
+        reader.assign({A: 0, B: 0})
+        consumer.queue = [Message(A, 0), Message(A, 1, BROKEN), Message(A, 2), Message(B, 0), Message(B, 1), Message(A, 3)]
+        assert read(reader) == {A: [0], B: [0, 1]}
+        consumer.positions[A] = 4
+        with pytest.raises(DataMissing, match=r"t\[0\] at 1"):
+            reader.position(A)
+        with pytest.raises(DataMissing):
+            reader.fetch(10, 0)
+
+    def test_not_in_a_later_run_of_the_same_fetch_either(
+        self, consumer: Consumer, reader: KafkaLogReader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(under_test, "_RECORDS_PER_CALL", 2)
+        reader.assign({A: 0, OTHER: 0})
+        consumer.queue = [Message(A, 0, BROKEN), *(Message(A, n) for n in range(1, 7)), Message(OTHER, 0)]
+        assert read(reader) == {OTHER: [0]}
+
+    def test_an_assignment_begins_anew(self, consumer: Consumer, reader: KafkaLogReader) -> None:
+        reader.assign({A: 0})
+        consumer.queue = [Message(A, 0, BROKEN)]
+        with pytest.raises(DataMissing):
+            reader.fetch(10, 0)
+        reader.assign({A: 1})
+        consumer.queue = [Message(A, 1)]
+        assert read(reader) == {A: [1]}
+        assert reader.position(A) == 1
+
+    def test_passing_trouble_holds_nothing_back(self, consumer: Consumer, reader: KafkaLogReader) -> None:
+        reader.assign({A: 0})
+        consumer.queue = [Message(A, 0), Message(A, 1, PASSING), Message(A, 1)]
+        assert read(reader) == {A: [0, 1]}
+
+
+class TestHeaders:
+    def test_whose_names_are_not_text_are_left_out_and_asked_for_once(
+        self, consumer: Consumer, reader: KafkaLogReader, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        reader.assign({A: 0})
+        good = [("n", b"v")]
+        consumer.queue = [
+            Message(A, 0, names=good), Message(A, 1, spoilt=True), Message(A, 2, spoilt=True), Message(A, 3), Message(A, 4, names=good),
+            Message(A, 5, spoilt=True),
+        ]  # fmt: skip
+        (chunk,) = reader.fetch(10, 0)
+        assert (chunk.offsets, chunk.headers) == ([0, 1, 2, 3, 4, 5], [good, (), (), (), good, ()])
+        assert "3 records of t[0] at 0 to 5 have headers whose names are not UTF-8" in caplog.text
+
+    def test_any_other_error_of_the_client_is_not_hidden(
+        self, consumer: Consumer, reader: KafkaLogReader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(_message: Message) -> None:
+            raise SystemError("something else")
+
+        monkeypatch.setattr(Message, "headers", fails)
+        reader.assign({A: 0})
+        consumer.queue = [Message(A, 0)]
+        with pytest.raises(SystemError, match="something else"):
+            reader.fetch(10, 0)
+
+
+class TestPosition:
+    def test_from_before_an_assignment_is_not_believed_for_a_moment(self, consumer: Consumer, reader: KafkaLogReader, time: Time) -> None:
+        reader.assign({A: 0})
+        consumer.positions[A] = 11
+        assert reader.position(A) == 11
+        reader.assign({A: 5})
+        time.now_s += 60  # a pause of this process: librdkafka has done nothing meanwhile
+        assert reader.position(A) == 5
+        reader.fetch(10, 0)
+        assert reader.position(A) == 5
+
+    def test_that_is_the_one_from_before_is_believed_in_the_end(self, consumer: Consumer, reader: KafkaLogReader, time: Time) -> None:
+        """Behind the last record stands the end of a transaction, which is not shown: so nothing ever comes that would tell."""
+        reader.assign({A: 0})
+        consumer.positions[A] = 11
+        reader.assign({A: 10, B: 0})
+        for _ in range(20):
+            time.now_s += 0.1
+            reader.fetch(10, 0)
+        assert (reader.position(A), reader.position(B)) == (11, 0)
+
+    def test_of_a_record_that_came_is_believed(self, consumer: Consumer, reader: KafkaLogReader) -> None:
+        reader.assign({A: 0})
+        consumer.positions[A] = 1
+        reader.assign({A: 0})
+        consumer.queue = [Message(A, 0)]
+        assert read(reader) == {A: [0]}
+        assert reader.position(A) == 1
