@@ -6,7 +6,7 @@ record; ``offset_next`` is that of the next one to read. Every implementation pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -73,6 +73,9 @@ class LogReader(Protocol):
         Raises:
             Unavailable: no answer within ``wait_ms``, or the adapter's time-out.
         """
+
+    def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
+        """The end offsets of ``places``, as by ``offsets`` but all asked at once; without those of which no answer came within ``wait_ms``."""
 
     def close(self) -> None:
         """Give back threads and sockets. Idempotent."""

@@ -246,6 +246,24 @@ def test_offsets_of_a_missing_topic_are_unavailable(rig: Rig) -> None:
 # ---------------------------------------------------------------- deleting
 
 
+def test_ends_are_asked_all_at_once(rig: Rig) -> None:
+    one, two = rig.topic("a", partitions=3), rig.topic("b")
+    rig.write(one[1], b"x", b"y")
+    rig.write(two[0], b"z")
+    reader = rig.reader({})
+    ends = {one[0]: 0, one[1]: 2, one[2]: 0, two[0]: 1}
+    assert reader.ends([*one, *two], 10_000) == ends
+    rig.write(one[0], b"w")
+    assert reader.ends([*one, *two], 10_000) == {**ends, one[0]: 1}
+    assert reader.ends([], 10_000) == {}
+
+
+def test_ends_are_those_that_are_known(rig: Rig) -> None:
+    (at,) = rig.topic()
+    reader = rig.reader({})
+    assert reader.ends([TopicPartition(f"{rig.prefix}.nothing", 0), at, TopicPartition(at.topic, 7)], 3_000) == {at: 0}
+
+
 def test_what_is_deleted_is_gone_for_everybody(rig: Rig) -> None:
     a, b = rig.topic(partitions=2)
     rig.write(a, *(b"%d" % n for n in range(10)))
@@ -410,6 +428,8 @@ def test_what_was_closed_is_not_used_again_and_closes_twice(rig: Rig) -> None:
     with pytest.raises(LocalProtocolError):
         reader.offsets(at)
     with pytest.raises(LocalProtocolError):
+        reader.ends([at], 100)
+    with pytest.raises(LocalProtocolError):
         writer.send(at, b"v")
     with pytest.raises(LocalProtocolError):
         writer.flush()
@@ -436,6 +456,7 @@ def test_without_a_broker_nothing_is_ever_claimed() -> None:
     begun = time.monotonic()
     with pytest.raises(Unavailable):
         reader.offsets(at, 100)
+    assert reader.ends([at], 100) == {}
     assert time.monotonic() - begun < 0.8
     reader.close()
     writer = log.writer()

@@ -22,6 +22,7 @@ def test_a_transaction_shows_nothing_before_its_commit(rig: Rig) -> None:
     assert committed.fetch(10, 500) == []
     assert committed.offsets(at) == (0, 0)
     assert all_of_it.offsets(at)[1] == 1
+    assert (committed.ends([at], 10_000), all_of_it.ends([at], 10_000)) == ({at: 0}, {at: 1})
     writer.send(at, b"1")
     assert writer.commit() == [Delivered(at, 1)]
     writer.close()

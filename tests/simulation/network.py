@@ -7,7 +7,8 @@ or overtaken between any two effects, and between an effect and the knowledge of
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -236,6 +237,15 @@ class SimulatedReader:
         if not self._port.answer(max(0, begun_ms + timeout_ms - self._port.now_ms), is_effect=False):
             raise Unavailable(f"no answer: offsets of {at}")
         return answer
+
+    def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
+        """See the port."""
+        found: dict[TopicPartition, int] = {}
+        deadline_ms = self._port.now_ms + wait_ms
+        for at in places:
+            with suppress(Unavailable):
+                found[at] = self.offsets(at, max(0, deadline_ms - self._port.now_ms))[1]
+        return found
 
     def close(self) -> None:
         """Idempotent."""

@@ -202,14 +202,16 @@ class IngestionService:
     def _look(self) -> None:
         """Look at the ends of the partitions that say nothing. Here everything that was fetched has been read."""
         clock = self._context.clock
-        for topic, partition in self._machine.looks_due(clock.monotonic_ms()):
-            at, begun_ms = TopicPartition(topic, partition), clock.monotonic_ms()
-            try:
-                _, end = self._looker.offsets(at, LOOK_WAIT_MS)
-                empty = self._reader.position(at) >= end
-            except Unavailable:  # not an answer: the machine counts on as if nobody had looked
-                empty = False
-            self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=clock.monotonic_ms())
+        begun_ms = clock.monotonic_ms()
+        due = [TopicPartition(*at) for at in self._machine.looks_due(begun_ms)]
+        if not due:
+            return
+        ends = self._looker.ends(due, LOOK_WAIT_MS)
+        done_ms = clock.monotonic_ms()
+        for at in due:
+            # Without an answer the machine counts on as if nobody had looked.
+            empty = at in ends and self._reader.position(at) >= ends[at]
+            self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=done_ms)
 
     def _check_partitions(self) -> None:
         """A topic that got more partitions: they are read from their beginning, and hold the boundary back from now on."""

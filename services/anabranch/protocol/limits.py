@@ -82,10 +82,10 @@ PARAMETER_VALUES_MAX: Final = 10_000
 """Values in the parameters of a stage: YAML aliases can make a small file unfold into a huge one."""
 
 LOOK_EVERY_MS: Final = 400
-"""Pause between two looks at the end of a quiet input partition: each is one request to the broker."""
+"""Pause between two looks at the end of a quiet input partition: all that are due are one request to each broker."""
 
 LOOK_WAIT_MS: Final = 500
-"""What a look may take: where a partition's leader has died its other partitions are not to wait for the answer as well."""
+"""What a look at all quiet partitions may take: where a leader has died the partitions of the others are not to wait for it. Below LOOK_FRESH_MS."""
 
 LOOK_FRESH_MS: Final = 1_000
 """A look older than this says nothing about now: a boundary must not pass a partition on what was seen before a pause of the process."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, Operation
+from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, LocalLogReader, Operation
 from anabranch.codec import control_records
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.batches import HEARTBEAT
@@ -188,6 +188,32 @@ def test_an_unanswered_look_is_not_silence() -> None:
     world.run(process, 100)
     assert world.view.closed() == 9, "5 s went by"
     world.run(process, lambda: world.view.closed() == 10)
+
+
+def test_many_silent_partitions_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other they would take longer than a look counts for, and none would ever be left out."""
+    world = World(100, idle=Idle(partition_ms=1_000))
+    offsets, ends = LocalLogReader.offsets, LocalLogReader.ends
+
+    def slow_offsets(reader: LocalLogReader, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
+        world.clock.sleep_ms(16)
+        return offsets(reader, at, wait_ms)
+
+    def slow_ends(reader: LocalLogReader, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
+        world.clock.sleep_ms(16)
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalLogReader, "offsets", offsets)
+            return ends(reader, places, wait_ms)
+
+    monkeypatch.setattr(LocalLogReader, "offsets", slow_offsets)
+    monkeypatch.setattr(LocalLogReader, "ends", slow_ends)
+    process = world.process()
+    for partition in range(1, 100):
+        world.produce(partition, report(1_000, partition))
+    for i in range(100):
+        world.produce(0, report(2_000 + 50 * i, i))
+        world.run(process, 1)
+    assert world.view.closed() > 30
 
 
 def test_an_open_transaction_is_not_silence() -> None:

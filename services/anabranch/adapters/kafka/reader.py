@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import groupby
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from anabranch.adapters.kafka.end_offsets import EndOffsets
 from anabranch.adapters.kafka.errors import Doing, ends_reading, names_nobody, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.ports import Chunk, Headers, TopicPartition
@@ -38,6 +39,7 @@ class KafkaLogReader:
 
     def __init__(self, settings: KafkaSettings, *, committed: bool, headers: bool, timestamps: bool = True) -> None:
         """Nothing is contacted yet."""
+        self._settings, self._committed = settings, committed
         self._headers, self._timestamps = headers, timestamps
         self._timeout_s = settings.request_timeout_ms / 1000
         self._assigned: dict[TopicPartition, int] = {}
@@ -47,6 +49,7 @@ class KafkaLogReader:
         """When that was, and the fetches since."""
         self._ended: set[TopicPartition] = set()
         """Partitions of which an error ended the reading: what stands behind it is not handed over."""
+        self._ends: EndOffsets | None = None
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
@@ -145,8 +148,16 @@ class KafkaLogReader:
             low, high = answer
             return int(low), int(high)
 
+    def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
+        """The end offsets of ``places``, all asked at once; without those whose leader does not answer within ``wait_ms``."""
+        self._open()
+        if self._ends is None:
+            self._ends = EndOffsets(self._settings, committed=self._committed)
+        return self._ends.ask(places, wait_ms)
+
     def close(self) -> None:
         """Give back threads and sockets. Idempotent."""
+        self._ends = None
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None

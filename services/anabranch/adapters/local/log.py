@@ -7,7 +7,8 @@ nothing. ``fail_next`` makes one later operation end as a cut connection would e
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -194,6 +195,14 @@ class LocalLogReader:
                 raise fault.error(message)
             partition = self._log.partition(at)
             return partition.start, partition.readable_end(committed=self._committed)
+
+    def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
+        """The end offsets of ``places``; without those that do not exist, or whose answer is planned to fail."""
+        found: dict[TopicPartition, int] = {}
+        for at in places:
+            with suppress(Unavailable):
+                found[at] = self.offsets(at, wait_ms)[1]
+        return found
 
     def close(self) -> None:
         """Idempotent."""
