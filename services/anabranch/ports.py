@@ -101,7 +101,7 @@ class LogWriter(Protocol):
 
         Raises:
             OutcomeUnknown: at least one record may or may not be in the log; the writer must be closed and a new one opened.
-            Unavailable: at least one record is certainly not in the log (too large, unknown topic, not allowed).
+            Unavailable: at least one record is certainly not in the log (unknown topic, not allowed); RecordTooLarge: for its size alone.
         """
 
     def settled(self) -> bool:

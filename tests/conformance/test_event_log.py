@@ -10,7 +10,7 @@ import pytest
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, Delivered, TopicPartition
-from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, RecordTooLarge, Unavailable
 from harness.event_logs import Rig, fetch_until_error, read, values
 from harness.waiting import wait_until
 
@@ -341,7 +341,7 @@ def test_after_a_refused_record_the_writer_goes_on(rig: Rig) -> None:
     writer.send(at, b"0")
     assert writer.flush() == [Delivered(at, 0)]
     writer.send(at, large)
-    with pytest.raises(Unavailable):
+    with pytest.raises(RecordTooLarge):
         writer.flush()
     writer.send(at, b"1")
     assert [each.offset for each in writer.flush()] == [1]
@@ -353,8 +353,13 @@ def test_a_record_larger_than_any_is_unavailable(rig: Rig) -> None:
     (at,) = rig.topic()
     writer = rig.log.writer()
     writer.send(at, bytes(20 * MIB))
-    with pytest.raises(Unavailable):
+    with pytest.raises(RecordTooLarge):
         writer.flush()
+    writer.send(at, bytes(20 * MIB))
+    writer.send(TopicPartition(f"{rig.prefix}.nothing", 0), b"v")
+    with pytest.raises(Unavailable) as raised:
+        writer.flush()
+    assert not isinstance(raised.value, RecordTooLarge), "that is not all that is wrong"
     writer.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import struct
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import fastavro
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
@@ -22,6 +25,7 @@ from anabranch.ingestion.service import IngestionService
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol.errors import Fenced
+from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from harness.raw_headers import produce
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
 from harness.waiting import wait_until
@@ -71,6 +75,14 @@ class Source:
             for chunk in chunks
             for value, headers in zip(chunk.values, chunk.headers, strict=True)
         ]
+
+    def shrink_dead_letters(self, address: str, size_bytes: int) -> None:
+        """Let the dead-letter topic take less than it did when the process looked."""
+        entry = ConfigEntry("max.message.bytes", str(size_bytes), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, f"{self.topic}.rejected", incremental_configs=[entry])
+        admin = AdminClient({"bootstrap.servers": address})
+        (future,) = admin.incremental_alter_configs([resource]).values()
+        future.result(timeout=DEADLINE_S)
 
     def close(self) -> None:
         for process in self.started:
@@ -170,6 +182,32 @@ def test_a_record_of_ten_megabytes(log: KafkaEventLog, topic_prefix: str) -> Non
     source.run(source.process(), 11)
     assert source.view.cars() == [1, 2, 3]
     assert [(value == huge, headers["anabranch-reason"]) for value, headers in source.dead()] == [(True, b"too_large")] * 2
+    source.close()
+
+
+def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(log: KafkaEventLog, kafka: str, topic_prefix: str) -> None:
+    """17 MiB that the user's compression made small; 6 MB that nothing makes small, where the input took them by itself."""
+    of = pipeline(topic_prefix, end="last_record")
+    create_topics(log, of, 1, config={"max.message.bytes": str(8 * 1024 * 1024)})
+    source = Source(log, of)
+    users = Producer({"bootstrap.servers": kafka, "compression.type": "gzip", "message.max.bytes": 64 * 1024 * 1024, "linger.ms": 0})
+    zeros, noise = bytes(17 * 1024 * 1024), random.Random(1).randbytes(6_000_000)
+    for value in (report(1_000, 1), zeros, b"{", noise, report(1_001, 2)):
+        users.produce(source.topic, value, key=b"key", partition=0, headers=[("case", b"large")])
+        assert users.flush(DEADLINE_S) == 0
+    process = source.process()
+    source.shrink_dead_letters(kafka, 1_000_000)
+    source.run(process, 11)
+    assert source.view.cars() == [1, 2]
+    dead = {headers["anabranch-offset"]: (value, headers) for value, headers in source.dead()}
+    assert sorted(dead) == [b"1", b"2", b"3"]
+    assert dead[b"2"][0] == b"{"
+    assert "anabranch-truncated" not in dead[b"2"][1]
+    for offset, original in ((b"1", zeros), (b"3", noise)):
+        found, headers = dead[offset]
+        assert found == original[:DEAD_LETTER_CUT_BYTES]
+        assert (headers["case"], headers["anabranch-reason"]) == (b"large", b"too_large")
+        assert int(headers["anabranch-truncated"]) == len(original) + len(b"key" + b"case" + b"large")
     source.close()
 
 

@@ -2,30 +2,64 @@
 
 At least once: a crash between the flush and the boundary record repeats them, so a reader identifies one by (topic, partition, offset), which
 are in its headers. (One that was ``ahead`` of the clock may, after a crash, be taken as a row instead.)
+
+One that is too large for the topic, or for the client, goes there cut: the whole record is where its headers say.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import OutcomeUnknown, RecordRejected
-from anabranch.protocol.limits import ERROR_TEXT_MAX
+from anabranch.protocol.errors import OutcomeUnknown, RecordRejected, RecordTooLarge
+from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, DEAD_LETTER_CUT_MORE_BYTES, ERROR_TEXT_MAX
 
 if TYPE_CHECKING:
-    from anabranch.ports import Chunk, EventLog, LogWriter
+    from collections.abc import Sequence
+
+    from anabranch.ports import Chunk, EventLog, Headers, LogWriter
+
+TRUNCATED: Final = "anabranch-truncated"
+"""Header of a dead letter that was cut: how many bytes key, value and headers of the original have."""
 
 
-def headers_of(chunk: Chunk, index: int, why: RecordRejected) -> list[tuple[str, bytes | None]]:
-    """The record's own headers, then where it stood and why it is here."""
-    return [
-        *chunk.headers[index],
-        ("anabranch-topic", chunk.at.topic.encode()),
-        ("anabranch-partition", str(chunk.at.partition).encode()),
-        ("anabranch-offset", str(chunk.offsets[index]).encode()),
-        ("anabranch-reason", why.reason.value.encode()),
-        ("anabranch-error", str(why)[:ERROR_TEXT_MAX].encode(errors="replace")),
-    ]
+class _Letter(NamedTuple):
+    """A record that cannot be used, and why."""
+
+    at: TopicPartition
+    offset: int
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    why: RecordRejected
+
+    @property
+    def size_bytes(self) -> int:
+        """Of key, value and headers."""
+        return len(self.value or b"") + len(self.key or b"") + sum(len(name.encode()) + len(text or b"") for name, text in self.headers)
+
+    @property
+    def reason(self) -> list[tuple[str, bytes | None]]:
+        """As headers: where the record stood and why it is here."""
+        return [
+            ("anabranch-topic", self.at.topic.encode()),
+            ("anabranch-partition", str(self.at.partition).encode()),
+            ("anabranch-offset", str(self.offset).encode()),
+            ("anabranch-reason", self.why.reason.value.encode()),
+            ("anabranch-error", str(self.why)[:ERROR_TEXT_MAX].encode(errors="replace")),
+        ]
+
+    def cut(self) -> _Letter:
+        """So small that the topic takes it."""
+        only = self._replace(value=None, key=None)
+        return self._replace(
+            value=None if self.value is None else self.value[:DEAD_LETTER_CUT_BYTES],
+            key=None if self.key is None else self.key[:DEAD_LETTER_CUT_MORE_BYTES],
+            headers=[
+                *(self.headers if only.size_bytes <= DEAD_LETTER_CUT_MORE_BYTES else ()),
+                (TRUNCATED, str(self.size_bytes).encode()),
+            ],
+        )
 
 
 class DeadLetters:
@@ -34,28 +68,22 @@ class DeadLetters:
     def __init__(self, log: EventLog, topic: str, partitions: int) -> None:
         self._log, self._topic, self._partitions = log, topic, partitions
         self._writer: LogWriter | None = None
-        self._queued: list[tuple[Chunk, int, RecordRejected]] = []
+        self._queued: list[_Letter] = []
 
     def send(self, chunk: Chunk, index: int, why: RecordRejected) -> None:
         """Queue record ``index`` of ``chunk``; records of one input partition stay in order."""
-        self._queued.append((chunk, index, why))
-        self._put(chunk, index, why)
+        self._queued.append(_Letter(chunk.at, chunk.offsets[index], chunk.values[index], chunk.keys[index], chunk.headers[index], why))
+        self._put(self._queued[-1])
 
     def flush(self) -> None:
-        """Wait until all are in the log. After an unknown outcome all queued ones are sent again.
+        """Wait until all are in the log. After an unknown outcome, or where one is too large, all queued ones are sent again.
 
         Raises:
             Unavailable: the topic refuses one for good.
         """
-        while self._queued and self._writer is not None:
-            try:
-                self._writer.flush()
-            except OutcomeUnknown:
-                self.close()
-                for chunk, index, why in self._queued:
-                    self._put(chunk, index, why)
-            else:
-                self._queued.clear()
+        if self._queued:
+            self._settle(self._queued)
+            self._queued.clear()
 
     def close(self) -> None:
         """Idempotent."""
@@ -63,8 +91,44 @@ class DeadLetters:
             self._writer.close()
             self._writer = None
 
-    def _put(self, chunk: Chunk, index: int, why: RecordRejected) -> None:
+    def _settle(self, letters: Sequence[_Letter], *, is_cut: bool = False) -> None:
+        """``letters`` were sent: wait until they are in the log.
+
+        It is not told which one was too large, and what is sent together with a large one is refused with it. So the large ones go each alone, and
+        one that is refused alone goes cut.
+        """
+        while True:
+            try:
+                self._open().flush()
+            except OutcomeUnknown:
+                self.close()
+                for letter in letters:
+                    self._put(letter)
+            except RecordTooLarge:
+                if is_cut:
+                    raise
+                alone = len(letters) == 1
+                for some in [[letters[0].cut()]] if alone else _apart(letters):
+                    for letter in some:
+                        self._put(letter)
+                    self._settle(some, is_cut=alone)
+                return
+            else:
+                return
+
+    def _put(self, letter: _Letter) -> None:
+        at = TopicPartition(self._topic, letter.at.partition % self._partitions)
+        self._open().send(at, letter.value, key=letter.key, headers=[*letter.headers, *letter.reason])
+
+    def _open(self) -> LogWriter:
         if self._writer is None:
             self._writer = self._log.writer()
-        at = TopicPartition(self._topic, chunk.at.partition % self._partitions)
-        self._writer.send(at, chunk.values[index], key=chunk.keys[index], headers=headers_of(chunk, index, why))
+        return self._writer
+
+
+def _apart(letters: Sequence[_Letter]) -> list[list[_Letter]]:
+    """The small ones of ``letters`` together, and each other one alone; where all are small, each alone."""
+    small = [letter for letter in letters if letter.size_bytes <= DEAD_LETTER_CUT_BYTES]
+    if len(small) in (0, len(letters)):
+        return [[letter] for letter in letters]
+    return [small, *([letter] for letter in letters if letter.size_bytes > DEAD_LETTER_CUT_BYTES)]

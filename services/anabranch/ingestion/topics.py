@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, topic_settings
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.limits import DEAD_LETTER_ROOM_BYTES
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogAdmin
 
-_HEADERS_BYTES: Final = 64 * 1024
-"""Room in the dead-letter topic for the headers that say why."""
 _MESSAGE_BYTES_DEFAULT: Final = 1_048_588
 """A broker's own default of ``max.message.bytes``."""
 
@@ -59,13 +58,13 @@ def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest
     topic = source.dead_letter
     if topic not in found:
         spec = topic_settings("dead_letters", topic, replication=BROKERS_OWN)
-        config = {**spec.config, "max.message.bytes": str(max(largest + _HEADERS_BYTES, int(spec.config["max.message.bytes"])))}
+        config = {**spec.config, "max.message.bytes": str(max(largest + DEAD_LETTER_ROOM_BYTES, int(spec.config["max.message.bytes"])))}
         admin.create([TopicSettings(topic, spec.partitions, spec.replication, config)])
         return admin.partitions([topic])[topic]
     accepted = int(admin.settings(topic).get("max.message.bytes", _MESSAGE_BYTES_DEFAULT))
-    if accepted < largest:
+    if accepted < largest + DEAD_LETTER_ROOM_BYTES:
         raise ConfigurationError(
-            f"source {source.name}: dead-letter topic {topic} takes records of {accepted} bytes, but the input has up to {largest}: "
-            f"set max.message.bytes={largest + _HEADERS_BYTES} on {topic}"
+            f"source {source.name}: dead-letter topic {topic} takes records of {accepted} bytes, but the input has up to {largest}, and headers "
+            f"are added: set max.message.bytes={largest + DEAD_LETTER_ROOM_BYTES} on {topic}"
         )
     return found[topic]

@@ -14,6 +14,7 @@
     `-- AdapterError                  a broker, Redis or a disk did not do what was asked
         |-- OutcomeUnknown            it may or may not have happened; the caller reads back before it goes on
         `-- Unavailable               it did not happen; the caller may ask again
+            `-- RecordTooLarge        nor would it: a record is larger than its topic, or the client, takes
 
 Library exceptions never cross a port: the adapters turn them into these.
 """
@@ -93,3 +94,7 @@ class OutcomeUnknown(AdapterError):
 
 class Unavailable(AdapterError):
     """The request was not applied: it may be made again."""
+
+
+class RecordTooLarge(Unavailable):
+    """At least one record is not in the log, since its size is not taken; nothing else was wrong."""

@@ -102,6 +102,16 @@ WAITING_AFTER_MS: Final = 1_000
 ERROR_TEXT_MAX: Final = 1_000
 """Characters of an explanation in a header of a dead letter: the value may have to fit the topic's limit with it."""
 
+DEAD_LETTER_ROOM_BYTES: Final = 64 * 1024
+"""By so much a dead-letter topic must take larger records than the input: for the headers that say why, and for other compression than the user's."""
+
+DEAD_LETTER_CUT_BYTES: Final = 32 * 1024
+"""Value of a dead letter whose original its topic refuses, else one record would stop a source for ever. With it, what is left of key and headers
+fits into DEAD_LETTER_ROOM_BYTES."""
+
+DEAD_LETTER_CUT_MORE_BYTES: Final = 4 * 1024
+"""Key of such a dead letter, and its own headers together: beyond it these are left out."""
+
 SOURCE_BATCH_RECORDS: Final = 65_536
 """Records that ingestion takes at once from a backlog: bounds its memory and the time until a boundary moves."""
 

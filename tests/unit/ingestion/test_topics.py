@@ -44,8 +44,11 @@ def test_makes_the_dead_letter_topic_as_the_catalog_says() -> None:
 def test_refuses_a_dead_letter_topic_that_is_too_small() -> None:
     log, of = LocalEventLog(), pipeline("p")
     create_topics(log, of, config={"max.message.bytes": "20000000"})
-    log.admin().create([TopicSettings("p.reports.rejected", 4, config={"max.message.bytes": "16777216"})])
-    with pytest.raises(ConfigurationError, match=r"set max\.message\.bytes=20065536 on p\.reports\.rejected"):
+    log.admin().create([TopicSettings("p.reports.rejected", 4, config={"max.message.bytes": str(20_065_535)})])
+    with pytest.raises(
+        ConfigurationError,
+        match=r"takes records of 20065535 .* up to 20000000, and headers are added: set max\.message\.bytes=20065536 on p\.reports\.rejected",
+    ):
         check(log, of)
 
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, RecordTooLarge, Unavailable
 
 
 class Doing(Enum):
@@ -61,6 +61,9 @@ _NOT_SENT: Final = frozenset(
     }
 )
 """A record with one of these is certainly not in the log. Time-outs are not here: librdkafka does not tell whether it was under way."""
+
+_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+"""Of one record, or of those that were sent together with it."""
 
 _FOLLOWING: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._STATE})
 """What the records behind a failed one get: dropped from the queue, or not taken into it since the transaction can only be aborted."""
@@ -112,7 +115,7 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     if doing is Doing.ASKING:
         return DataMissing(text) if code in _MISSING else Unavailable(text)
     if doing is Doing.SENDING and code in _NOT_SENT and not error.fatal():
-        return Unavailable(text)
+        return RecordTooLarge(text) if code in _TOO_LARGE else Unavailable(text)
     if doing is Doing.TRANSACTION and code in _NOT_SENT and not error.fatal() and not error.txn_requires_abort():
         return Unavailable(text)
     return OutcomeUnknown(text)

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from anabranch.adapters.kafka.errors import Doing, follows_another, translated
 from anabranch.adapters.kafka.settings import KafkaSettings, Options
 from anabranch.ports import Delivered, Headers, TopicPartition
-from anabranch.protocol.errors import AnabranchError, Fenced, LocalProtocolError, OutcomeUnknown
+from anabranch.protocol.errors import AnabranchError, Fenced, LocalProtocolError, OutcomeUnknown, RecordTooLarge
 
 _SERVE_EVERY: Final = 1_000
 """Records between two looks at delivery reports: serving them for each record costs more than sending it."""
@@ -100,7 +100,7 @@ class KafkaLogWriter:
         Raises:
             OutcomeUnknown: at least one record may or may not be in the log; the writer must be closed and a new one opened.
             Fenced: a newer writer with the same transactional id exists.
-            Unavailable: at least one record is certainly not in the log, and every other one is.
+            Unavailable: at least one record is certainly not in the log, and every other one is; RecordTooLarge: for its size alone.
         """
         producer = self._usable()
         self._drain(producer)
@@ -158,7 +158,7 @@ class KafkaLogWriter:
         return set()
 
     def _failed(self, failures: list[KafkaError], topics: set[str]) -> AnabranchError:
-        """The worst of what went wrong: being fenced, then not knowing, then certainly not written."""
+        """The worst of what went wrong: being fenced, then not knowing, then certainly not written, then too large."""
         causes = failures if self._fatal is None else [self._fatal, *failures]
         causes = [cause for cause in causes if not follows_another(cause)] or causes
         what = f"send to {', '.join(sorted(topics))}, {len(failures)} records failed"
@@ -168,7 +168,7 @@ class KafkaLogWriter:
                 if isinstance(error, kind):
                     self._broken = error
                     return error
-        return errors[0]
+        return next((error for error in errors if not isinstance(error, RecordTooLarge)), errors[0])
 
     def _serve(self, call: Callable[[], object]) -> None:
         """Do ``call``, which serves librdkafka's callbacks: it raises where the client as a whole has failed for good."""

@@ -19,7 +19,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.topic_rules import differences
 from anabranch.ports import Chunk, Clock, Delivered, Headers, TopicPartition
-from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, LocalProtocolError, OutcomeUnknown, RecordTooLarge, Unavailable
 from anabranch.protocol.limits import MIB
 
 RECORD_BYTES_MAX: Final = 16 * MIB
@@ -130,7 +130,7 @@ class LocalEventLog:
         record = sent.record
         size = len(record.value or b"") + len(record.key or b"") + sum(len(name) + len(value or b"") for name, value in record.headers)
         limit = int(self.topics[sent.at.topic][0].config.get("max.message.bytes", RECORD_BYTES_MAX))
-        return Unavailable(f"record of {size} bytes is too large for {sent.at.topic}") if size > limit else None
+        return RecordTooLarge(f"record of {size} bytes is too large for {sent.at.topic}") if size > limit else None
 
     def wait(self, duration_ms: int) -> None:
         """Wait for a change, at most ``duration_ms``; the caller holds ``changed``."""
@@ -298,14 +298,15 @@ class LocalLogWriter:
         self._sent = []
 
     def _append(self, sent: Sequence[_Sent]) -> tuple[list[Delivered], Unavailable | None]:
-        """Append what a broker would take; the places, and the first refusal."""
+        """Append what a broker would take; the places, and a refusal, one for another reason than its size before others."""
         delivered: list[Delivered] = []
         first: Unavailable | None = None
         for each in sent:
             refusal = self._log.refusal(each)
             if refusal is None:
                 delivered.append(Delivered(each.at, self._log.partition(each.at).append(each.record)))
-            first = first or refusal
+            if first is None or (isinstance(first, RecordTooLarge) and refusal is not None):
+                first = refusal
         return delivered, first
 
     def _check(self) -> None:
