@@ -21,9 +21,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
+from anabranch.protocol import boundary_log as fold
+from anabranch.protocol import ingestion as rules
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from harness.raw_headers import produce
@@ -209,6 +212,20 @@ def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(log: KafkaEven
         assert (headers["case"], headers["anabranch-reason"]) == (b"large", b"too_large")
         assert int(headers["anabranch-truncated"]) == len(original) + len(b"key" + b"case" + b"large")
     source.close()
+
+
+def test_partitions_that_are_far_ahead_are_held_back_and_read_later(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 20)
+    monkeypatch.setattr(rules, "PENDING_PARTS_HOLD", 50)
+    monkeypatch.setattr(fold, "PENDING_PARTS_MAX", 120)
+    source.produce(0, *(report(1_000 + 200 * i, i) for i in range(200)))
+    source.produce(1, report(1_000, 999))
+    process = source.process()
+    wait_until(lambda: (process.step(), process.status.detail["held_back"] == 1)[1], DEADLINE_S, "nothing is held back")  # type: ignore[func-returns-value]
+    source.produce(1, *(report(1_000 + 200 * i, 1_000 + i) for i in range(200)))
+    source.run(process, 408)
+    assert source.view.cars() == [*range(200), 999, *range(1_000, 1_200)]
+    assert source.dead() == []
 
 
 def avro(**changed: object) -> bytes:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.protocol import ingestion
 from anabranch.protocol.buckets import bucket_of, closed_by
 from anabranch.protocol.ingestion import ChunkFacts, SourceMachine, SourceRules
 from anabranch.protocol.limits import END_SILENCE_MS, LOOK_EVERY_MS, LOOK_FRESH_MS, LOOK_GAP_MS
@@ -185,6 +188,29 @@ def test_a_record_of_the_year_2100_closes_nothing(
     assert row in log.dead
     assert log.closed == max((bucket_of(s, WIDTH) for stimes in data for s in stimes), default=0)
     assert len(log.named) == sum(len(stimes) for stimes in data)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(1, 9), max_size=30), min_size=2, max_size=3), st.data())
+def test_much_that_is_open_delays_but_neither_loses_nor_stops(steps: list[list[int]], choices: st.DataObject) -> None:
+    """G8: partitions that end together are read to their end in any order, with little open; each record is in a bucket of its own."""
+    hold, at_once = 8, 3
+    end = WIDTH * (1 + max(sum(each) for each in steps))
+    data = [[*(WIDTH * stime for stime in accumulate(each)), end] for each in steps]
+    shell = Shell(SourceRules(bucket_ms=WIDTH, partition_idle_ms=None, ahead_ms=None), data, Log())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ingestion, "PENDING_PARTS_HOLD", hold)
+        while not shell.drained():
+            still_open = sum(len(rows) for bucket, rows in shell.log.buckets.items() if bucket > shell.log.closed)
+            assert still_open <= hold + at_once * (len(data) + 1)
+            readable = shell.machine.to_read(still_open)
+            ready = sorted(i for _, i in readable if shell.machine.offsets()["t", i] < len(data[i]))
+            assert ready, "nothing is read any more"
+            i = choices.draw(st.sampled_from(ready))
+            shell.now_ms += 1
+            shell.round([at_once if j == i else 0 for j in range(len(data))])
+    assert shell.log.dead == []
+    assert sorted(shell.log.named) == [(i, offset) for i, rows in enumerate(data) for offset in range(len(rows))]
 
 
 events = st.lists(

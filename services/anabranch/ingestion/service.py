@@ -24,7 +24,7 @@ from anabranch.ingestion.layout import slices
 from anabranch.ports import TopicPartition
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.errors import ConfigurationError, RejectionReason, Unavailable
+from anabranch.protocol.errors import ConfigurationError, RejectionReason, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.ingestion import SourceMachine, SourceRules
 from anabranch.protocol.limits import LOOK_WAIT_MS, PARTS_PER_RECORD_MAX, SOURCE_BATCH_BYTES, SOURCE_BATCH_RECORDS
@@ -37,6 +37,8 @@ from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogReader
     from anabranch.runtime.service import ServiceContext
@@ -48,6 +50,7 @@ _FETCH_WAIT_MS: Final = 50
 _BACKLOG_RECORDS: Final = 5_000
 """A fetch of so many says that there is a backlog: the next one is not delayed."""
 _PARTITIONS_CHECK_MS: Final = 30_000
+_NAMES_MAX: Final = 3
 _LABELS: Final = ("pipeline", "source")
 
 
@@ -128,7 +131,8 @@ class IngestionService:
             self._boundaries.fold.closed(REPLICA), now_ms,
         )  # fmt: skip
         self._closed = self._machine.closed
-        self._assign()
+        self._reading: frozenset[tuple[str, int]] = frozenset()
+        self._choose()
         self._report()
         context.logger.info("reading", source=source.name, epoch=self._epoch, closed=self._closed, positions=len(self._machine.offsets()))
 
@@ -144,6 +148,7 @@ class IngestionService:
         if self._machine.advance(clock.monotonic_ms()) > self._closed:
             self._append(())
         self._check_partitions()
+        self._choose()
         self._report()
 
     def _read(self) -> None:
@@ -191,7 +196,11 @@ class IngestionService:
             replica=REPLICA, epoch=self._epoch, id=BatchId(self._lineage, self._batch), prev=self._boundaries.tip(),
             closed=self._machine.closed, parts=parts, positions=self._machine.positions(), written_ms=context.clock.now_ms(),
         )  # fmt: skip
-        self._boundaries.append(record)
+        try:
+            self._boundaries.append(record)
+        except TooManyParts as error:
+            holding = _names(self._machine.holding())
+            raise TooManyParts(f"{error}: the boundary of source {self._source.name} is held back by {holding}") from error
         crash_point("ingestion.boundary_appended")
         self._closed = record.closed
         self._boundaries.fold.forget(self._closed)
@@ -208,9 +217,11 @@ class IngestionService:
             return
         ends = self._looker.ends(due, LOOK_WAIT_MS)
         done_ms = clock.monotonic_ms()
+        offsets = self._machine.offsets()
         for at in due:
+            position = self._reader.position(at) if at in self._reading else offsets[at]
             # Without an answer the machine counts on as if nobody had looked.
-            empty = at in ends and self._reader.position(at) >= ends[at]
+            empty = position >= ends[at] if at in ends else None
             self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=done_ms)
 
     def _check_partitions(self) -> None:
@@ -230,15 +241,24 @@ class IngestionService:
         added = [TopicPartition(topic, i) for topic, count in found.items() for i in range(count) if (topic, i) not in known]
         for at in added:
             self._machine.add(at, self._looker.offsets(at)[0], clock.monotonic_ms())
-        if added:
-            self._assign()
 
     def _first_offsets(self, inputs: dict[str, int]) -> dict[tuple[str, int], int]:
         every = [TopicPartition(topic, i) for topic, count in inputs.items() for i in range(count)]
         return {at: self._looker.offsets(at)[0] for at in every}
 
-    def _assign(self) -> None:
-        self._reader.assign({TopicPartition(*at): offset for at, offset in self._machine.offsets().items()})
+    def _choose(self) -> None:
+        """Read the partitions that are to be read now."""
+        machine, logger = self._machine, self._context.logger
+        open_parts, was_full = self._boundaries.fold.pending_count(REPLICA), machine.is_full
+        chosen = machine.to_read(open_parts)
+        if machine.is_full and not was_full:
+            logger.warning("too much is open: only what holds the boundary back is read", open_parts=open_parts, held_by=_names(chosen))
+        elif was_full and not machine.is_full:
+            logger.info("all partitions are read again", open_parts=open_parts)
+        if chosen != self._reading:
+            offsets = machine.offsets()
+            self._reading = chosen
+            self._reader.assign({TopicPartition(*at): offsets[at] for at in offsets if at in chosen})
 
     def _count(self, batch: Batch, judged: Judged) -> None:
         metrics, labels = self._context.metrics, (self._pipeline.name, self._source.name)
@@ -269,8 +289,15 @@ class IngestionService:
         if self._closed:
             status.last_bucket_ms = bound_ms(self._closed, self._pipeline.bucket_ms)
             status.lag_ms = clock.now_ms() - status.last_bucket_ms
-        status.detail = {**self._counts, "epoch": self._epoch, "waiting_for": name}
+        held = len(self._machine.offsets()) - len(self._reading)
+        status.detail = {**self._counts, "epoch": self._epoch, "waiting_for": name, "held_back": held}
         self._heartbeats.send(Heartbeat("ingestion", self._source.name, REPLICA, self._epoch, status.state, self._closed, written_ms=0))
+
+
+def _names(partitions: Iterable[tuple[str, int]]) -> str:
+    """Some of them, for people."""
+    names = [f"{topic}[{partition}]" for topic, partition in sorted(partitions)]
+    return ", ".join(names[:_NAMES_MAX]) + (f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else "")
 
 
 def _rules(pipeline: Pipeline, source: Source) -> SourceRules:

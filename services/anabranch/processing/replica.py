@@ -20,7 +20,7 @@ from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.clean_points import CleanPoints
-from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
+from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.lineage import (
@@ -260,6 +260,7 @@ class ReplicaRunner:
 
         Raises:
             Fenced: this process is not the writer any more, or the query is not in the stable lineage (rule 12).
+            TooManyParts: more would be open than readers hold.
         """
         with self.lock:
             replica, entry = self._started(), self._queries.get(query)
@@ -279,7 +280,7 @@ class ReplicaRunner:
             with self.log_lock:
                 self._boundary.append(record)
                 self._boundary.fold.forget(self._boundary.fold.upto)
-        except Fenced:
+        except (Fenced, TooManyParts):
             with self.lock:
                 if query in self._queries:
                     raise

@@ -179,6 +179,10 @@ class StreamFold:
         """Named parts of buckets that the writer has not closed, by bucket."""
         return tuple([part for _, part in self._writers[replica].pending.items()])
 
+    def pending_count(self, replica: str) -> int:
+        """How many parts ``pending`` has."""
+        return len(self._writers[replica].pending)
+
     def apply(self, offset: int, entry: LogEntry) -> Outcome:
         """Take the next record of the log.
 

@@ -10,6 +10,7 @@
     |-- Fenced                        a newer process of the same replica or output exists: this one ends
     |-- RecordRejected                one user's record cannot be used: goes to the dead-letter topic
     |-- DataMissing                   named blocks are gone or do not match their part: never "less data"
+    |-- TooManyParts                  a record names more open parts than readers hold: its writer ends
     |-- StageFunctionError            the user's function raised, or returned what it must not
     `-- AdapterError                  a broker, Redis or a disk did not do what was asked
         |-- OutcomeUnknown            it may or may not have happened; the caller reads back before it goes on
@@ -78,6 +79,10 @@ class RecordRejected(AnabranchError):
 
 class DataMissing(AnabranchError):
     """Blocks that a part names are gone, or do not match its count, rows or digest (rule 7, rule 18)."""
+
+
+class TooManyParts(AnabranchError):
+    """More parts of a writer's buckets would be open than its readers hold (PENDING_PARTS_MAX). The record was refused, and would be again."""
 
 
 class StageFunctionError(AnabranchError):

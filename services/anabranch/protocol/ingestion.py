@@ -7,7 +7,8 @@ it is *observed*: by looks at the end of the partition, none further from the ne
 outage of the broker is taken for silence, and producers that were cut off get the whole time again once the contact is back.
 
 Everything that is read is at once part of the stream, as parts of closed or open buckets, or is a dead letter; so the positions alone say where
-to go on (rule 17). The machine holds no records and no clock: it is told what was read and what time it is, and answers with plain numbers that
+to go on (rule 17). What is read of buckets that are still open is held by every reader of the stream; so where much is open only those partitions
+are read that hold the boundary back. The machine holds no records and no clock: it is told what was read and what time it is, and answers with plain numbers that
 the service applies to whole columns.
 
 Times named ``now_ms`` are of a monotonic clock, except in ``limits``, where the wall clock is meant.
@@ -16,11 +17,13 @@ Invariants:
     G1  ``closed`` never goes back.
     G2  without rules for idleness ``closed`` never exceeds ``closed_by`` of any partition's low mark; a partition that never spoke holds it.
     G3  a partition is left out only after observed silence of ``partition_idle_ms``, with a look no older than LOOK_FRESH_MS, if another
-        partition has spoken at least that long after it; after a silence of the whole source the others get that time anew.
+        partition has spoken at least that long after it; after a silence of the whole source the others get that time anew. One that is held
+        back speaks while it has records to be read.
     G4  a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms`` (by observed time) or ``ends``.
     G5  a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary.
     G6  ``positions`` names exactly what ``read`` was told, and a machine made from ``positions`` and ``closed`` goes on as this one would.
     G7  a partition's position never goes back.
+    G8  some partition is always read: the lowest of those that are not left out.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from anabranch.protocol.limits import (
     LOOK_EVERY_MS,
     LOOK_FRESH_MS,
     LOOK_GAP_MS,
+    PENDING_PARTS_HOLD,
     STILL_AFTER_MS,
     STIME_MS_MAX,
     WAITING_AFTER_MS,
@@ -131,6 +135,9 @@ class SourceMachine:
         self._silent_since_ms: int | None = None
         self._silence_counted_ms = 0
         self._moved_ms = now_ms
+        self.is_full = False
+        """Whether too much was open when ``to_read`` was asked last."""
+        self._held: frozenset[InputPartition] = frozenset()
         for at, offset_first in partitions.items():
             self.add(at, offset_first, now_ms)
 
@@ -163,6 +170,24 @@ class SourceMachine:
         """What makes a record late or ahead, at wall-clock time ``wall_ms``. Holds until ``advance`` is called."""
         ahead = STIME_MS_MAX if self._rules.ahead_ms is None else min(STIME_MS_MAX, wall_ms + self._rules.ahead_ms)
         return StimeLimits(late_upto_ms=bound_ms(self._closed, self._rules.bucket_ms), ahead_above_ms=ahead)
+
+    def to_read(self, open_parts: int) -> frozenset[InputPartition]:
+        """The partitions to read from now on, where ``open_parts`` of this source's parts are open. Right after ``advance``.
+
+        All, unless too much is open: then those that hold the boundary back, until half of PENDING_PARTS_HOLD is closed (G8). What the others have
+        to say can only be closed after them.
+        """
+        self.is_full = open_parts > PENDING_PARTS_HOLD // 2 if self.is_full else open_parts >= PENDING_PARTS_HOLD
+        every = frozenset(self._partitions)
+        read = self.holding() if self.is_full else every
+        self._held = every - read
+        return read
+
+    def holding(self) -> frozenset[InputPartition]:
+        """The partitions that hold the boundary back where it is."""
+        disorder_ms, bucket_ms = self._rules.disorder_ms, self._rules.bucket_ms
+        counted = ((at, partition.stime_max_ms) for at, partition in self._partitions.items() if not partition.left_out)
+        return frozenset(at for at, stime_ms in counted if closed_by(stime_ms - disorder_ms, bucket_ms) <= self._closed)
 
     def read(self, facts: Iterable[ChunkFacts], now_ms: int) -> None:
         """Records were read, and will all be named by the next boundary record. A chunk without any stime moves only the position.
@@ -203,18 +228,22 @@ class SourceMachine:
         matters = rules.ends or rules.source_idle_ms is not None or (rules.partition_idle_ms is not None and len(self._partitions) > 1)
         return [at for at, partition in self._partitions.items() if matters and now_ms >= partition.look_next_ms]
 
-    def looked(self, at: InputPartition, *, empty: bool, begun_ms: int, done_ms: int) -> None:
+    def looked(self, at: InputPartition, *, empty: bool | None, begun_ms: int, done_ms: int) -> None:
         """A fresh look at the end of a partition.
 
         Args:
             at: The partition.
-            empty: Everything up to the end had been given to ``read``. False also if the broker did not answer.
+            empty: Everything up to the end had been given to ``read``. None: the broker did not answer.
             begun_ms: When the broker was asked: what came later is not covered.
             done_ms: When it had answered.
         """
         partition = self._partitions[at]
         partition.look_next_ms = done_ms + LOOK_EVERY_MS
         if not empty:
+            if empty is not None and at in self._held:
+                partition.spoke_ms = begun_ms
+                partition.quiet_since_ms = partition.quiet_until_ms = None
+                self._speech(begun_ms)
             return
         if partition.quiet_until_ms is None or begun_ms - partition.quiet_until_ms > LOOK_GAP_MS:
             partition.quiet_since_ms = begun_ms

@@ -33,6 +33,10 @@ PARTS_PER_RECORD_MAX: Final = 20_000
 PENDING_PARTS_MAX: Final = 1_000_000
 """Named parts of one writer's open buckets: every reader of the stream holds them (about 300 bytes each). A record beyond it is refused."""
 
+PENDING_PARTS_HOLD: Final = 800_000
+"""From so many open parts on a source reads only what holds its boundary back, until half of them are closed. The rest of PENDING_PARTS_MAX is for
+what is read on the way there: a record beyond that limit would end the source."""
+
 TENTATIVE_PARTS_MAX: Final = 400_000
 """Parts of one writer's tentative buckets that a reader holds: a failure may last for days. The oldest ones are not served any more."""
 

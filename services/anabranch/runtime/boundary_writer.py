@@ -12,8 +12,9 @@ from typing import Final
 from anabranch.codec import boundary_records
 from anabranch.ports import Clock, Entropy, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.boundary_log import Outcome, StreamFold
-from anabranch.protocol.errors import Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import Fenced, LocalProtocolError, OutcomeUnknown, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import PENDING_PARTS_MAX
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Resent
 from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 
@@ -85,6 +86,7 @@ class BoundaryWriter:
 
         Raises:
             Fenced: a newer epoch began, or the record was seen and refused: this process is not the writer any more.
+            TooManyParts: it was refused since too much is open.
         """
         if record.epoch != self.epoch:
             message = f"record of epoch {record.epoch} given to the writer of epoch {self.epoch}"
@@ -95,6 +97,9 @@ class BoundaryWriter:
         def settled() -> bool:
             self.check_epoch()
             if record.id in self._refused:
+                if self._refused[record.id] == "pending":
+                    message = f"{self._at.topic}: more than {PENDING_PARTS_MAX} parts would be open, the most that readers hold"
+                    raise TooManyParts(message)
                 message = f"{self._at.topic}: own record {record.id} was refused: {self._refused[record.id]}"
                 raise Fenced(message)
             return self.fold.accepted(self._replica, record.id)

@@ -15,8 +15,10 @@ from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.ingestion.service import IngestionService
 from anabranch.pipeline.model import Idle, Stime
 from anabranch.ports import TopicPartition
+from anabranch.protocol import boundary_log as fold
+from anabranch.protocol import ingestion as rules
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Fenced, TooManyParts, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
 from harness.sources import StreamView, create_topics, everything, pipeline, report, service
 
@@ -326,6 +328,61 @@ def test_sparse_records_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     world.produce(0, *(report(80_001 + i, 80 + i) for i in range(20)))
     world.run(process, lambda: world.view.closed() == 801)
     assert world.view.cars() == list(range(100))
+
+
+class TestTooMuchOpen:
+    """A source may have 100 open parts, and holds back from 50 on; it reads ten records at a time, each of a bucket of its own."""
+
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 10)
+        monkeypatch.setattr(rules, "PENDING_PARTS_HOLD", 50)
+        monkeypatch.setattr(fold, "PENDING_PARTS_MAX", 100)
+
+    @staticmethod
+    def backlog(world: World, partition: int, first_ms: int = 1_000) -> None:
+        world.produce(partition, *(report(first_ms + 200 * i, partition * 1_000 + i) for i in range(300)))
+
+    def test_only_what_holds_the_boundary_back_is_read(self) -> None:
+        world = World()
+        self.backlog(world, 0)
+        process = world.process()
+        world.run(process, 100)
+        assert (process.status.state, process.status.waiting_for) == ("waiting", "p.reports[1]")
+        assert (process.status.detail["held_back"], process.status.detail["records"]) == (1, 50)
+        self.backlog(world, 1)
+        world.run(process, lambda: process.status.detail["records"] == 600)
+        world.produce(0, report(100_000, 9_998))
+        world.produce(1, report(100_000, 9_999))
+        world.run(process, lambda: world.view.closed() == 999)
+        assert world.view.cars() == sorted([*range(300), *range(1_000, 1_300)])
+        assert process.status.detail["held_back"] == 0
+        assert world.dead() == []
+
+    def test_a_restart_changes_nothing_about_it(self) -> None:
+        world = World()
+        self.backlog(world, 0)
+        world.run(world.process(), 100)
+        process = world.process()
+        world.run(process, 100)
+        assert (process.status.detail["held_back"], process.status.detail["records"]) == (1, 0)
+        self.backlog(world, 1)
+        world.run(process, lambda: process.status.detail["records"] == 550)
+
+    def test_a_partition_that_is_idle_is_left_out_all_the_same(self) -> None:
+        world = World(idle=Idle(partition_ms=1_000))
+        world.produce(1, report(1_000, 9_999))
+        self.backlog(world, 0)
+        process = world.process()
+        world.run(process, lambda: world.view.closed() == 607)
+        assert world.view.cars() == [*range(299), 9_999]
+
+    def test_a_partition_that_fills_it_alone_is_named(self) -> None:
+        world = World(disorder_ms=3_600_000)
+        self.backlog(world, 0, first_ms=10_000_000)
+        self.backlog(world, 1, first_ms=10_000_000)
+        with pytest.raises(TooManyParts, match=r"1000000 parts .* source reports is held back by p\.reports\[[01]\]"):
+            world.run(world.process(), 100)
 
 
 def test_large_records_are_taken_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:

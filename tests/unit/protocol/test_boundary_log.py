@@ -264,7 +264,7 @@ def test_more_open_parts_than_the_limit_are_refused_until_something_closes(monke
     monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
     fold = folded(started(), record(0, 0, 1, (part(2), part(3))))
     assert fold.apply(2, record(0, 1, 1, (part(4),))).reason == "pending"
-    assert fold.pending("0") == (part(2), part(3))
+    assert (fold.pending("0"), fold.pending_count("0")) == ((part(2), part(3)), 2)
     assert fold.apply(3, record(0, 1, 2, (part(4),))).reason == "accepted"
     assert fold.pending("0") == (part(3), part(4))
 

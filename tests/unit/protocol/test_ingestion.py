@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.protocol import ingestion
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.ingestion import ChunkFacts, InputPartition, SourceMachine, SourceRules
 from anabranch.protocol.limits import (
@@ -19,7 +20,7 @@ from anabranch.protocol.limits import (
 )
 from anabranch.protocol.records import InputPosition
 
-A, B = ("cars", 0), ("cars", 1)
+A, B, C = ("cars", 0), ("cars", 1), ("cars", 2)
 
 
 def machine(
@@ -297,6 +298,66 @@ class TestWaitingFor:
         m = machine(partition_idle_ms=3_000)
         TestIdlePartition._left_out(m)
         assert m.waiting_for(6_700) == A
+
+
+class TestTooMuchOpen:
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ingestion, "PENDING_PARTS_HOLD", 10)
+
+    def test_all_are_read_until_then(self) -> None:
+        m = machine(3)
+        speak(m, 1, a=1_000, b=2_000, c=1_090)
+        assert m.to_read(9) == {A, B, C}
+
+    def test_those_are_read_that_hold_the_boundary_back_until_half_is_closed(self) -> None:
+        m = machine(3)
+        speak(m, 1, a=1_000, b=2_000, c=950)
+        assert m.to_read(10) == {A, C}
+        speak(m, 2, a=1_500)
+        assert m.to_read(12) == {C}
+        speak(m, 3, c=3_000)
+        assert m.to_read(6) == {A}
+        assert m.to_read(5) == {A, B, C}
+        assert m.to_read(9) == {A, B, C}
+
+    def test_one_that_never_spoke_holds_it_back(self) -> None:
+        m = machine(2)
+        speak(m, 1, a=1_000)
+        assert m.to_read(10) == {B} == m.holding()
+
+    def test_one_that_is_left_out_does_not(self) -> None:
+        m = machine(3, partition_idle_ms=3_000)
+        speak(m, 0, a=1_000, b=1_000, c=1_000)
+        speak(m, 3_400, a=4_000, c=5_000)
+        watch(m, 3_500, 6_700, B)
+        assert m.to_read(10) == {A}
+
+    def test_one_that_is_held_back_speaks_while_it_has_records(self) -> None:
+        """Else a partition that has fallen silent would hold back for ever those that are not read since it does."""
+        m = machine(partition_idle_ms=3_000)
+        speak(m, 0, a=1_000, b=1_000)
+        speak(m, 400, a=4_000)
+        assert m.to_read(10) == {B}
+        assert watch(m, 500, 5_000, B) == 39
+        assert m.to_read(10) == {A}
+
+    def test_one_that_is_held_back_and_silent_itself_does_not_speak(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        speak(m, 0, a=1_000, b=1_000)
+        speak(m, 400, a=4_000)
+        assert m.to_read(10) == {B}
+        assert watch(m, 500, 9_000, A, B) == 9
+
+    def test_without_an_answer_nothing_is_known_of_it(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        speak(m, 0, a=1_000, b=1_000)
+        speak(m, 400, a=4_000)
+        assert m.to_read(10) == {B}
+        for now_ms in range(800, 9_000, 400):
+            m.looked(A, empty=None, begun_ms=now_ms, done_ms=now_ms)
+            m.looked(B, empty=True, begun_ms=now_ms, done_ms=now_ms)
+        assert m.advance(9_000) == 9
 
 
 class TestAppendPause:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,9 +12,10 @@ from anabranch.adapters.local.log import LocalEventLog, LocalLogReader, Operatio
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, TopicPartition
-from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
+from anabranch.protocol import boundary_log
+from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Resent
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part, Resent
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 AT = TopicPartition("p.s.boundaries", 0)
@@ -201,6 +203,16 @@ class TestFenced:
         with pytest.raises(Fenced, match="off_chain"):
             writer.append(record(writer, 3, 1, prev=BatchId("elsewhere", 2)))
         writer.append(record(writer, 4, 1))
+
+
+def test_too_much_that_is_open_is_not_told_as_a_newer_process(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
+    writer = make()
+    writer.start()
+    parts = tuple(Part(bucket, 0, "a", 1, 0, 1, 1, 0) for bucket in (2, 3, 4))
+    writer.append(record(writer, 0, 1))
+    with pytest.raises(TooManyParts, match=r"p\.s\.boundaries: more than 1000000 parts would be open"):
+        writer.append(replace(record(writer, 1, 1), parts=parts))
 
 
 def test_a_record_of_another_epoch_is_a_mistake_of_the_caller(make: Make) -> None:
