@@ -215,7 +215,7 @@ class Checkpoints(Protocol):
         """The lineage that the newest file names; None: a new replica."""
 
     def create(self, name: str) -> None:
-        """An empty directory, for a replica that starts from nothing."""
+        """An empty directory, whatever is there, for a replica that starts from nothing."""
 
     def copy(self, source: str, target: str) -> None:
         """Make ``target`` a copy of ``source``, synced, whole or not at all; replaces an earlier copy.

@@ -63,7 +63,7 @@ class MemoryDisk:
         return None if name is None else self.lineages[name]
 
     def create(self, name: str) -> None:
-        self.directories.setdefault(name, Directory())
+        self.directories[name] = Directory()
 
     def copy(self, source: str, target: str) -> None:
         self.directories[target] = deepcopy(self.of(source))

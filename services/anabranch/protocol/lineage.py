@@ -129,7 +129,7 @@ class FindNewest:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make an empty directory."""
+    """Make an empty directory: what is there, a copy that was given up, goes."""
 
     name: str
 

@@ -157,6 +157,36 @@ def test_a_replica_that_was_away_for_too_long_leaves_its_own_checkpoint(stage: S
     assert replica_rows(fold, "1", base + 1) == {b: n for b, n in stage.source.expected(44).items() if b > base}
 
 
+def test_where_nothing_of_a_sibling_will_do_it_begins_with_nothing(stage: Stage) -> None:
+    """Each batch that it still has has begun what is not stable: what was copied of it is not gone on from."""
+    zero = stage.start("0")
+    for upto in range(2, 21, 2):
+        stage.source.close(upto, upto - 1, upto)
+        zero.settle()
+    zero.close()
+    for batch in range(zero.batch - 1):
+        for folder in ("commits", "offsets"):
+            (zero.checkpoint / folder / str(batch)).unlink()
+    one = stage.start("1")
+    assert (one.batch, last_base(stage, "1")) == (-1, None)
+    stage.source.close(26, 21, 22, 25)
+    one.settle()
+    stage.check(26)
+
+
+@pytest.mark.parametrize("folder", ["commits", "offsets"])
+def test_where_nothing_of_its_own_is_whole_and_nobody_else_is_there_it_begins_with_nothing(stage: Stage, folder: str) -> None:
+    zero = told(stage)
+    zero.close()
+    for path in (zero.checkpoint / folder).iterdir():
+        path.write_bytes(b"")
+    again = stage.start("0")
+    assert again.batch == -1
+    stage.source.close(26, 21, 22, 25)
+    again.settle()
+    stage.check(26)
+
+
 def test_without_siblings_it_begins_at_the_beginning(stage: Stage) -> None:
     told(stage).close()
     stage.lose_disk("0")

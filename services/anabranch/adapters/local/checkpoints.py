@@ -94,8 +94,15 @@ class ReplicaDisk:
         raise Unavailable(message)
 
     def create(self, name: str) -> None:
-        """An empty directory for a replica that starts from nothing."""
-        self.directory(name).mkdir(exist_ok=True)
+        """An empty directory for a replica that starts from nothing.
+
+        What is there is a copy that was given up: its batches are not those of the lineage, so a loss of power must not bring it back.
+        """
+        directory = self.directory(name)
+        if directory.exists():
+            shutil.rmtree(directory)
+            os.sync()
+        directory.mkdir()
 
     def last_commit(self, name: str) -> int:
         """The last batch that Spark committed in the directory; -1: none."""

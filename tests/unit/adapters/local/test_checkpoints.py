@@ -40,6 +40,16 @@ def test_a_new_replica_has_no_lineage(disk: ReplicaDisk) -> None:
     assert disk.newest() is None, "a directory without a lineage file counts for nothing"
 
 
+def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Durably: a lineage file would name what a loss of power brought back."""
+    fill(disk.directory(ONE))
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "sync", lambda: synced.append(disk.directory(ONE).exists()))
+    disk.create(ONE)
+    assert list(disk.directory(ONE).iterdir()) == []
+    assert synced == [False]
+
+
 @pytest.mark.parametrize("tip", [None, BatchId(ONE, 7)])
 def test_the_newest_lineage_is_that_of_the_highest_epoch(disk: ReplicaDisk, tip: BatchId | None) -> None:
     for name in (TWO, THREE, ONE):
