@@ -41,6 +41,7 @@ from anabranch.protocol.lineage import (
     FindSiblings,
     FindWhole,
     Lineage,
+    OwnChain,
     Step,
     Steps,
     Write,
@@ -166,7 +167,7 @@ class ReplicaRunner:
         Raises:
             Fenced: another process of this replica began after this one.
         """
-        points, fold, reach = CleanPoints(self._recovery.siblings), self._boundary.fold, self._recovery.reach
+        points, fold, reach = CleanPoints(self._recovery.siblings, self._name), self._boundary.fold, self._recovery.reach
 
         def seen(_offset: int, entry: LogEntry, outcome: Outcome) -> None:
             points.seen(fold, entry, outcome)
@@ -175,8 +176,11 @@ class ReplicaRunner:
 
         self._boundary.listen(seen)
         epoch = self._boundary.start()
-        own = fold.fingerprint(self._name)
-        lineage = self._perform(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, own, fold.upto)))
+        plan = fold.fingerprint(self._name)
+        own = OwnChain(
+            fold.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, fold.upto)
+        )  # fmt: skip
+        lineage = self._perform(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, fold.upto), own))
         self._boundary.listen(None)
         after, self.given_up = (0, 0) if reach is None else reach.begin(fold, fold.closed(self._name), is_fresh=lineage.start_batch < 0)
         self._replica = Replica(

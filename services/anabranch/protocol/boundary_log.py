@@ -175,6 +175,10 @@ class StreamFold:
         writer = self._writers[replica]
         return ident == writer.branches.tip or ident in writer.path
 
+    def chain(self, replica: str) -> frozenset[BatchId]:
+        """The records of the writer's accepted chain, as far as it is remembered: those that another one may continue (rule 4)."""
+        return frozenset(self._writers[replica].path)
+
     def pending(self, replica: str) -> tuple[Part, ...]:
         """Named parts of buckets that the writer has not closed, by bucket."""
         return tuple([part for _, part in self._writers[replica].pending.items()])

@@ -7,11 +7,14 @@ by now. It must also still count: be on the sibling's accepted chain. All this i
 
 Where results are never ahead of the input, and nothing is late, every batch will do; else one that is a little older.
 
+The same holds for a replica's own checkpoint whose records were cut off the chain: another process of the replica went on from an older one, and
+its disk was lost. Nothing may continue such a record; under a base record its state is as good as a sibling's.
+
 Invariants:
     K1  the base of a point is the highest bucket that the sibling had closed, or named a part of, by then; up to it everything is stable.
     K2  a point was made under the plan of the one who asks: another plan's state means something else.
     K3  memory is bounded by what Spark retains: older batches cannot be gone back to.
-    K4  a point is the record of a batch on the sibling's accepted chain.
+    K4  a point is the record of a batch on the sibling's accepted chain; of the replica itself, one that was on its chain once.
 """
 
 from __future__ import annotations
@@ -38,8 +41,12 @@ class _Mark:
 class CleanPoints:
     """The clean points of some replicas. Tell it every record of the stage's log right after the fold took it."""
 
-    def __init__(self, replicas: Iterable[str]) -> None:
-        self._chains: dict[str, deque[_Mark]] = {r: deque(maxlen=2 * CHECKPOINT_BATCHES_RETAINED) for r in replicas}
+    def __init__(self, replicas: Iterable[str], own: str = "") -> None:
+        """``own``: the one that asks."""
+        self._own = own
+        self._chains: dict[str, deque[_Mark]] = {r: deque(maxlen=2 * CHECKPOINT_BATCHES_RETAINED) for r in (*replicas, own)}
+        self._cut_off: deque[_Mark] = deque(maxlen=2 * CHECKPOINT_BATCHES_RETAINED)
+        """Of the one that asks."""
 
     def seen(self, fold: StreamFold, entry: LogEntry, outcome: Outcome) -> None:
         """Take note of a record."""
@@ -49,14 +56,24 @@ class CleanPoints:
         if chain is None:
             return
         while chain and chain[-1].ident != entry.prev:
-            chain.pop()  # cut off (rule 4)
+            mark = chain.pop()  # cut off (rule 4)
+            if entry.replica == self._own:
+                self._cut_off.append(mark)
         pending = fold.pending(entry.replica)
         base = max(fold.closed(entry.replica), pending[-1].bucket if pending else 0)
         chain.append(_Mark(entry.id, base, fold.fingerprint(entry.replica)))
 
     def base(self, replica: str, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
         """The base of the record ``ident`` of ``replica``; None: it is not a point for ``fingerprint`` now (K1, K2, K4)."""
-        for mark in self._chains.get(replica, ()):
+        return self._base(self._chains.get(replica, ()), ident, fingerprint, stable_upto)
+
+    def cut_off_base(self, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
+        """The same of a record of the one that asks, which was cut off its chain."""
+        return self._base(self._cut_off, ident, fingerprint, stable_upto)
+
+    @staticmethod
+    def _base(marks: Iterable[_Mark], ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
+        for mark in marks:
             if mark.ident == ident and mark.fingerprint == fingerprint and mark.base <= stable_upto:
                 return mark.base
         return None

@@ -14,6 +14,9 @@ Invariants:
     G5  a sibling's checkpoint is taken at a batch all of whose parts are stable by now (``protocol.clean_points``), without the plan after it;
         the new lineage begins with a base record, and until its first commit every restart says it again (rule 6).
     G6  going back to an older batch (damage, loss of power) is safe: the new lineage has another name, and its records cut the chain (rule 4).
+    G7  an own batch is gone on from only if its record is on the accepted chain: any other record would be refused (rule 4). A passive replica
+        finds its checkpoint cut off where another process went on from an older copy, and that one's disk was lost. Where all that such a
+        batch had closed or begun is stable it is taken as a sibling's would be, under a base record (G5).
 """
 
 from __future__ import annotations
@@ -57,7 +60,8 @@ class Lineage:
     start_tip: BatchId | None
     """The record of that batch."""
     base: int | None = None
-    """Rule 6: it began in a copy of a sibling's directory; buckets up to here are not its own. ``start_tip`` is its base record."""
+    """Rule 6: it began in a copy of a sibling's directory, or of one that was cut off; buckets up to here are not its own. ``start_tip`` is its base
+    record."""
     earlier: tuple[BatchId, ...] = ()
     """The lineages before, each with the last of its batches in this directory, ascending: who made which of the batches up to ``start_batch``."""
     floor: int | None = None
@@ -70,7 +74,7 @@ class Lineage:
 
     @classmethod
     def from_sibling(cls, name: str, batch: int, base: int) -> Self:
-        """The lineage that goes on in a copy of a sibling's directory as it was after ``batch``: its first record is the base record (G5)."""
+        """The lineage that goes on in a copy of a sibling's directory as it was after ``batch``: its first record is the base record (G5, G7)."""
         return cls(name=name, start_batch=batch, start_tip=BatchId(name, batch), base=base, floor=batch)
 
     @property
@@ -248,7 +252,17 @@ BaseOf = Callable[[str, BatchId], int | None]
 """(sibling, id of its record) -> the base of a copy of its checkpoint as it was then; None: it must not be copied."""
 
 
-def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None) -> Steps:
+@dataclass(frozen=True, slots=True)
+class OwnChain:
+    """What the stage's log says of the replica's own records. The default is for a log in which nothing was ever cut off."""
+
+    has: Callable[[BatchId], bool] = lambda _ident: True
+    """Whether a record may be continued."""
+    cut_off_base: Callable[[BatchId], int | None] = lambda _ident: None
+    """Of one that may not: the base of its checkpoint as it was then; None: it is of no use."""
+
+
+def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()) -> Steps:
     """Rules 6 and 8: how the process of ``epoch`` comes to its stable lineage (G4).
 
     The old process may be alive: it may fork while its directory is copied, which makes the directory a branch. So the newest lineage is
@@ -258,7 +272,7 @@ def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None)
     name = lineage_name(epoch, 0)
     while True:
         found = yield FindNewest()
-        lineage = (yield from _from_own(found, name)) if isinstance(found, Lineage) else None
+        lineage = (yield from _from_own(found, name, own)) if isinstance(found, Lineage) else None
         if lineage is None:
             lineage = yield from _from_sibling(name, base_of)
         if lineage is None:
@@ -279,17 +293,26 @@ def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None)
     return lineage
 
 
-def _from_own(found: Lineage, name: str) -> Generator[Step, Answer, Lineage | None]:
+def _from_own(found: Lineage, name: str, own: OwnChain) -> Generator[Step, Answer, Lineage | None]:
     """The lineage ``name`` in a copy of the directory of ``found``; None: nothing in it can be gone on from."""
     yield Copy(found.name, name)
-    batches = _batches((yield FindBatches(name)))
-    last = yield FindWhole(name, tuple(batch for batch in batches if batch >= found.lowest))
-    if not isinstance(last, int):
+    tips = {batch: found.tip(batch) for batch in _batches((yield FindBatches(name))) if batch >= found.lowest}
+    last = yield FindWhole(name, tuple(batch for batch, tip in tips.items() if _goes_on(found, batch, tip, own)))
+    if isinstance(last, int) and not (yield FindMissing(name, last)):
+        # A plan that was made before blocks were resent names the old ones. Without it the batch is planned anew, as after damage (G6).
+        yield CutBack(name, last, keep_plan=not (yield FindResent(name, last)))
+        return found.copied(name, last)
+    bases = {batch: base for batch, tip in tips.items() if tip is not None and (base := own.cut_off_base(tip)) is not None}
+    last = yield FindWhole(name, tuple(bases))
+    if not isinstance(last, int) or (yield FindMissing(name, last)):
         return None
-    # A plan that was made before blocks were resent names the old ones. Without it the batch is planned anew, as after damage (G6).
-    yield CutBack(name, last, keep_plan=not (yield FindResent(name, last)))
-    missing = yield FindMissing(name, last)
-    return None if missing else found.copied(name, last)
+    yield CutBack(name, last, keep_plan=False)
+    return Lineage.from_sibling(name, last, bases[last])
+
+
+def _goes_on(found: Lineage, batch: int, tip: BatchId | None, own: OwnChain) -> bool:
+    """Whether the first record after ``batch`` of the directory of ``found`` will be accepted (G7): a first record, or a base record, always is."""
+    return batch < 0 or (found.base is not None and batch == found.start_batch) or (tip is not None and own.has(tip))
 
 
 def _from_sibling(name: str, base_of: BaseOf) -> Generator[Step, Answer, Lineage | None]:

@@ -35,9 +35,19 @@ class Stage:
     def _nobody_helps(self) -> None:
         raise Crash
 
-    def start(self, replica: str, point: Callable[[str], None] = lambda _: None) -> FileReplica:
+    def start(self, replica: str, point: Callable[[str], None] = lambda _: None, *, disk: str = "") -> FileReplica:
+        """``disk``: of a process of a passive replica, each of which has one of its own."""
         self._started += 1
-        made = FileReplica(self.log, NAMES, replica, self.folder, self.clock, SeededEntropy(self._started), point=point, wait=self._wait)
+        made = FileReplica(
+            self.log,
+            NAMES,
+            replica,
+            self.folder / disk,
+            self.clock,
+            SeededEntropy(self._started),
+            point=point,
+            wait=self._wait,
+        )
         made.start()
         return made
 
@@ -342,3 +352,52 @@ def test_many_restarts_need_no_more_room(stage: Stage) -> None:
         zero.settle()
         stage.bounded("0")
     stage.check(59)
+
+
+def taken_over(stage: Stage) -> FileReplica:
+    """Of a passive replica: one process was at 20 when it was killed, another took over with a copy of what the first had at 12, closed 24, and has
+    lost its disk; the first begins again."""
+    zero = stage.start("0", disk="zero")
+    for upto in range(2, 21, 2):
+        stage.source.close(upto, *([upto - 1, upto] if upto % 8 else []))
+        zero.settle()
+        if upto == 12:
+            shutil.copytree(stage.folder / "zero", stage.folder / "one")
+    zero.close()
+    one = stage.start("0", disk="one")
+    assert one.batch < zero.batch
+    stage.source.close(24, 22, 23)
+    one.settle()
+    one.close()
+    shutil.rmtree(stage.folder / "one")
+    return zero
+
+
+def test_g7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_not(stage: Stage) -> None:
+    zero = taken_over(stage)
+    again = stage.start("0", disk="zero")
+    assert 0 <= again.batch < zero.batch
+    stage.source.close(30, 27, 28)
+    again.settle()
+    stage.check(30)
+    assert last_base(stage, "0") is None
+
+
+def test_g7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record(stage: Stage) -> None:
+    zero = taken_over(stage)
+    stage.source.trim(18)
+    again = stage.start("0", disk="zero")
+    assert 0 <= again.batch <= zero.batch
+    base = last_base(stage, "0")
+    assert base is not None
+    assert base <= 24
+    again.close()
+    again = stage.start("0", disk="zero")
+    assert last_base(stage, "0") == base, "until a batch was committed it is said again"
+    stage.source.close(30, 27, 28)
+    again.settle()
+    again.close()
+    again = stage.start("0", disk="zero")
+    stage.source.close(36, 31, 36)
+    again.settle()
+    stage.check(36)

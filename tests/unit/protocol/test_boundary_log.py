@@ -59,6 +59,7 @@ def test_rule_4_a_restart_from_an_older_checkpoint_cuts_the_chain_and_its_parts(
     assert fold.stable(1, 4) == [(1, "0", (part(1),)), (3, "0", (part(3, "again"),))]
     assert fold.accepted("0", BatchId("l", 0))
     assert not fold.accepted("0", BatchId("l", 1))
+    assert fold.chain("0") == {BatchId("l", 0), BatchId("m", 1)}
 
 
 def test_rule_4_a_restart_at_the_tip_keeps_pending_parts() -> None:

@@ -13,7 +13,7 @@ class Log:
     """A stage of the replicas 0, 1, 2, and who listens to 0 and 1."""
 
     def __init__(self) -> None:
-        self.fold, self.points, self.offset = StreamFold("012"), CleanPoints("01"), 0
+        self.fold, self.points, self.offset = StreamFold("012"), CleanPoints("01", "2"), 0
         for replica in "012":
             self.add(EpochStarted(replica, "f", "token"))
 
@@ -68,8 +68,8 @@ def test_k2_a_point_is_of_the_same_plan() -> None:
 
 def test_what_does_not_count_is_no_point() -> None:
     log = Log()
-    log.batch(0, 4, prev=None, replica="2")
-    assert log.base(0, replica="2") is None, "nobody listens to it"
+    log.add(EpochStarted("3", "f", "token"))
+    assert log.points.base("3", BatchId("a", 0), "f", 9) is None, "nobody listens to it"
     log.batch(0, 4, prev=7)
     assert log.base(0) is None, "refused"
     tentative = BoundaryRecord("1", 1, BatchId("a", 0), None, 4, base=0, kind=BoundaryKind.TENTATIVE, branch=(1, 1))
@@ -83,3 +83,17 @@ def test_k3_old_points_are_forgotten() -> None:
         log.batch(batch, batch + 1, prev=batch - 1 if batch else None)
     assert log.base(0) is None
     assert log.base(2 * CHECKPOINT_BATCHES_RETAINED) is not None
+
+
+def test_k4_the_own_records_that_were_cut_off_are_known() -> None:
+    log = Log()
+    for replica in "02":
+        log.batch(0, 4, prev=None, replica=replica)
+        log.batch(1, 6, 9, prev=0, replica=replica)
+        log.batch(2, 8, prev=1, replica=replica)
+        log.batch(1, 7, prev=0, lineage="b", replica=replica)
+    found = [log.points.cut_off_base(BatchId("a", batch), "f", 9) for batch in range(4)]
+    assert found == [None, 9, 9, None], "the first may be continued, and the last never was"
+    assert log.points.cut_off_base(BatchId("a", 1), "f", 8) is None, "it is not stable yet"
+    assert log.points.cut_off_base(BatchId("a", 1), "g", 9) is None
+    assert log.base(1, replica="2") is None

@@ -207,7 +207,7 @@ def test_rule_8_a_process_goes_on_in_a_copy_of_the_newest_directory() -> None:
     assert second == first.copied(lineage_name(8, 0), 4) == disk.newest()
     assert disk.directories == {lineage_name(8, 0): 4}, "what was of lower epochs is gone"
     assert [type(step) for step in disk.steps] == [
-        FindNewest, Copy, FindBatches, FindWhole, FindResent, CutBack, FindMissing, FindNewest, Write, CheckEpoch, Clean,
+        FindNewest, Copy, FindBatches, FindWhole, FindMissing, FindResent, CutBack, FindNewest, Write, CheckEpoch, Clean,
     ]  # fmt: skip
 
 

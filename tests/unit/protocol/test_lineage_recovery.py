@@ -26,6 +26,7 @@ from anabranch.protocol.lineage import (
     FindSiblings,
     FindWhole,
     Lineage,
+    OwnChain,
     Step,
     Write,
     fork_steps,
@@ -53,11 +54,16 @@ class Disk:
     copies_left: int = 100
     resent: bool = False
     """Blocks that come after the batches were resent."""
+    chain: set[BatchId] | None = None
+    """The replica's own records that may be continued; None: all."""
+    cut_off: dict[BatchId, int] = field(default_factory=dict)
+    """Bases of those that may not."""
     steps: list[Step] = field(default_factory=list)
     copied_from: str = ""
 
     def run(self, steps_max: int = 100) -> Lineage | None:
-        steps = take_over_steps(9, lambda replica, ident: self.bases.get((replica, ident)))
+        chain = OwnChain(lambda ident: self.chain is None or ident in self.chain, self.cut_off.get)
+        steps = take_over_steps(9, lambda replica, ident: self.bases.get((replica, ident)), chain)
         answer: Answer = None
         for _ in range(steps_max):
             try:
@@ -257,3 +263,54 @@ def test_a_plan_that_names_blocks_which_were_resent_is_dropped() -> None:
     disk.resent = True
     disk.run()
     assert CutBack(NAME, 4, keep_plan=False) in disk.steps
+
+
+def test_g7_a_batch_whose_record_was_cut_off_is_gone_back_over() -> None:
+    disk = own(5, 4, 3)
+    disk.chain = {BatchId(OLD, 3), BatchId(OLD, 2), BatchId("x", 5)}
+    lineage = disk.run()
+    assert lineage is not None
+    assert (lineage.start_batch, lineage.start_tip, lineage.base) == (3, BatchId(OLD, 3), None)
+
+
+@pytest.mark.parametrize("why", ["not on the chain", "blocks are gone"])
+def test_g7_where_none_may_be_continued_one_that_leaves_nothing_open_is_taken_under_a_base_record(why: str) -> None:
+    disk = own(5, 4, 3)
+    disk.chain = {BatchId(OLD, 3)} if why == "blocks are gone" else set()
+    disk.gone_upto = 3
+    disk.cut_off = {BatchId(OLD, 4): 40}
+    disk.siblings = {"1": Lineage.fresh(4)}
+    lineage = disk.run()
+    assert lineage == Lineage.from_sibling(NAME, 4, 40)
+    assert CutBack(NAME, 4, keep_plan=False) in disk.steps
+    assert disk.steps[-1] == AppendBase(lineage)
+    assert "FindSiblings" not in disk.named()
+
+
+@pytest.mark.parametrize("why", ["something is open", "it is damaged", "blocks are gone"])
+def test_g7_else_it_is_as_if_there_were_none(why: str) -> None:
+    disk = own(5, 4, 3)
+    disk.chain = set()
+    disk.cut_off = {} if why == "something is open" else {BatchId(OLD, 4): 40}
+    disk.damaged = {OLD: {4}} if why == "it is damaged" else {}
+    if why == "blocks are gone":
+        disk.gone_upto = 4
+        assert disk.run(9) is None
+        assert disk.steps[-1] == AwaitSibling("a is deleted")
+    else:
+        assert disk.run() == Lineage.fresh(9)
+
+
+def test_g7_a_base_record_needs_nothing_on_the_chain() -> None:
+    disk = own(7)
+    disk.newest, disk.chain = Lineage.from_sibling(OLD, 7, 70), set()
+    assert disk.run() == Lineage.from_sibling(NAME, 7, 70)
+
+
+def test_g7_nor_does_a_first_record() -> None:
+    disk = own(-1)
+    disk.chain = set()
+    lineage = disk.run()
+    assert lineage is not None
+    assert (lineage.start_batch, lineage.start_tip) == (-1, None)
+    assert "Copy" in disk.named()
