@@ -27,6 +27,7 @@ from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.identifiers import BatchId, TopicNames
 from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.reach import Reach
 from anabranch.protocol.records import BoundaryRecord, Part
 from anabranch.runtime.block_reach import missing_blocks
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -92,6 +93,7 @@ class FileReplica:
     def __init__(
         self, log: EventLog, names: TopicNames, replica: str, folder: Path, clock: Clock, entropy: Entropy,
         *, point: Callable[[str], None] = lambda _: None, wait: Callable[[str], None] = lambda _: None,
+        reach: Reach | None = None,
     ) -> None:  # fmt: skip
         self._input = BoundaryReader(log, names.boundaries(INPUT), ["0"])
         self._log, self._names = log, names
@@ -101,7 +103,7 @@ class FileReplica:
         self.runner = ReplicaRunner(
             replica=replica, inputs={INPUT: self._input}, traits=TRAITS, boundary=self.boundary, disk=self.disk,
             availability=Availability([INPUT], WAITS, Policy.SUSPEND), width_ms=WIDTH_MS, clock=clock, crash_point=point, may_wait=False,
-            recovery=Recovery(tuple(siblings), self._missing, wait), rows_max=3,
+            recovery=Recovery(tuple(siblings), self._missing, wait, reach), rows_max=3,
         )  # fmt: skip
         self._attempts = 0
         self.checkpoint = folder

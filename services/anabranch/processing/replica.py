@@ -178,7 +178,8 @@ class ReplicaRunner:
         epoch = self._boundary.start()
         plan = fold.fingerprint(self._name)
         own = OwnChain(
-            fold.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, fold.upto)
+            fold.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, fold.upto),
+            is_open=reach is not None and reach.is_open,
         )  # fmt: skip
         lineage = self._perform(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, fold.upto), own))
         self._boundary.listen(None)

@@ -260,6 +260,8 @@ class OwnChain:
     """Whether a record may be continued."""
     cut_off_base: Callable[[BatchId], int | None] = lambda _ident: None
     """Of one that may not: the base of its checkpoint as it was then; None: it is of no use."""
+    is_open: bool = False
+    """The own checkpoint is not to be gone on from (``protocol.reach``)."""
 
 
 def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()) -> Steps:
@@ -272,7 +274,7 @@ def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None,
     name = lineage_name(epoch, 0)
     while True:
         found = yield FindNewest()
-        lineage = (yield from _from_own(found, name, own)) if isinstance(found, Lineage) else None
+        lineage = (yield from _from_own(found, name, own)) if isinstance(found, Lineage) and not own.is_open else None
         if lineage is None:
             lineage = yield from _from_sibling(name, base_of)
         if lineage is None:

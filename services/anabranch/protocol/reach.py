@@ -7,7 +7,8 @@ the function is, and an empty query that begins there makes them whole.
 ``upstream_backup``: the input's blocks are the backup. A new process begins at its output's last closed bucket less *twice* the
 reach. What it makes of the first reach may be partial, and is closed already: nobody takes it (rule 4). What it makes of the second is whole,
 and closed already: it must be what stands in the log, bucket by bucket, else the promise is wrong, and the process ends before it writes
-anything new. Trimming keeps what this needs. No results are lost, and by their ids none comes twice: precise.
+anything new. Until it has closed something new the comparison is *open*, which the log says, too: a process that begins then does not go on from
+the checkpoint that was made so far, of which half was never compared, but begins as the one before did. Trimming keeps what this needs. No results are lost, and by their ids none comes twice: precise.
 
 ``amnesia``: a new process begins at what is complete now. The buckets from its output's last closed one to there are lost, and
 those within the reach after there would be partial: all of them are closed *empty*, and their records name every input as missing. So what is
@@ -16,7 +17,8 @@ lost is said in the log, and what comes after the gap is right.
 Invariants:
     B1  a query that begins at ``after`` makes every bucket above ``after`` + reach whole.
     B2  upstream backup: ``after`` + reach is not above the last closed bucket: nothing is left out.
-    B3  upstream backup: no record that closes a new bucket is let through unless every bucket of the second reach was the same as before.
+    B3  upstream backup: no record that closes a new bucket is let through unless every bucket of the second reach was the same as before, by
+        whichever process: while that is open, each begins anew.
     B4  amnesia: a bucket that is not given up is whole; one that is given up is empty, and its record has ``missing``.
     B5  amnesia: a gap that a crash interrupted is gone on with: its end follows from the log.
     B6  a stage whose stream has closed nothing yet begins at the beginning: nothing is lost.
@@ -48,8 +50,14 @@ class Reach:
         """``complete``: amnesia; the last bucket that is complete on all inputs, their logs read to the end. None: upstream backup."""
         self._stage, self._reach_ms, self._buckets = stage, reach_ms, buckets_of(reach_ms, width_ms)
         self._complete = complete
-        self._fingerprints: tuple[str, str] = ("", "")
+        self._fingerprint = ""
+        """Of the newest epoch."""
+        self._closed = 0
+        self._made_by, self._made_after = "", 0
+        """Fingerprint of the function that made the last buckets, and the last bucket before them."""
         self._gap_upto = 0
+        self._open_upto = 0
+        """A process without a checkpoint has begun when this bucket was the last one closed, and none has closed a new one since; 0: none."""
         self._after = 0
         self._expected: dict[int, tuple[int, int]] = {}
         self._compared = 0
@@ -62,9 +70,20 @@ class Reach:
         if not outcome.accepted:
             return
         if isinstance(entry, EpochStarted):
-            self._fingerprints = self._fingerprints[1], entry.fingerprint
-        elif isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE and entry.prev is None:
-            self._gap_upto = entry.closed + self._buckets if entry.missing else 0
+            self._fingerprint = entry.fingerprint
+        elif isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE:
+            if entry.prev is None:
+                self._gap_upto = entry.closed + self._buckets if entry.missing else 0
+                self._open_upto = self._closed if self._complete is None else 0
+            if entry.closed > self._closed:
+                if self._made_by != self._fingerprint:
+                    self._made_by, self._made_after = self._fingerprint, self._closed
+                self._closed, self._open_upto = entry.closed, 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a checkpoint there may be is not to be gone on from: it was not compared to its end (B3)."""
+        return self._open_upto > 0
 
     def after(self, closed: int) -> int:
         """The bucket after which a process without a checkpoint begins to read. ``closed``: the last one that its stream has closed (B2, B6)."""
@@ -82,8 +101,9 @@ class Reach:
             return 0, self._gap_upto
         if self._complete is not None:
             return self._after, 0 if closed == 0 else self._after + self._buckets
-        whole_from = self._after + self._buckets if self._after else 0
-        if self._fingerprints[0] in ("", self._fingerprints[1]) and whole_from < closed <= fold.upto:
+        # Of a function that was changed on the way only what it made from its own state is compared.
+        whole_from = max(begun + self._buckets if begun else 0 for begun in (self._after, self._made_after))
+        if self._made_by in ("", self._fingerprint) and whole_from < closed <= fold.upto:
             self._compared, self._compare_upto = whole_from, closed
             self._expected = {bucket: contents(parts) for bucket, _, parts in fold.stable(whole_from + 1, closed)}
         return self._after, 0

@@ -58,11 +58,12 @@ class Disk:
     """The replica's own records that may be continued; None: all."""
     cut_off: dict[BatchId, int] = field(default_factory=dict)
     """Bases of those that may not."""
+    is_open: bool = False
     steps: list[Step] = field(default_factory=list)
     copied_from: str = ""
 
     def run(self, steps_max: int = 100) -> Lineage | None:
-        chain = OwnChain(lambda ident: self.chain is None or ident in self.chain, self.cut_off.get)
+        chain = OwnChain(lambda ident: self.chain is None or ident in self.chain, self.cut_off.get, self.is_open)
         steps = take_over_steps(9, lambda replica, ident: self.bases.get((replica, ident)), chain)
         answer: Answer = None
         for _ in range(steps_max):
@@ -314,3 +315,11 @@ def test_g7_nor_does_a_first_record() -> None:
     assert lineage is not None
     assert (lineage.start_batch, lineage.start_tip) == (-1, None)
     assert "Copy" in disk.named()
+
+
+def test_b3_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from() -> None:
+    disk = own(5, 4, 3)
+    disk.is_open = True
+    assert disk.run() == Lineage.fresh(9)
+    assert "Copy" not in disk.named()
+    assert Create(NAME) in disk.steps

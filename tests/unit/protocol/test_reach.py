@@ -127,6 +127,67 @@ def test_with_a_checkpoint_nothing_is_left_out_or_compared() -> None:
     made_again(log, b9=4_711)
 
 
+def is_open(log: Log) -> bool:
+    assert log.reach is not None
+    return log.reach.is_open
+
+
+def test_b3_until_something_new_is_closed_each_process_begins_anew() -> None:
+    log = backed_up()
+    assert not is_open(log), "there was a checkpoint to go on from until the disk was lost"
+    begun(log)
+    log.add(log.record(6, fresh=True))
+    log.add(log.record(8, part(7, 1), part(8, 2)))
+    log.begin()
+    assert is_open(log)
+    assert begun(log) == (6, 0)
+    with pytest.raises(StageFunctionError, match="bucket 9"):
+        made_again(log, b9=4_711)
+    log.add(log.record(6, fresh=True))
+    log.add(log.record(10, part(9, 1_009), part(10, 1_010)))
+    log.begin()
+    assert is_open(log)
+    begun(log)
+    log.add(log.record(11, fresh=True))
+    log.add(log.record(13, fresh=True, epoch=0))  # of a zombie
+    log.begin()
+    assert not is_open(log), "all was compared before 11 was closed"
+
+
+def test_b3_the_first_process_of_all_and_one_that_gives_up_have_nothing_to_compare() -> None:
+    log = Log(Reach("s", 200, WIDTH_MS))
+    log.begin()
+    log.add(log.record(0, fresh=True))
+    assert not is_open(log)
+    log = forgetful()
+    log.add(log.record(10, fresh=True, missing="a"))
+    assert not is_open(log)
+
+
+def test_what_another_function_has_made_is_not_compared_after_a_restart_either() -> None:
+    log = backed_up(again="g")
+    log.add(log.record(6, fresh=True))
+    log.begin("g")
+    assert is_open(log)
+    begun(log)
+    made_again(log, b9=4_711)
+
+
+def test_of_a_function_that_was_changed_only_what_it_made_from_its_own_state_is_compared() -> None:
+    log = Log(Reach("s", 200, WIDTH_MS))
+    log.begin()
+    log.add(log.record(7))
+    log.begin("g")
+    for bucket in range(8, 11):
+        log.add(log.record(bucket, part(bucket, 1_000 + bucket)))
+    log.begin("g")
+    assert begun(log) == (6, 0)
+    made_again(log, b9=4_711)
+    begun(log)
+    with pytest.raises(StageFunctionError, match="bucket 10"):
+        made_again(log, b9=4_711, b10=4_711)
+
+
 def test_what_trimming_must_leave() -> None:
     backup, forgetful = Reach("s", 200, WIDTH_MS), Reach("s", 200, WIDTH_MS, lambda: 0)
     assert backup.held(10, 9) == 6
