@@ -86,7 +86,7 @@ class _Disk:
         return None if name is None else self._lineages[name]
 
     def create(self, name: str) -> None:
-        self.directories.setdefault(name, _Directory())
+        self.directories[name] = _Directory()
 
     def copy(self, source: str, target: str) -> None:
         self.directories[target] = deepcopy(self.directories[source])
