@@ -173,7 +173,7 @@ class Account:
 def account(records: Iterable[LiveRecord], end_ms: int | None = None) -> Account:
     """Go through a live topic from its first record, and check on the way what it promises. ``end_ms``: see ``transactions``."""
     result = Account()
-    upto, shown, has_undone = 0, 0, False
+    upto, shown, stable, has_undone = 0, 0, 0, False
     last = _NONE
     for transaction in transactions(records, end_ms):
         kinds = {record.kind for record in transaction.records}
@@ -183,6 +183,10 @@ def account(records: Iterable[LiveRecord], end_ms: int | None = None) -> Account
         if UNDO in kinds:
             _undo(result, transaction, last, has_undone=has_undone)
             has_undone = True
+        _check_failure(result, transaction, kinds, was_failure=shown > 0)
+        if transaction.stable < stable:
+            result.broken.append(f"transaction {transaction.sequence}: final results go back from bucket {stable} to {transaction.stable}")
+        stable = transaction.stable
         for record in transaction.records:
             _take(result, record, upto, shown)
         inserted = [record.identifier for record in transaction.records if record.kind == INSERTION]
@@ -198,12 +202,23 @@ def account(records: Iterable[LiveRecord], end_ms: int | None = None) -> Account
     return result
 
 
+def _check_failure(result: Account, transaction: Transaction, kinds: set[str], *, was_failure: bool) -> None:
+    """What belongs to a failure comes in one."""
+    begins = transaction.shown > 0
+    for kind, is_one in ((TENTATIVE, was_failure or begins), (UNDO, was_failure), (REC_DONE, was_failure)):
+        if kind in kinds and not is_one:
+            result.broken.append(f"{kind} without a failure, transaction {transaction.sequence}")
+    if was_failure and not begins and REC_DONE not in kinds:
+        result.broken.append(f"a failure ended without rec_done, transaction {transaction.sequence}")
+
+
 def _undo(result: Account, transaction: Transaction, last: tuple[int, int], *, has_undone: bool) -> None:
     result.undos += 1
-    named = {record.identifier for record in transaction.records if record.kind == UNDO}
+    undos = [record for record in transaction.records if record.kind == UNDO]
+    named = {undo.identifier for undo in undos}
     if named != {last}:
         result.broken.append(f"an undo names {sorted(named)}, the last final result was {last}")
-    if has_undone:
+    if has_undone or len({undo.partition for undo in undos}) < len(undos):
         result.broken.append(f"a second undo in one failure, transaction {transaction.sequence}")
     result.standing = set()
 

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, NamedTuple
@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 from anabranch.protocol.records import LogEntry
 from chaos.schedule import Kind, has_sibling, service_of
 from checkers import streams
+from examples.toll_road.comparing import Comparison, Delivered
+from examples.toll_road.live import LiveRecord, account
 
 MASKED_MS: Final = 2_000
 """A fault is masked when the next result comes no later than without it, and this: what two busy cores make of two equal moments."""
@@ -253,6 +255,24 @@ def compare_digests(stream: str, found: Mapping[str, Made]) -> list[str]:
             if gone:
                 wrong.append(f"{stream}: replica {name} has no rows in {len(gone)} buckets where its sibling has some, such as {gone[0]}")
     return wrong
+
+
+def live_promises(name: str, records: Iterable[LiveRecord], end_ms: int, compared: Callable[[list[Delivered]], Comparison]) -> list[str]:
+    """What a live topic promises and did not keep, in words, up to the transaction by which everything until ``end_ms`` is final.
+
+    ``compared`` compares its final results with the oracle. However many failures there were, each is over by then.
+    """
+    found = account(records, end_ms)
+    wrong = found.broken[:_EXAMPLES_MAX]
+    if not found.undos <= found.failures == found.rec_dones:
+        wrong.append(f"{found.failures} failures, {found.undos} undos, {found.rec_dones} rec_dones")
+    if found.standing:
+        wrong.append(f"{len(found.standing)} tentative results stand at the end, such as {min(found.standing)}")
+    final = compared(found.stable)
+    if not final.is_equal():
+        counts = f"missing {final.missing}, duplicated {final.duplicated}, wrong {final.wrong}"
+        wrong += [f"of its final results {counts}, out of order {final.out_of_order}", *final.examples]
+    return [f"{name}, live: {text}" for text in wrong]
 
 
 def repeated(identifiers: Iterable[object]) -> int:

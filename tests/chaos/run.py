@@ -31,6 +31,7 @@ from examples.toll_road.comparing import Comparison, Delivered, Refusals, compar
 from examples.toll_road.demo import CLOSING_MS, Job, read_job
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline
 from examples.toll_road.process_tree import MemoryMeter
+from examples.toll_road.story import LiveTopic
 from examples.toll_road.traffic import Refused, Traffic, TrafficWriter, Truth, span
 from harness.waiting import wait_until
 
@@ -92,6 +93,7 @@ class Run:
         self._pipeline = load(self._file)
         self._job: Job = read_job(self._file)
         self._results: dict[str, list[Delivered]] = {name: [] for name in self._job.outputs}
+        self._live: dict[str, LiveTopic] = {name: LiveTopic() for name in self._job.live}
         self._letters: list[Refused] = []
         self._logs: dict[str, list[tuple[int, LogEntry]]] = {stage: [] for stage in self._pipeline.stages}
         self._readers: list[consuming.TopicReader] = []
@@ -157,11 +159,13 @@ class Run:
         self._say("all is healed; waiting for quiet")
         wrong = self._await_quiet(deployment, truth, kafka)
         nemesis.await_copies()
-        return self._judge(writer, truth, nemesis, targets, kafka, start_ms, [*nemesis.broken, *wrong])
+        return self._judge(writer, truth, nemesis, targets, kafka, (start_ms, end_ms), [*nemesis.broken, *wrong])
 
     def _read_all(self, kafka: str) -> None:
         for name, topic in self._job.outputs.items():
             self._read(kafka, topic, partial(_take, self._results[name].append, consuming.delivered))
+        for name, topic in self._job.live.items():
+            self._read(kafka, topic, self._live[name].take)
         for topic in self._job.dead_letters:
             self._read(kafka, topic, partial(_take, self._letters.append, consuming.refused))
         for stage, entries in self._logs.items():
@@ -224,8 +228,16 @@ class Run:
         return behind
 
     def _judge(
-        self, writer: TrafficWriter, truth: Truth, nemesis: Nemesis, targets: list[str], kafka: str, start_ms: int, wrong: list[str]
+        self,
+        writer: TrafficWriter,
+        truth: Truth,
+        nemesis: Nemesis,
+        targets: list[str],
+        kafka: str,
+        traffic_ms: tuple[int, int],
+        wrong: list[str],
     ) -> Verdict:
+        start_ms, end_ms = traffic_ms
         answers = self._answers(truth)
         comparisons = {name: compare(frame, self._results[name], oracle.KEYS[name]) for name, frame in answers.items()}
         refusals = compare_refused(truth.refused, self._letters)
@@ -233,6 +245,8 @@ class Run:
             if not compared.is_equal():
                 counts = f"missing {compared.missing}, duplicated {compared.duplicated}, wrong {compared.wrong}"
                 wrong += [f"{name}: {counts}, out of order {compared.out_of_order}", *compared.examples]
+        for name, topic in self._live.items():
+            wrong += judgement.live_promises(name, topic.records(), end_ms, partial(compare, answers[name], key=oracle.KEYS[name]))
         if not refusals.is_equal():
             wrong.append(f"dead letters: {refusals.missing} missing, {refusals.unexpected} unexpected, {refusals.other_reason} otherwise")
             wrong += refusals.examples

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +13,8 @@ from chaos import judgement
 from chaos.allowed import ALLOWED
 from chaos.judgement import Allowed, Complaint, Digest, Injected, Made, Seen, Waits
 from chaos.schedule import BROKER, REDIS, Kind
+from examples.toll_road.comparing import Comparison, Delivered
+from examples.toll_road.live import BOUNDARY, INSERTION, REC_DONE, TENTATIVE, UNDO, LiveRecord
 from harness.boundary_logs import record, started
 
 TARGETS = ("kafka/kafka", "redis/redis", "ingestion/a", "processing/s.0", "processing/s.1", "processing/t.0", "delivery/o")
@@ -174,3 +177,49 @@ def test_faults_are_counted_and_grouped_in_the_order_of_the_kinds() -> None:
     assert judgement.by_kind(faults) == {"kill": 2, "zombie": 1}
     groups = judgement.grouped(judgement.recoveries(faults, []))
     assert list(groups) == [(Kind.KILL, "delivery"), (Kind.KILL, "ingestion"), (Kind.ZOMBIE, "ingestion")]
+
+
+def result(kind: str, bucket: int) -> LiveRecord:
+    return LiveRecord(kind, 0, 0, (bucket, 0), "1.1" if kind == TENTATIVE else "")
+
+
+def boundary(sequence: int, stable: int, shown: int = 0) -> LiveRecord:
+    return LiveRecord(BOUNDARY, 0, 0, stable=stable, stable_ms=100 * stable, shown=shown, sequence=sequence)
+
+
+UNDONE, CORRECTED = LiveRecord(UNDO, 0, 0, (1, 0)), LiveRecord(REC_DONE, 0, 0)
+LIVE = [
+    result(INSERTION, 1), boundary(1, 1),
+    result(TENTATIVE, 2), boundary(2, 1, 2),
+    UNDONE, result(INSERTION, 2), CORRECTED, boundary(3, 2),
+    result(INSERTION, 3), boundary(4, 3),
+    result(TENTATIVE, 4), boundary(5, 3, 4),
+]  # fmt: skip
+"""One failure; then the traffic ends, at 300 ms, which looks like another."""
+
+
+def same(wanted: int) -> Callable[[list[Delivered]], Comparison]:
+    return lambda found: Comparison(wanted, len(found), wanted - len(found), 0, 0, 0)
+
+
+def test_a_live_topic_that_keeps_its_promises() -> None:
+    assert judgement.live_promises("tolls", LIVE, 300, same(3)) == []
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        ([*LIVE[:4], LiveRecord(UNDO, 0, 0, (0, 0)), *LIVE[5:]], "an undo names [(0, 0)], the last final result was (1, 0)"),
+        ([*LIVE[:4], UNDONE, *LIVE[4:]], "a second undo in one failure"),
+        ([*LIVE[:4], UNDONE, boundary(3, 1, 2), UNDONE, *LIVE[5:7], boundary(4, 2), boundary(5, 3)], "a second undo in one failure"),
+        ([*LIVE[:8], result(TENTATIVE, 3), *LIVE[8:]], "tentative without a failure, transaction 4"),
+        ([*LIVE[:8], result(INSERTION, 2), *LIVE[8:]], "a final result (2, 0) came after (2, 0)"),
+        ([*LIVE[:9], boundary(4, 1), boundary(5, 3)], "final results go back from bucket 2 to 1"),
+        ([*LIVE[:6], *LIVE[7:]], "a failure ended without rec_done"),
+        ([*LIVE[:9], result(TENTATIVE, 4), boundary(4, 3, 4)], "2 failures, 1 undos, 1 rec_dones"),
+        ([*LIVE[:9], result(TENTATIVE, 4), boundary(4, 3, 4)], "1 tentative results stand at the end"),
+        ([*LIVE[:8], boundary(4, 3)], "missing 1"),
+    ],
+)
+def test_a_broken_promise_of_a_live_topic_is_found(records: list[LiveRecord], says: str) -> None:
+    assert any(says in text for text in judgement.live_promises("tolls", records, 300, same(3)))

@@ -106,6 +106,11 @@ def replaced(at: int, *records: LiveRecord) -> list[LiveRecord]:
         (replaced(11, undo(2, 2), result(INSERTION, 3, at_ms=950)), "a second undo in one failure, transaction 5"),
         (replaced(10, REC, boundary(4, 2, 3)), "rec_done of transaction 4 left 1 tentative results"),
         (replaced(14, result(INSERTION, 3, at_ms=1)), "a final result (3, 1) came after (3, 1)"),
+        (replaced(13, boundary(5, 1)), "transaction 5: final results go back from bucket 2 to 1"),
+        (replaced(14, result(TENTATIVE, 4, at_ms=1)), "tentative without a failure, transaction 6"),
+        (replaced(14, undo(3), result(INSERTION, 4, at_ms=1)), "undo without a failure, transaction 6"),
+        (replaced(14, REC, result(INSERTION, 4, at_ms=1)), "rec_done without a failure, transaction 6"),
+        (replaced(12), "a failure ended without rec_done, transaction 5"),
     ],
 )
 def test_broken_promises_are_noticed(records: list[LiveRecord], what: str) -> None:
