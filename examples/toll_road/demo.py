@@ -137,13 +137,13 @@ class Outcome:
     """Of the cut, if there was one."""
 
     def is_good(self) -> bool:
-        """Whether the promise was kept."""
+        """Whether the promise was kept; one cut is one failure, where nothing was killed besides."""
         return (
             all(output.is_equal() for output in self.outputs.values())
             and bool(self.outputs)
             and self.refusals.is_equal()
             and not self.left_processes
-            and (self.failure is None or self.failure.is_good())
+            and (self.failure is None or (self.failure.is_good() and (self.failure.failures == 1 or bool(self.killed))))
         )
 
 
