@@ -9,7 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -23,12 +23,13 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
+from anabranch.local import probe
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol import boundary_log as fold
 from anabranch.protocol import ingestion as rules
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
+from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, END_SILENCE_MS, LOOK_GAP_MS
 from harness.raw_headers import produce
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
 from harness.waiting import wait_until
@@ -37,6 +38,8 @@ pytestmark = pytest.mark.integration
 
 DEADLINE_S = 60
 TEN_MB = 10 * 1024 * 1024
+YEAR_2100_MS = 4_102_444_800_000
+SILENCE_MS = END_SILENCE_MS + LOOK_GAP_MS
 
 
 @pytest.fixture
@@ -333,6 +336,41 @@ def test_kills_neither_lose_nor_repeat(kafka: str, source: Source, tmp_path: Pat
     assert source.dead() == []
 
 
+def test_neither_a_record_from_the_year_2100_nor_silence_closes_anything(kafka: str, source: Source, tmp_path: Path) -> None:
+    clock = SystemClock()
+    file = _pipeline_file(tmp_path, source, settings=("disorder: 500ms", "ahead: 1m", "idle: {partition: 300ms, source: never}"))
+    child = _spawn(kafka, file, tmp_path)
+    try:
+        now_ms = clock.now_ms()
+        source.produce(0, report(now_ms, 1))
+        source.produce(1, report(now_ms, 2))
+        closed = (now_ms - 500 + 99) // 100 - 1
+        wait_until(lambda: source.view.closed() >= closed, DEADLINE_S, "what is not newer than the disorder is closed")
+        assert source.view.closed() == closed
+
+        source.produce(0, report(YEAR_2100_MS, 3))
+        ((value, headers),) = wait_until(source.dead, DEADLINE_S, "the record from the year 2100 is refused")
+        assert (value, headers["anabranch-reason"]) == (report(YEAR_2100_MS, 3), b"ahead")
+
+        port: int | None = wait_until(lambda: probe.metrics_port(tmp_path, "ingestion", "reports", child.pid), DEADLINE_S, "its port")
+        silent_since = clock.monotonic_ms()
+
+        def is_silent_for_long() -> bool:
+            """Longer than any of its time-outs about silence, and it says itself that it waits."""
+            assert source.view.closed() == closed
+            long = clock.monotonic_ms() - silent_since > SILENCE_MS
+            return long and port is not None and bool((probe.status(port) or {}).get("waiting_for"))
+
+        wait_until(is_silent_for_long, DEADLINE_S, "a long silence")
+        source.produce(1, report(closed * 100 + 1, 4), report(now_ms + 1_000, 5))
+        wait_until(lambda: source.view.closed() > closed, DEADLINE_S, "it goes on, without the partition that stays silent")
+        assert source.view.cars() == [1, 2, 4], "what came after the silence is not late"
+        assert len(source.dead()) == 1
+    finally:
+        child.kill()
+        child.wait()
+
+
 def _positions(source: Source) -> int:
     source.view.closed()
     last = source.view.last()
@@ -346,7 +384,12 @@ def _spawn(kafka: str, file: Path, state_dir: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*command, "--state-dir", str(state_dir)], env=environment, stderr=out)
 
 
-def _pipeline_file(folder: Path, source: Source) -> Path:
+def _pipeline_file(
+    folder: Path,
+    source: Source,
+    settings: Sequence[str] = ("disorder: 5s", "ahead: unlimited", "end: last_record", "idle: {partition: never}"),
+) -> Path:
+    lines = "\n    ".join(settings)
     (folder / "functions.py").write_text("def same(reports):\n    return reports\n")
     (folder / "report.avsc").write_text(json.dumps(REPORT.avro))
     file = folder / "pipeline.yaml"
@@ -361,10 +404,7 @@ sources:
     record: report.avsc
     format: json
     stime: {{field: time, unit: ms}}
-    disorder: 5s
-    ahead: unlimited
-    end: last_record
-    idle: {{partition: never}}
+    {lines}
 stages:
   same: {{participant: north, reads: [reports], transform: "functions:same"}}
 outputs:
