@@ -77,7 +77,7 @@ class Bench:
         self.names, self.traits, self.policy = names, traits, policy
         self.streams = {name: Stream() for name in names}
         self.now_ms = 0
-        self.may_correct, self.held = True, False
+        self.may_correct, self.held, self.sibling_serves = True, False, False
         self.unreachable: set[str] = set()
         """Inputs of which nobody can read the log to its end."""
         self.availability = Availability(names, waits, policy)
@@ -141,6 +141,7 @@ class Bench:
             chosen,
             frozenset(self.names if self.held else ""),
             may_correct=self.may_correct,
+            sibling_serves=self.sibling_serves,
         )
 
     def decide(self, query: str) -> Decision:
@@ -181,6 +182,11 @@ class Bench:
             if before == (len(self.ran), len(self.dropped), len(self.numbers)):
                 return
         raise AssertionError("it never settles")
+
+    def settle_branch(self) -> None:
+        """Ask the branch until it has nothing to do."""
+        while self.ask(self.branch).plan is not None:
+            pass
 
     def tentative_plans(self) -> list[Plan]:
         return [plan for _, plan in self.ran if plan.kind is BoundaryKind.TENTATIVE]

@@ -19,7 +19,7 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, posit
 from anabranch.ports import TopicPartition
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.surroundings import Upstream
-from anabranch.protocol.availability import Availability, Policy
+from anabranch.protocol.availability import Availability, Policy, Waits
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -187,9 +187,10 @@ class World:
 
     def __init__(
         self, names: str = "ab", traits: PlanTraits = STATELESS, policy: Policy = Policy.PROCESS, rows_max: int = 1_000,
-        successor_after_ms: int = 0,
+        successor_after_ms: int = 0, width_ms: int = WIDTH_MS, waits: Waits = WAITS,
     ) -> None:  # fmt: skip
         self.names, self.traits, self.policy, self.rows_max, self.successor_after_ms = names, traits, policy, rows_max, successor_after_ms
+        self.width_ms, self.waits = width_ms, waits
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
         self.log.admin().create([TopicSettings(name, 1) for name in (*names, OUT)])
@@ -260,7 +261,7 @@ class Process:
         self.stopping = False
         self.runner = ReplicaRunner(
             replica="0", inputs=self.inputs, traits=world.traits, boundary=self.boundary, disk=PointedDisk(world.disk, point),
-            availability=Availability(world.names, WAITS, world.policy), width_ms=WIDTH_MS, clock=world.clock, upstream=upstream,
+            availability=Availability(world.names, world.waits, world.policy), width_ms=world.width_ms, clock=world.clock, upstream=upstream,
             rows_max=world.rows_max, stopping=lambda: self.stopping, crash_point=point, may_wait=False,
             successor_after_ms=world.successor_after_ms,
         )  # fmt: skip
@@ -308,7 +309,7 @@ class Process:
         self.point("logged")
         offsets = directory.logged[batch]
         before = position_of(directory.logged[batch - 1][0] if batch else INITIAL)
-        self.runner.begin(query, offsets, before.bucket * WIDTH_MS, before)
+        self.runner.begin(query, offsets, before.bucket * self.world.width_ms, before)
         parts, state = self.run(directory.state, offsets, before.bucket)
         self.point("ran")
         self.runner.finish(query, batch, parts)

@@ -391,7 +391,7 @@ class ReplicaRunner:
             now_ms=self._clock.monotonic_ms(), folds={name: reader.fold for name, reader in self._inputs.items()},
             chosen={name: upstream.choose(name, reader.tentative_offers()) for name, reader in self._inputs.items()},
             working=frozenset(name for name in self._inputs if upstream.works_on_tentative(name)),
-            may_correct=upstream.may_correct(self._started().wants_to_correct),
+            may_correct=upstream.may_correct(self._started().wants_to_correct), sibling_serves=upstream.sibling_serves(),
         )  # fmt: skip
 
     def _fork(self, entry: _Query, position: QueryPosition) -> None:

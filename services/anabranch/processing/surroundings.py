@@ -18,6 +18,8 @@ class Upstream:
     """Whether a replica of the input says that it is in UP_FAILURE or STABILIZATION."""
     may_correct: Callable[[bool], bool] = lambda _wanted: True
     """(wanted) -> whether this replica may correct now."""
+    sibling_serves: Callable[[], bool] = lambda: False
+    """Whether another replica of the stage gives new results."""
 
 
 @dataclass(frozen=True, slots=True)

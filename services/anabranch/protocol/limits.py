@@ -197,6 +197,16 @@ STALL_MS: Final = 1_000
 CAUGHT_UP_MS: Final = 1_000
 """A successor that is less than this behind what is complete has caught up: about the time of two small batches."""
 
+CORRECTION_STEP_MS: Final = 10_000
+"""Over so long a correction must have come nearer, or its branch leaves it more of the cores: longer than a few batches and what varies with them."""
+
+CORRECTION_STEPS_SERVED: Final = 2
+"""Such steps without coming nearer after which a branch is suspended where a sibling serves, or where it cannot hold its bound either: one of them
+was paced."""
+
+CORRECTION_STEPS_ALONE: Final = 4
+"""The same where the branch is all that serves new results in time: without an end to it the results before would never be corrected."""
+
 CORRECTION_ROWS_MAX: Final = 100_000
 """Rows of one batch while a branch runs beside it: a larger one keeps the cores longer than ``max_delay`` allows the branch to stand still."""
 

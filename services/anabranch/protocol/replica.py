@@ -17,6 +17,7 @@ STABLE                  long wait over, next bucket not complete       fork; UP_
 UP_FAILURE              asked by the branch, a bucket is due           the branch runs it, tentative
 UP_FAILURE              the bucket at the hole becomes complete        main (the successor) runs it; STABILIZATION
 STABILIZATION           next bucket complete                           main runs it
+STABILIZATION           main does not come nearer                      the branch is paced, then suspended (``protocol.pacing``)
 STABILIZATION           main has caught up, next bucket not overdue    drop the branch; STABLE
 STABILIZATION           main past the fork, a long wait without        second fork: main becomes the next branch, the old
                         progress at an overdue bucket                  branch is dropped; UP_FAILURE
@@ -29,7 +30,9 @@ Invariants:
     R2  a fork happens after the follow-up batch only: everything read is closed (rule 10).
     R3  branch numbers (epoch, counter) grow (rule 16).
     R4  a second fork needs progress past the first and a whole wait without any (rule 14).
-    R5  the branch is dropped when main has caught up and does not stand at a hole, nor is about to (rule 15).
+    R5  the branch is dropped when main has caught up and does not stand at a hole, nor is about to (rule 15). It has caught up, too, when its last
+        batch took all that was complete when it began, and was no longer than the long wait: where batches are longer than buckets what came
+        meanwhile will always be missing, and the next one, alone on the cores, is in time.
     R6  at most two queries.
     R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does.
 """
@@ -45,6 +48,7 @@ from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX, BRANCH_PENDING_PARTS_MAX, CAUGHT_UP_MS, CORRECTION_ROWS_MAX, HOP_MS, MISSING_MAX
 from anabranch.protocol.lineage import Lineage, lineage_name
+from anabranch.protocol.pacing import CorrectionWatch, Pace
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica_states import ReplicaState
@@ -63,6 +67,8 @@ class Situation:
     """Inputs that say that they work on tentative buckets: one of them that lacks the next bucket is given more time."""
     may_correct: bool = True
     """The replica may correct now (``protocol.staggering``)."""
+    sibling_serves: bool = False
+    """Another replica of the stage gives new results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,9 @@ class Replica:
         self._branch_end = 0
         """The branch has run buckets up to this one, or is running them."""
         self._correcting = False
+        self._watch = CorrectionWatch()
+        self._main_batch: tuple[int, int] | None = None
+        """When main's last batch began that took buckets, and what was complete then; None: main has asked since that batch ended."""
         self._held = False
         """As the branch was told last."""
         self._successor_after_ms = successor_after_ms
@@ -164,6 +173,7 @@ class Replica:
         self._position[query] = position
         if situation.now_ms < self._paced_until_ms.get(query, 0):
             return _NOTHING
+        self._watch_correction(situation)
         main = query == self.main
         decision = self._decide_main(position, situation) if main else Decision(self._tentative(position, situation))
         if decision.plan is not None:
@@ -231,6 +241,7 @@ class Replica:
                 self._correcting = True
                 if not situation.may_correct:
                     return _NOTHING
+                self._main_batch = situation.now_ms, _complete(situation)
             self._availability.moved(situation.now_ms)
             return Decision(plan, drop=drop)
         return Decision(fork=self._fork_due(position), drop=drop)
@@ -239,12 +250,28 @@ class Replica:
         """R5. The branch that is not needed any more, if so."""
         if self.branch is None:
             return None
-        complete = min(fold.upto for fold in situation.folds.values())
-        if position.bucket < min(self._branch_end - 1, complete - self._caught_up_buckets):
+        complete = there = _complete(situation)
+        if self._main_batch is not None:
+            began_ms, before = self._main_batch
+            self._main_batch = None
+            if situation.now_ms - began_ms <= self._availability.waits.first_ms:
+                there = before
+        if position.bucket < min(self._branch_end - 1, there - self._caught_up_buckets):
             return None
         if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms):
             return None  # it stands at a hole, or would in a moment: the next failure would begin right after this one
         return self._end_branch()
+
+    def _watch_correction(self, situation: Situation) -> None:
+        """N1-N3. The branch's questions count, too: main may be in one batch for long."""
+        main = self._position.get(self.main)
+        lag = 0 if main is None else _complete(situation) - main.bucket
+        if not self._correcting or lag <= self._caught_up_buckets:
+            self._watch.ended()
+        elif situation.may_correct:
+            self._watch.lags(situation.now_ms, lag)
+        else:
+            self._watch.waits()
 
     def _fork_due(self, position: QueryPosition) -> bool:
         """Nothing is complete and everything read is closed: is it time to go on without? Rules 10 (c), 14."""
@@ -255,19 +282,33 @@ class Replica:
         if self.branch is None:
             return True
         self._correcting = False
+        self._watch.ended()
         return position.bucket > self._forked_at and self._availability.still()
 
     def _tentative(self, position: QueryPosition, situation: Situation) -> Plan | None:
+        if self._waits_for_correction(position, situation):
+            return None
         folds, chosen = situation.folds, situation.chosen
         there = {name: max(fold.upto, _tentative_upto(fold, chosen.get(name))) for name, fold in folds.items()}
         self._held = any(there[name] <= position.bucket for name in situation.working)
-        stable = min(fold.upto for fold in folds.values())
-        due = self._availability.due_upto(stable, min(there.values()), held=self._held)
+        due = self._availability.due_upto(_complete(situation), min(there.values()), held=self._held)
         return next_tentative_plan(position, folds, chosen, due, self._traits, rows_max=self._rows_max)
+
+    def _waits_for_correction(self, position: QueryPosition, situation: Situation) -> bool:
+        """Whether the branch leaves the cores to main now. Paced, it begins after half of the long wait: a batch that takes as long is in time."""
+        pace = self._watch.pace(sibling_serves=situation.sibling_serves)
+        if pace is Pace.FREE or not situation.may_correct:
+            return False
+        if self._availability.overdue(position.bucket + 1, situation.now_ms - HOP_MS):
+            self._watch.branch_is_late()
+        half_ms = self._availability.waits.first_ms // 2
+        return pace is Pace.SUSPENDED or not self._availability.overdue(position.closed + 1, situation.now_ms + half_ms)
 
     def _end_branch(self) -> str | None:
         """There is no branch any more. Returns the one that was there."""
         ended, self.branch, self._correcting = self.branch, None, False
+        self._main_batch = None
+        self._watch.ended()
         if ended is not None:
             self._forget(ended)
         return ended
@@ -276,6 +317,11 @@ class Replica:
         self._position.pop(query, None)
         self._asked.discard(query)
         self._paced_until_ms.pop(query, None)
+
+
+def _complete(situation: Situation) -> int:
+    """The last bucket that is complete on all inputs."""
+    return min(fold.upto for fold in situation.folds.values())
 
 
 def _tentative_upto(fold: StreamFold, replica: str | None) -> int:

@@ -53,6 +53,7 @@ from anabranch.protocol.limits import (
 )
 from anabranch.protocol.observed_time import ObservedTime
 from anabranch.protocol.presence import Presence
+from anabranch.protocol.replica_states import ReplicaState
 
 REPLICA_SERVICE: Final = "processing"
 MANAGER_SERVICE: Final = "consistency_manager"
@@ -147,6 +148,11 @@ class CorrectionGate:
         self._grant = grant
         if self._wanted_at is None:
             self._spend()
+
+    def sibling_serves(self, now_ms: int) -> bool:
+        """Whether another replica of the stage is alive that gives new results: one that does not correct at full speed."""
+        alive = self._siblings.alive(self._time.at(now_ms)).values()
+        return any(ReplicaState.heard(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects for beat in alive)
 
     def is_fenced_by(self, fence: Fence) -> bool:
         """Whether a fence means this process."""

@@ -197,7 +197,7 @@ class ControlReader:
 class ReplicaControl:
     """What one replica hears on the control topic, and what follows: whose tentative buckets to take, whether to correct. Not thread-safe.
 
-    ``choose``, ``works_on_tentative`` and ``may_correct`` are what ``processing.replica`` asks of its neighbours.
+    ``choose``, ``works_on_tentative``, ``may_correct`` and ``sibling_serves`` are what ``processing.replica`` asks of its neighbours.
     """
 
     def __init__(
@@ -256,6 +256,10 @@ class ReplicaControl:
         now_ms = self._clock.now_ms()
         self._gate.want(now_ms)
         return self._gate.open(now_ms)
+
+    def sibling_serves(self) -> bool:
+        """Whether another replica of the stage gives new results."""
+        return self._gate.sibling_serves(self._clock.now_ms())
 
     def close(self) -> None:
         """Idempotent."""

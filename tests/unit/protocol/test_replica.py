@@ -9,14 +9,14 @@ import pytest
 from anabranch.protocol.availability import Policy
 from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED, HOP_MS
 from anabranch.protocol.lineage import Lineage, lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition
-from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, part, stabilization, stable, up_failure
+from harness.replica_bench import STATEFUL, STATELESS, WAITS, WIDTH_MS, Bench, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 ZERO, ONE, TWO = (lineage_name(7, number) for number in range(3))
@@ -406,3 +406,122 @@ class TestReach:
         assert ([p.bucket for p in first.parts], first.missing) == ([8], tuple(name for name, _ in first.made_from))
         second = make(of, 5, part(7), closed=7)
         assert ([p.bucket for p in second.parts], second.missing) == ([7], ())
+
+
+def far_behind(lag: int = 100, **options: object) -> Bench:
+    """All is complete up to far beyond where main corrects; the branch is at the end of it."""
+    bench = up_failure(rows_max=1, **options)
+    bench.close(lag, *range(6, lag + 1), names="ab")
+    bench.look()
+    while bench.at(ZERO) < lag:
+        bench.ask(ZERO)
+    bench.ask(ONE)
+    assert bench.replica.state is STABILIZATION
+    return bench
+
+
+def without_getting_nearer(bench: Bench, steps: int) -> None:
+    """A batch of main and a bucket more, again and again."""
+    for _ in range(steps * CORRECTION_STEP_MS // WIDTH_MS + 1):
+        bench.wait(WIDTH_MS)
+        bench.close(bench.streams["a"].closed + 1, bench.streams["a"].closed + 1)
+        bench.look()
+        bench.ask(ONE)
+
+
+class TestPacing:
+    """``protocol.pacing`` in a replica."""
+
+    def test_a_branch_is_free_while_the_correction_comes_nearer(self) -> None:
+        bench = far_behind()
+        for _ in range(30):
+            bench.wait(WIDTH_MS)
+            bench.close(bench.streams["a"].closed + 1)
+            bench.look()
+            bench.ask(ONE)
+            bench.ask(ONE)
+            assert bench.ask(ZERO).plan is not None
+
+    @pytest.mark.parametrize("traits", [STATELESS, STATEFUL])
+    def test_paced_it_takes_all_that_came_in_half_of_the_long_wait(self, traits: PlanTraits) -> None:
+        bench = far_behind(traits=traits)
+        bench.settle_branch()
+        without_getting_nearer(bench, 1)
+        bench.settle_branch()
+        bench.close(bench.streams["a"].closed + 1)
+        bench.look()
+        at = bench.at(ZERO)
+        bench.now_ms += FIRST // 2 - 100
+        bench.settle_branch()
+        assert bench.at(ZERO) == at
+        bench.now_ms += 100
+        bench.settle_branch()
+        assert bench.at(ZERO) == bench.streams["a"].closed
+
+    def test_a_correction_that_must_wait_for_its_turn_leaves_it_free(self) -> None:
+        bench = far_behind()
+        without_getting_nearer(bench, 1)
+        bench.may_correct = False
+        bench.close(bench.streams["a"].closed + 1)
+        bench.look()
+        assert bench.ask(ONE) == Decision()
+        bench.settle_branch()
+        assert bench.at(ZERO) == bench.streams["a"].closed
+
+    def test_suspended_it_waits_until_the_correction_stands_or_has_caught_up(self) -> None:
+        bench = far_behind()
+        bench.sibling_serves = True
+        without_getting_nearer(bench, CORRECTION_STEPS_SERVED)
+        at = bench.at(ZERO)
+        bench.now_ms += 10 * FIRST
+        bench.settle_branch()
+        assert bench.at(ZERO) == at
+        bench.close(bench.streams["a"].closed + 1)
+        bench.look()
+        bench.settle()
+        assert bench.dropped == [ZERO]
+
+    def test_at_a_hole_it_goes_on(self) -> None:
+        bench = far_behind()
+        bench.sibling_serves = True
+        without_getting_nearer(bench, CORRECTION_STEPS_SERVED)
+        at, last = bench.at(ZERO), bench.streams["a"].closed
+        bench.close(last + 20, last + 20, names="b")
+        bench.look()
+        bench.wait(FIRST - 200)
+        bench.settle_branch()
+        assert bench.at(ZERO) == at
+        while bench.at(ONE) < last:
+            bench.ask(ONE)
+        bench.ask(ONE)
+        bench.wait(NEXT + 200)
+        bench.settle_branch()
+        assert (bench.at(ZERO), bench.dropped) == (last + 21, [])
+
+
+def test_r5_where_batches_are_longer_than_buckets_what_was_complete_when_the_last_one_began_counts() -> None:
+    bench = up_failure()
+    bench.close(40, 30, names="ab")
+    bench.look()
+    assert bench.decide(ONE).plan is not None
+    plan = bench.replica._position[ONE]
+    assert plan.bucket == 5
+    bench.positions[ONE] = QueryPosition(9, 40, 40)
+    bench.close(40 + FIRST // 100, 41, names="ab")
+    bench.now_ms += FIRST
+    bench.look()
+    bench.settle_branch()
+    assert bench.decide(ONE).drop == ZERO
+
+
+def test_r5_but_not_after_a_batch_that_was_longer_than_the_bound() -> None:
+    bench = up_failure()
+    bench.close(40, 30, names="ab")
+    bench.look()
+    assert bench.decide(ONE).plan is not None
+    bench.positions[ONE] = QueryPosition(9, 40, 40)
+    bench.close(60, 41, names="ab")
+    bench.now_ms += FIRST + 1
+    bench.look()
+    bench.settle_branch()
+    assert bench.decide(ONE).drop is None

@@ -53,6 +53,20 @@ class Gate:
         return self.gate.why
 
 
+def test_who_serves_new_results_meanwhile() -> None:
+    gate = Gate()
+    assert not gate.gate.sibling_serves(gate.now)
+    for state, serves in (("", False), ("failure", False), ("stable", True), ("up_failure", True), ("stabilization", True)):
+        gate.hears("2", replica_state=state)
+        assert gate.gate.sibling_serves(gate.now) is serves, state
+    gate.hears("2", replica_state="stabilization", corrects=True)
+    assert not gate.gate.sibling_serves(gate.now)
+    gate.hears("0", replica_state="stable")
+    assert gate.gate.sibling_serves(gate.now)
+    gate.after(FAILURE_AFTER_MS)
+    assert not gate.gate.sibling_serves(gate.now), "it is not heard any more"
+
+
 def test_1_nothing_is_wanted() -> None:
     gate = Gate(wants=False)
     assert gate.after(10_000) is Why.NOTHING_WANTED

@@ -224,6 +224,12 @@ def test_a_grant_is_heard(neighbours: Neighbours, clock: VirtualClock) -> None:
     assert neighbours.gate.why is Why.WAITING
 
 
+def test_a_sibling_that_does_not_correct_serves(neighbours: Neighbours) -> None:
+    assert not neighbours.control.sibling_serves()
+    neighbours.hears(replace(BEAT, replica="1", replica_state="up_failure"))
+    assert neighbours.control.sibling_serves()
+
+
 def test_without_anybody_it_corrects_all_the_same(neighbours: Neighbours, clock: VirtualClock) -> None:
     for _ in range(0, FAILURE_AFTER_MS, 500):
         assert not neighbours.control.may_correct(True)

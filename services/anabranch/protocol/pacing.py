@@ -1,0 +1,67 @@
+"""How much of a replica's cores does its branch leave to the correction?
+
+Theory of operation. While a replica corrects, its branch gives new results beside it, with an equal share of the cores (DESIGN 3.3). Where two
+queries cost more than real time neither catches up, though each would alone: the correction never ends, and the branch falls behind, too. So
+the correction is watched: over every ``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the branch is *paced*: it begins a batch only
+when the bound of its results asks for one, so that it needs fewer and larger ones. Where that is not enough it is *suspended*: at once if a sibling
+serves, or if the branch cannot hold the bound either; else after a longer while, since corrections must end. A suspended branch stays, and its
+last results with it, until the correction has caught up, or stands at a hole.
+
+Invariants:
+    N1  a branch whose correction comes nearer over every step is free.
+    N2  within one correction the pace only falls, so there is an end to every state in which it does not come nearer.
+    N3  a correction that has caught up, or stands, or must wait for its turn, needs nothing: the branch is free.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_ALONE, CORRECTION_STEPS_SERVED
+
+
+class Pace(Enum):
+    """How a branch runs."""
+
+    FREE = "free"
+    PACED = "paced"
+    """Only when the bound of its results asks for it."""
+    SUSPENDED = "suspended"
+
+
+class CorrectionWatch:
+    """Of one replica. ``now_ms`` is any clock that does not go back."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        """Over which the lag did not shrink, in this correction (N2)."""
+        self._began: tuple[int, int] | None = None
+        """When the step that runs began, and the lag then."""
+        self._late = False
+
+    def lags(self, now_ms: int, buckets: int) -> None:
+        """The correction goes on, and is so far behind."""
+        if self._began is None:
+            self._began = now_ms, buckets
+        elif now_ms - self._began[0] >= CORRECTION_STEP_MS:
+            self._steps += buckets >= self._began[1]
+            self._began = now_ms, buckets
+
+    def waits(self) -> None:
+        """It has to wait for its turn: the step that runs says nothing."""
+        self._began = None
+
+    def branch_is_late(self) -> None:
+        """The branch, paced, does not hold the bound."""
+        self._late = True
+
+    def ended(self) -> None:
+        """There is nothing to correct, or nothing to correct it from (N3)."""
+        self._steps, self._began, self._late = 0, None, False
+
+    def pace(self, *, sibling_serves: bool) -> Pace:
+        """How the branch runs now. ``sibling_serves``: another replica of the stage gives new results."""
+        if self._steps == 0:
+            return Pace.FREE
+        steps_max = CORRECTION_STEPS_SERVED if sibling_serves or self._late else CORRECTION_STEPS_ALONE
+        return Pace.PACED if self._steps < steps_max else Pace.SUSPENDED
