@@ -371,11 +371,11 @@ class ReplicaRunner:
     def _next(self, entry: _Query, position: QueryPosition) -> Plan | None:
         """The next plan of a query; forks on the way when it is time."""
         replica, query = self._started(), entry.lineage.name
-        decision = replica.decide(query, position, self._situation())
+        decision = replica.decide(query, position, self._situation(query, position))
         self._carry_out_drop(decision)
         if decision.fork:
             self._fork(entry, position)
-            decision = replica.decide(query, position, self._situation())
+            decision = replica.decide(query, position, self._situation(query, position))
             self._carry_out_drop(decision)
         if decision.plan is not None and decision.plan.kind is BoundaryKind.TENTATIVE and decision.plan.missing:
             self.missing = decision.plan.missing
@@ -385,11 +385,16 @@ class ReplicaRunner:
         self._availability.forget(passed)
         return decision.plan
 
-    def _situation(self) -> Situation:
-        upstream = self._upstream
+    def _situation(self, query: str, position: QueryPosition) -> Situation:
+        """As ``query`` finds it. Only a branch takes tentative buckets, and only from who has more than it has read."""
+        upstream, chosen = self._upstream, dict[str, str | None]()
+        if query == self._started().branch:
+            for name, reader in self._inputs.items():
+                offers = {replica: upto for replica, upto in reader.tentative_offers().items() if upto > position.bucket}
+                chosen[name] = upstream.choose(name, offers)
         return Situation(
             now_ms=self._clock.monotonic_ms(), folds={name: reader.fold for name, reader in self._inputs.items()},
-            chosen={name: upstream.choose(name, reader.tentative_offers()) for name, reader in self._inputs.items()},
+            chosen=chosen,
             working=frozenset(name for name in self._inputs if upstream.works_on_tentative(name)),
             may_correct=upstream.may_correct(self._started().wants_to_correct), sibling_serves=upstream.sibling_serves(),
         )  # fmt: skip

@@ -13,7 +13,7 @@ class Upstream:
     """What the replica knows of others, from the control topic. The defaults are for a stage that reads only sources and has no siblings."""
 
     choose: Callable[[str, Mapping[str, int]], str | None] = lambda _stream, _offers: None
-    """(input, buckets that each of its replicas offers tentatively up to) -> the replica to take them from."""
+    """(input, buckets that each of its replicas offers tentatively up to, beyond what was read) -> the replica to take them from."""
     works_on_tentative: Callable[[str], bool] = lambda _stream: False
     """Whether a replica of the input says that it is in UP_FAILURE or STABILIZATION."""
     may_correct: Callable[[bool], bool] = lambda _wanted: True

@@ -177,6 +177,25 @@ class TestUpstream:
         assert asked[-1:] == [False], "whoever gave the grant hears that it is not needed any more"
         assert ("a", {}) in offered
 
+    def test_only_who_has_more_than_was_read_is_chosen_from(self) -> None:
+        """One that ended its branch long ago still offers what lies above the stable buckets."""
+        offered: list[dict[str, int]] = []
+
+        def choose(_stream: str, offers: Mapping[str, int]) -> str | None:
+            offered.append(dict(offers))
+            return None
+
+        _, process = failing(upstream=Upstream(choose))
+        reader = process.inputs["a"]
+        branch = process.runner.branch
+        assert branch is not None
+        reader.tentative_offers = lambda: {"0": 7, "1": 9, "2": 10, "3": 14}  # type: ignore[method-assign]
+        offered.clear()
+        process.ask(process.runner.main)
+        assert offered == [], "what is stable is not chosen"
+        process.ask(branch)
+        assert {"2": 10, "3": 14} in offered
+
     def test_an_input_that_works_on_tentative_buckets_is_given_more_time(self) -> None:
         waited = []
         for working in ("", "a"):
