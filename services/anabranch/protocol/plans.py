@@ -21,24 +21,25 @@ from typing import Final
 
 STATELESS_OPERATORS: Final = frozenset(
     {
-        "Project", "Filter", "SubqueryAlias", "Union", "Generate", "EventTimeWatermark", "CollectMetrics", "StreamingRelationV2",
-        "StreamingDataSourceV2Relation", "StreamingDataSourceV2ScanRelation", "LocalRelation", "OneRowRelation", "Range", "LogicalRDD",
-        "View", "TypedFilter", "ResolvedHint", "Expand", "MapInArrow", "MapInPandas", "PythonMapInArrow", "ArrowEvalPython",
-        "BatchEvalPython", "LogicalRelation", "StreamingRelation", "UpdateEventTimeWatermarkColumn",
+        "Project", "Filter", "SubqueryAlias", "View", "Union", "Generate", "Expand", "EventTimeWatermark", "CollectMetrics", "ResolvedHint",
+        "StreamingRelationV2", "LocalRelation", "OneRowRelation", "Range", "LogicalRDD", "LogicalRelation", "MapInArrow", "MapInPandas",
+        "UpdateEventTimeWatermarkColumn",
     }
 )  # fmt: skip
 """Row by row: a row's results depend on that row alone. Functions over whole batches (mapInArrow) are here for ``stateful`` only."""
 
-WHOLE_BATCH_OPERATORS: Final = frozenset({"MapInArrow", "MapInPandas", "PythonMapInArrow"})
+WHOLE_BATCH_OPERATORS: Final = frozenset({"MapInArrow", "MapInPandas"})
 """Stateless, but the user's function sees Arrow batches whose cut depends on the batch: not batch-safe."""
 
-STATEFUL_SAFE_OPERATORS: Final = frozenset({"Aggregate", "Join", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"})
+STATEFUL_SAFE_OPERATORS: Final = frozenset({"Aggregate", "Join", "Deduplicate", "Distinct", "TransformWithState"})
 """Batch-safe under the conditions that ``judge`` checks."""
 
+SAFE_JOINS: Final = frozenset({"Inner", "Cross"})
+
 ORDER_FREE_AGGREGATES: Final = frozenset(
-    {"Count", "Sum", "Min", "Max", "CollectSet", "BitAndAgg", "BitOrAgg", "BitXorAgg", "MinBy", "MaxBy", "Average", "BoolAnd", "BoolOr", "CountIf"}
+    {"Count", "Sum", "Min", "Max", "CollectSet", "BitAndAgg", "BitOrAgg", "BitXorAgg", "Average", "BoolAnd", "BoolOr", "CountIf"}
 )  # fmt: skip
-"""Aggregates whose result does not depend on the order of rows, given exact types. MinBy and MaxBy are left to the person: ties."""
+"""Aggregates whose result does not depend on the order of rows, given exact types, and of CollectSet nothing but what has no order."""
 
 _TIED_AGGREGATES: Final = frozenset({"MinBy", "MaxBy"})
 
@@ -56,7 +57,9 @@ class PlanFacts:
     expressions: frozenset[str]
     aggregates: frozenset[str] = frozenset()
     inexact_sums: tuple[str, ...] = ()
-    """Aggregates (sum, average) over floating-point values, as text."""
+    """Aggregates (sum, average) that add floating-point numbers, as text."""
+    sets_shown: tuple[str, ...] = ()
+    """Uses of collect_set other than directly within sort_array or size, as text."""
     join_types: frozenset[str] = frozenset()
     deduplicated: tuple[str, ...] = ()
     """Columns of a dropDuplicates that is not over whole rows."""
@@ -83,17 +86,22 @@ def judge(facts: PlanFacts) -> PlanTraits:
     """Decide what a plan allows."""
     stateful = facts.operators - STATELESS_OPERATORS
     reasons: list[str] = [
-        f"operator {name} is not on the batch-safe list" for name in sorted(stateful - STATEFUL_SAFE_OPERATORS - {"TransformWithState"})
+        f"operator {name} is not on the batch-safe list"
+        for name in sorted(stateful - STATEFUL_SAFE_OPERATORS - {"DeduplicateWithinWatermark"})
     ]
     reasons += [f"{name} sees whole batches, whose cut is not fixed" for name in sorted(facts.operators & WHOLE_BATCH_OPERATORS)]
-    reasons += [f"aggregate {name} depends on the order of rows" for name in sorted(facts.aggregates - ORDER_FREE_AGGREGATES)]
+    reasons += [
+        f"aggregate {name} depends on the order of rows" for name in sorted(facts.aggregates - ORDER_FREE_AGGREGATES - _TIED_AGGREGATES)
+    ]
     reasons += [
         f"aggregate {name} can tie, and then takes whichever row came first" for name in sorted(facts.aggregates & _TIED_AGGREGATES)
     ]
     reasons += [f"{text} adds floating-point numbers, whose sum depends on their order" for text in facts.inexact_sums]
     reasons += [
-        f"{kind} join: rows without a match come after a delay that is not on the list"
-        for kind in sorted(facts.join_types - {"Inner", "Cross"})
+        f"{text} has no fixed order: take it within the same expression as sort_array({text}) or size({text})" for text in facts.sets_shown
+    ]
+    reasons += [
+        f"{kind} join: rows without a match come after a delay that is not on the list" for kind in sorted(facts.join_types - SAFE_JOINS)
     ]
     if facts.deduplicated:
         reasons.append(

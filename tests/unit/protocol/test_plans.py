@@ -29,6 +29,10 @@ def test_exact_aggregates_are_stateful_and_batch_safe() -> None:
         (facts("Aggregate", aggregates=frozenset({"First"})), "First depends on the order"),
         (facts("Aggregate", aggregates=frozenset({"MinBy"})), "MinBy can tie"),
         (facts("Aggregate", inexact_sums=("sum(x)",)), "sum(x) adds floating-point"),
+        (
+            facts("Aggregate", aggregates=frozenset({"CollectSet"}), sets_shown=("collect_set(x)",)),
+            "collect_set(x) has no fixed order: take it within the same expression as sort_array(collect_set(x)) or size(collect_set(x))",
+        ),
         (facts("Join", join_types=frozenset({"LeftOuter"})), "LeftOuter join"),
         (facts("Deduplicate", deduplicated=("key",)), "dropDuplicates over key"),
         (facts("DeduplicateWithinWatermark"), "dropDuplicatesWithinWatermark"),

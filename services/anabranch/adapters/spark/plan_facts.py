@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 OBSERVED: Final = "anabranch_"
 _NUMBERED: Final = re.compile(r"#[0-9]+")
-_INEXACT: Final = frozenset({"float", "double"})
-_SUMS: Final = frozenset({"Sum", "Average", "Avg", "StddevSamp", "VarianceSamp"})
+_INEXACT: Final = {"Sum": frozenset({"float", "double"}), "Average": frozenset({"float", "double", "long"})}
+"""Which types an aggregate adds inexactly. Spark adds up an average of integers as doubles: of small ones that is exact, since 2**53 is far;
+of long ones, such as times, it is not."""
+_ORDERLESS: Final = frozenset({"SortArray", "Size"})
+"""Expressions that give the same for a set in any order."""
 
 
 def _items(sequence: Any) -> Iterator[Any]:
@@ -33,6 +36,15 @@ def _name(node: Any) -> str:
     return str(node.getClass().getSimpleName()).rstrip("$")
 
 
+def _sets_shown(expression: Any, parent: str = "") -> Iterator[str]:
+    """Uses of collect_set whose order can be seen."""
+    name = _name(expression)
+    if name == "AggregateExpression" and _name(expression.aggregateFunction()) == "CollectSet" and parent not in _ORDERLESS:
+        yield str(expression.sql())[:80]
+    for child in _items(expression.children()):
+        yield from _sets_shown(child, name)
+
+
 def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> PlanFacts:
     """What ``frame``, the result of the user's function, consists of.
 
@@ -43,6 +55,7 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
     """
     operators, expressions, aggregates, joins = set(), set(), set(), set()
     inexact, deduplicated, observed, processors = [], [], set(), 0
+    shown: list[str] = []
     for node in _nodes(frame._jdf.queryExecution().analyzed()):  # noqa: SLF001 - the only way to the plan
         name = _name(node)
         if name.startswith("TransformWithState"):
@@ -59,17 +72,19 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
             if missing:
                 deduplicated += [str(key.name()) for key in _items(node.keys())]
         for expression in _items(node.expressions()):
+            shown += _sets_shown(expression)
             for inner in _nodes(expression):
                 expressions.add(_name(inner))
                 if _name(inner) == "AggregateExpression":
                     function = inner.aggregateFunction()
                     aggregates.add(_name(function))
-                    if _name(function) in _SUMS and any(str(c.dataType().typeName()) in _INEXACT for c in _items(function.children())):
+                    types = {str(child.dataType().typeName()) for child in _items(function.children())}
+                    if types & _INEXACT.get(_name(function), frozenset()):
                         inexact.append(str(inner.toString())[:80])
     safe = min(processors, processors_known)
     return PlanFacts(
         operators=frozenset(operators), expressions=frozenset(expressions), aggregates=frozenset(aggregates), inexact_sums=tuple(inexact),
-        join_types=frozenset(joins), deduplicated=tuple(deduplicated), inputs_unused=tuple(n for n in inputs if n not in observed),
+        sets_shown=tuple(shown), join_types=frozenset(joins), deduplicated=tuple(deduplicated), inputs_unused=tuple(n for n in inputs if n not in observed),
         stateful_processors=frozenset(f"transformWithState {i}" for i in range(processors)),
         batch_safe_processors=frozenset(f"transformWithState {i}" for i in range(processors if safe == processors else 0)),
     )  # fmt: skip
