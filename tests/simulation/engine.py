@@ -71,6 +71,10 @@ def operate(operator: Operator, state: State, rows: list[Row], watermark_bucket:
     return tuple(sorted(totals.items())), results
 
 
+class BranchFailedError(Exception):
+    """A branch's query dies of something that the stable one does not meet."""
+
+
 class SimulatedReplica:
     """One process of one replica of a stage. See ``runtime.service.Service``."""
 
@@ -85,6 +89,7 @@ class SimulatedReplica:
         self._runner: ReplicaRunner | None = None
         self._queries: dict[str, Process] = {}
         self._stopping: set[str] = set()
+        self._failed: list[tuple[str, BranchFailedError]] = []
         self._error: Exception | None = None
         self._epoch_next_ms = 0
         self._closed = 0
@@ -150,6 +155,10 @@ class SimulatedReplica:
         if self._error is not None:
             raise self._error
         self._control.poll()
+        failed, self._failed = self._failed, []
+        for query, failure in failed:
+            if not runner.failed(query):
+                raise failure
         self._carry_out(runner)
         now_ms = context.clock.monotonic_ms()
         if now_ms >= self._epoch_next_ms:
@@ -188,8 +197,12 @@ class SimulatedReplica:
                     self._changed.notify_all()
 
     def _crash_point(self, name: str) -> None:
-        if name == "processing.fork_decided" and self._started().branch is not None:
-            self._port.note("forks again", self._stage.name, self._replica, self._port.now_ms - self._moved_ms)
+        if name == "processing.fork_decided":
+            runner = self._started()
+            position = runner._started().position(runner.main)
+            self._port.note("forks", None if position is None else position.bucket)
+            if runner.branch is not None:
+                self._port.note("forks again", self._stage.name, self._replica, self._port.now_ms - self._moved_ms)
         self._port.crash_point(name)
 
     def _may_correct(self, wanted: bool) -> bool:
@@ -204,6 +217,16 @@ class SimulatedReplica:
     def main(self) -> str:
         """The stable lineage."""
         return self._started().main
+
+    @property
+    def branch(self) -> str | None:
+        """The lineage of the branch, if there is one."""
+        return None if self._runner is None else self._runner.branch
+
+    @property
+    def epoch(self) -> int:
+        """Of this process; -1: not begun."""
+        return -1 if self._runner is None else self._boundary.epoch
 
     @property
     def buckets_held(self) -> int:
@@ -230,7 +253,7 @@ class SimulatedReplica:
         reached = self._port.network.history.reached
         for order in runner.orders():
             if isinstance(order, StartQuery):
-                reached("replica forked again" if len(self._queries) > 1 else "replica forked")
+                reached("successor started")
                 self._start_query(order.lineage)
             elif isinstance(order, StopQuery):
                 reached("branch dropped")
@@ -248,11 +271,15 @@ class SimulatedReplica:
         self._started().stopped(lineage)
 
     def _run_query(self, lineage: str) -> None:
-        for is_busy in self._query(lineage):
-            if lineage in self._stopping:
-                return
-            if not is_busy:
-                self._context.clock.sleep_ms(self._rng.randint(1, _ASK_EVERY_MS))
+        try:
+            for is_busy in self._query(lineage):
+                if lineage in self._stopping:
+                    return
+                if not is_busy:
+                    self._context.clock.sleep_ms(self._rng.randint(1, _ASK_EVERY_MS))
+        except BranchFailedError as error:
+            self._port.note("branch fails", lineage)
+            self._failed.append((lineage, error))
 
     def _query(self, name: str) -> Steps:
         """A query in the directory ``name``, for ever."""
@@ -306,7 +333,12 @@ class SimulatedReplica:
         start = self._started().begin(name, [logged.offsets[stream] for stream in stage.reads], logged.watermark_ms, before)
         if start.kind.value == "stable" and start.after.bucket > start.before.bucket:
             self._moved_ms = self._port.now_ms
+        fails = self._port.link.branch_failures.pop() if start.kind.value == "tentative" and self._port.link.branch_failures else None
+        if fails is not None and fails % 2 == 0:
+            raise BranchFailedError(f"{name}, batch {batch}, before its blocks")
         parts = self._write(blocks, results, start.before.closed)
+        if fails is not None:
+            raise BranchFailedError(f"{name}, batch {batch}, with its blocks written")
         if self._rng.random() < 0.1:
             self._port.network.history.reached("task run again")
             parts = self._write(blocks, results, start.before.closed)

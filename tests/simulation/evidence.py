@@ -151,8 +151,10 @@ def judge(run: Run) -> list[str]:
         reading = streams.read(entries, run.pipeline.stream_writers(stream))
         wrong += streams.check(stream, reading, answers[stream], Blocks(run, stream))
         wrong += streams.check_whole(stream, reading, answers[stream], Blocks(run, stream))
-        if only_silence(run):
+        if _fails_only_input_or_branch(run):
             wrong += streams.check_branches(stream, reading)
+    if _fails_only_input_or_branch(run):
+        wrong += _forks_at_one_hole(run)
     wrong += _conservation(run, sources)
     if only_silence(run):
         forks = [(at_ms, *facts) for at_ms, _, what, facts in run.history.events if what == "forks again"]
@@ -166,11 +168,73 @@ def judge(run: Run) -> list[str]:
         wrong += availability.check_staggered((at_ms, str(stage), str(replica), bool(does)) for at_ms, (stage, replica, does) in facts)
     torn = run.history.probes["transaction torn"] > 0
     answer = user_rows(answers[options.final]) if run.is_complete else {}
+    if is_for_good(run):  # the rest is waited for
+        final = streams.read(boundary_log(run, options.final), run.pipeline.stream_writers(options.final))
+        closed = max(writer.closed for writer in final.writers.values())
+        answer = {bucket: rows for bucket, rows in answer.items() if bucket <= closed}
     if run.is_complete:
         wrong += corrected.check(delivered(run), answer, is_ordered=not torn)
         if options.is_live:
             wrong += _upsert(run, answer) if options.is_upsert else _live(run, answer)
+    if _has_happened(run):
+        run.history.reached(f"scenario {options.scenario}")
     return wrong
+
+
+def _fails_only_input_or_branch(run: Run) -> bool:
+    return all(fault.kind.startswith(("silent", "branch fails")) for fault in run.faults)
+
+
+def _forks_at_one_hole(run: Run) -> list[str]:
+    """No process forks twice at one place: neither since its branch was dropped too early, nor after its branch failed there (R5, R7)."""
+    latest: dict[str, int] = {}
+    wrong = []
+    for event in run.history.events:
+        if event.what == "forks":
+            bucket = int(event.facts[0] or 0)
+            if bucket <= latest.get(event.who, -1):
+                wrong.append(f"{event.who} forks at bucket {bucket} at {event.at_ms} ms, and forked at {latest[event.who]} before")
+            latest[event.who] = bucket
+    return wrong
+
+
+def _has_happened(run: Run) -> bool:
+    """Whether the scenario of a seed has come to pass, and was survived."""
+    reached = run.history.probes
+    happened = {
+        "chain": len(run.options.stages) == 3 and any(stage.replicas == 3 for stage in run.options.stages),
+        "second failure": reached["replica row 7: forks again"] > 0,
+        "flapping": reached["live failure"] > 1,
+        "never back": is_for_good(run),
+        "stage down": _was_down(run),
+        "branch fails": reached["replica row 8: the branch failed"] + reached["branch cannot begin"] > 0,
+        "blocks deleted": reached["fault blocks deleted"] > 0 and reached["log blocks_missing"] > 0,
+        "recovery twice": reached["transaction torn"] > 0 and reached["log outcome_unknown"] > 1,
+    }
+    happened["forged"] = all(reached[f"fold {reason}"] for reason in ("unknown_writer", "known", "older_branch"))
+    return run.is_complete and happened.get(run.options.scenario, False)
+
+
+def _was_down(run: Run) -> bool:
+    """Whether all replicas of a stage were alive, and then none was."""
+    ends = [event for event in run.history.events if event.what in ("start", "end")]
+    for stage in run.options.stages:
+        alive: set[str] = set()
+        begun, down = False, False
+        for event in ends:
+            if not event.who.startswith(f"processing/{stage.name}."):
+                continue
+            (alive.add if event.what == "start" else alive.discard)(event.who)
+            begun = begun or len(alive) == stage.replicas
+            down = down or (begun and not alive and event.at_ms < run.options.heal_ms)
+        if down:
+            return True
+    return False
+
+
+def is_for_good(run: Run) -> bool:
+    """An input never comes back."""
+    return any(fault.kind == "silent for good" for fault in run.faults)
 
 
 def _upsert(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
@@ -208,7 +272,7 @@ def _pair(text: str) -> tuple[int, int]:
 def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     """The live topic: what it says, and how soon."""
     found = live_records(run)
-    verdict = live.check(found, run.options.output_partitions, answer, is_complete=run.is_complete)
+    verdict = live.check(found, run.options.output_partitions, answer, is_complete=run.is_complete and not is_for_good(run))
     final = run.options.final
     offered = streams.offered(streams.read(boundary_log(run, final), run.pipeline.stream_writers(final)), Blocks(run, final))
     verdict.wrong += live.check_shown(found, {place: [row[1:] for row in rows] for place, rows in offered.items()})
@@ -237,13 +301,14 @@ def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     signs_ms = availability.signs(arrivals)
     stages = len(run.options.stages)
     bound_ms = normal_ms(run.pipeline, run.options.final) + run.options.max_delay_ms + stages * _ENGINE_MS
-    wrong = verdict.wrong + availability.check(signs_ms, shown, bound_ms, run.options.heal_ms)
+    until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
+    wrong = verdict.wrong + availability.check(signs_ms, shown, bound_ms, until_ms)
     if only_silence(run):
         later_ms = waits(run.pipeline, run.options.final).next_ms + (stages - 1) * HOP_MS + stages * _ENGINE_MS
         failing = sorted(
             (run.visible_ms["out.live", record.partition, record.offset], record.shown > 0) for record in found if record.kind == "boundary"
         )
-        wrong += availability.check_later(signs_ms, shown, failing, later_ms, run.options.heal_ms)
+        wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms)
     return wrong
 
 
@@ -254,7 +319,7 @@ def only_silence(run: Run) -> bool:
 
 def _has_bound(run: Run) -> bool:
     """Only inputs fail, or one replica of a stage that has others: nothing that the bound does not cover (docs/failures.md)."""
-    if any(stage.policy != "process" for stage in run.options.stages):
+    if any(stage.policy != "process" for stage in run.options.stages) or run.options.inherited_parts_max is not None:
         return False
     struck: set[str] = set()
     for fault in run.faults:
@@ -272,7 +337,7 @@ def _has_bound(run: Run) -> bool:
 
 def _conservation(run: Run, sources: dict[str, workload.Buckets]) -> list[str]:
     """By the number of the record in its input partition; good ones are found in the stream by their id."""
-    if not run.is_complete:
+    if not run.is_complete or is_for_good(run):
         return []
     wrong: list[str] = []
     for source in run.options.sources:

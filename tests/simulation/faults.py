@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from simulation.hostile import AGAIN
 from simulation.options import OUTPUT, Options
 
 PROCESS_KINDS = (
@@ -19,6 +20,9 @@ INDEX_KINDS = ("index lost", "index cut")
 AIMED_KINDS = ("twins", "race", "race", "fork crash", "fork zombie", "commit twice", "hostile", "hostile")
 """Places that chance alone seldom meets: two processes that begin together; one that is overtaken while it takes over; a fork; a recovery of a
 recovery; records that nobody should have written."""
+SCENARIO_KINDS = ("silent for good", "away", "branch fails", "blocks deleted")
+"""Those of scenarios alone: an input that never speaks again; a process that dies and is not started again for long; a branch's query that
+dies; blocks that are deleted under those who read them."""
 CLOCK_JUMP_MS = 288_000
 
 
@@ -34,6 +38,8 @@ class Fault(NamedTuple):
 
 def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
     """The faults of a seed: nothing but silence, so that ``max_delay`` can be judged; or all kinds, and in half of the seeds aimed ones too."""
+    if options.scenario not in ("", "chain"):
+        return sorted(_scenario(options, targets))
     if options.is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
         return _silence(options)
     return sorted([*_any(options, targets), *_aimed(options, targets)])
@@ -105,6 +111,69 @@ def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:
                     Fault(at_ms, rng.choice(SOURCE_KINDS), rng.choice(options.sources), rng.randrange(24), rng.randint(2_500, 5_000))
                 )
     return found
+
+
+def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """What makes the scenario, and in some seeds one or two faults of any kind beside it."""
+    rng = random.Random(f"{options.seed}/scene")
+    replicas = [target for target in targets if target.startswith("processing/")]
+    found = [*_inputs_fail(options, replicas, rng), *_processes_fail(options, replicas, rng)]
+    if rng.random() < 0.3:
+        found += _any(options, targets)[:2]
+    return found
+
+
+def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
+    """Of scenarios in which inputs fail; the others are without."""
+    places = [(source, partition) for source in options.sources for partition in range(options.source_partitions)]
+    (source, partition), *others = rng.sample(places, len(places))
+    wait_ms = options.max_delay_ms + options.bucket_ms
+    found: list[Fault] = []
+    match options.scenario:
+        case "second failure":  # the successor begins two seconds after the first tentative results, and needs a wait to see that it stands
+            at_ms = rng.randint(600, 1_000)
+            found.append(Fault(at_ms, "silent", source, partition, wait_ms + rng.randint(0, 1_000)))
+            found.append(Fault(at_ms + rng.randint(400, 1_500), "silent", *others[0], options.heal_ms))
+        case "flapping":
+            at_ms = rng.randint(300, 1_000)
+            while at_ms < options.heal_ms - wait_ms:
+                duration_ms = rng.randint(wait_ms - 400, wait_ms + 600)
+                found.append(Fault(at_ms, "silent", source, partition, duration_ms))
+                at_ms += duration_ms + rng.choice((100, 500, 2_500))
+        case "never back":
+            found.append(Fault(rng.randint(500, options.heal_ms // 2), "silent for good", source, partition, 0))
+            if rng.random() < 0.5:
+                kind = rng.choice(("crash", "zombie", "pause"))
+                found.append(Fault(rng.randrange(options.heal_ms), kind, rng.choice(replicas), rng.randrange(24), 500))
+        case "branch fails":
+            found.append(Fault(rng.randint(500, 2_000), "silent", source, partition, wait_ms + rng.randint(1_000, 3_000)))
+            found += [Fault(100, "branch fails", rng.choice(replicas), rng.randrange(24), 0) for _ in range(rng.choice((1, 1, 2)))]
+        case "forged":
+            at_ms = rng.randint(500, 1_500)
+            found.append(Fault(at_ms, "silent", source, partition, wait_ms + 3_000))
+            for value in (*range(8), AGAIN):
+                found.append(Fault(at_ms + wait_ms + rng.randint(0, 2_500), "hostile", options.final, value, 0))
+    return found
+
+
+def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
+    """Of scenarios in which processes, or what they wrote, fail; the others are without."""
+    output = f"delivery/{OUTPUT}"
+    match options.scenario:
+        case "stage down":
+            at_ms, duration_ms, stage = rng.randint(500, options.heal_ms // 2), rng.randint(500, 3_000), rng.choice(options.stages).name
+            return [Fault(at_ms, "away", replica, 0, duration_ms) for replica in replicas if replica.startswith(f"processing/{stage}.")]
+        case "blocks deleted":
+            at_ms, duration_ms = rng.randint(800, options.heal_ms // 2), rng.randint(500, 2_000)
+            deleted = Fault(at_ms + duration_ms - 1, "blocks deleted", options.final, rng.randrange(24), 0)
+            return [Fault(at_ms, "away", output, 0, duration_ms), deleted]
+        case "recovery twice":
+            at_ms, duration_ms = rng.randint(500, options.heal_ms // 2), rng.randint(1_000, 2_000)
+            torn = Fault(at_ms + 1, "commit torn", output, rng.randint(1, 14), 0)
+            kind = rng.choice(("commit applied", "commit applied", "commit torn"))
+            return [Fault(at_ms, "away", output, 0, duration_ms), torn, Fault(at_ms + 2, kind, output, rng.randint(1, 14), 0)]
+        case _:
+            return []
 
 
 def _silence(options: Options) -> list[Fault]:

@@ -11,6 +11,8 @@ from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted
 
+AGAIN: Final = 24
+"""The ``choice`` that gives a record which is there already, once more. All below it are of 8 kinds, by their remainder."""
 _AHEAD: Final = 3
 """So many buckets after the last one a forged record says that it closes: who takes it loses rows."""
 _NOBODY: Final = BatchId("forged", 0)
@@ -32,6 +34,10 @@ def forged(values: Sequence[bytes | None], choice: int) -> bytes | None:
     alike = [record for record in newest.values() if record.epoch == begun[record.replica]]
     if not alike:
         return None
+    if choice == AGAIN:
+        return boundary_records.encode(alike[0])[0]
+    if choice % 8 == 4:  # of an older branch, if there is a newer one
+        alike = [record for record in alike if record.kind is BoundaryKind.TENTATIVE] or alike
     record = alike[choice % len(alike)]
     return _torn(values[-1], choice) if choice % 8 in (0, 1) else boundary_records.encode(_forged(record, choice))[0]
 

@@ -44,6 +44,8 @@ class Link:
     """(what becomes of the next write, its number): lost, late, applied, part, refused; for a commit lost, applied, torn."""
     strikes: list[Strike] = field(default_factory=list)
     """Deaths and pauses that wait for their place."""
+    branch_failures: list[int] = field(default_factory=list)
+    """So many batches of branches will fail: before their blocks are written (even numbers), or after."""
 
 
 @dataclass
@@ -71,6 +73,15 @@ class Network:
         """What was deleted, by (topic, partition, offset): the checkers read it still."""
         self.appended: Callable[[TopicPartition, int, bytes | None], None] = lambda _at, _offset, _value: None
         """Told of each record that came into the log."""
+
+    def delete(self, offsets: Mapping[TopicPartition, int], admin: LocalLogAdmin) -> None:
+        """Blocks before these offsets are gone; the checkers have them still."""
+        for at, end in offsets.items():
+            partition = self.log.partition(at)
+            for offset in range(partition.start, min(end, partition.end)):
+                self.history.reached("blocks trimmed")
+                self.trimmed[at.topic, at.partition, offset] = partition.at(offset)
+        admin.delete_before(offsets)
 
     def wake(self, topics: set[str]) -> None:
         """Readers of these topics have something to look at."""
@@ -467,13 +478,7 @@ class SimulatedAdmin:
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See the port."""
         self._port.ask("delete records")
-        network = self._port.network
-        for at, end in offsets.items():
-            partition = network.log.partition(at)
-            for offset in range(partition.start, min(end, partition.end)):
-                network.history.reached("blocks trimmed")
-                network.trimmed[at.topic, at.partition, offset] = partition.at(offset)
-        self._admin.delete_before(offsets)
+        self._port.network.delete(offsets, self._admin)
 
     def close(self) -> None:
         """Idempotent."""

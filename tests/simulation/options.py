@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,9 +11,12 @@ from anabranch.codec import record_schema
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
 from anabranch.ports import LogAdmin
+from simulation import scenarios
 
 Operator = Literal["map", "sum", "both", "later"]
 """Each row; sums of windows; rows at once and their number per bucket; each row a bucket later. The second and the third have state."""
+
+Policy = Literal["process", "delay", "suspend"]
 
 NAME = "sim"
 OUTPUT = "out"
@@ -36,7 +39,7 @@ class StageOptions:
     operator: Operator
     replicas: int
     is_batch_safe: bool
-    policy: Literal["process", "delay", "suspend"]
+    policy: Policy
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,12 @@ class Options:
     trim_every_ms: int
     seen_wait_ms: int
     """How soon a boundary record that is not seen in the log is sent again; in many seeds much sooner than for real, so that it is there twice."""
+    scenario: str = ""
+    """See ``scenarios``."""
+    run_bytes_max: int | None = None
+    """Of a transaction of delivery; None: as for real."""
+    inherited_parts_max: int | None = None
+    """Open parts that a branch can begin with; None: as for real."""
 
     @property
     def final(self) -> str:
@@ -75,6 +84,12 @@ class Options:
 
 def draw(seed: int, *, stages_max: int = 2) -> Options:
     """The options of a seed."""
+    drawn = _draw(seed, stages_max=stages_max)
+    scenario = scenarios.of(seed) if stages_max else ""
+    return _shaped(replace(drawn, scenario=scenario)) if scenario else drawn
+
+
+def _draw(seed: int, *, stages_max: int) -> Options:
     rng = random.Random(f"{seed}/options")
     stage_count = rng.choice((0, 1, 1, 1, 2)) if stages_max else 0
     stage_count = min(stage_count, stages_max)
@@ -119,6 +134,47 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         trim_every_ms=rng.choice((300, 300, 10_000)),
         seen_wait_ms=rng.choice((10_000, 1_000, 100)),
     )
+
+
+def _shaped(options: Options) -> Options:
+    """The same for a scenario: with the stages that it needs, and with time for it."""
+    rng = random.Random(f"{options.seed}/shape")
+    match options.scenario:
+        case "chain":
+            stages = _chain(options, rng, rng.choice((2, 3, 3)), (1, 2, 3, 3), ("process", "process", "process", "delay", "suspend"))
+            options = replace(options, stages=stages, max_delay_ms=rng.choice((3_000, 4_000)), buckets=rng.randint(6, 12))
+        case "blocks deleted":
+            options = replace(options, stages=_chain(options, rng, 1, (2, 3), ("process",)), buckets=rng.randint(12, 20))
+        case "recovery twice":
+            stages = _chain(options, rng, 1, (1, 2), ("process",))
+            options = replace(options, stages=stages, is_live=False, output_partitions=3, run_bytes_max=100, rows_max=4)
+        case "stage down":
+            options = replace(
+                options, stages=_chain(options, rng, rng.choice((1, 1, 2)), (2, 2, 3), ("process",)), buckets=rng.randint(12, 20)
+            )
+        case _:
+            replicas = (1, 1, 2) if options.scenario == "second failure" else (1, 2)
+            stages = _chain(options, rng, 1, replicas, ("process", "process", "delay"))
+            options = replace(options, stages=stages, is_live=True, max_delay_ms=1_600, buckets=rng.randint(20, 26), idle_ms=None)
+            options = replace(options, is_upsert=options.is_upsert and options.scenario != "never back")  # what is tentative stays so
+            if len(options.sources) == 1:  # somebody must go on while another is silent
+                options = replace(options, source_partitions=2)
+    if options.scenario == "branch fails" and rng.random() < 0.4:
+        stages = tuple(replace(stage, operator="later") for stage in options.stages)
+        options = replace(options, stages=stages, inherited_parts_max=0)
+    bucket_ms = rng.choice((250, 300))
+    return replace(options, bucket_ms=bucket_ms, heal_ms=options.buckets * bucket_ms + rng.choice((1_500, 3_000)))
+
+
+def _chain(
+    options: Options, rng: random.Random, count: int, replicas: tuple[int, ...], policies: tuple[Policy, ...]
+) -> tuple[StageOptions, ...]:  # fmt: skip
+    stages: list[StageOptions] = []
+    for number in range(count):
+        operator = _operator(options.seed, number, rng.choice(("map", "sum", "both")))
+        reads = (stages[-1].name,) if stages else options.sources
+        stages.append(StageOptions(f"s{number}", reads, operator, rng.choice(replicas), rng.random() < 0.7, rng.choice(policies)))
+    return tuple(stages)
 
 
 def _operator(seed: int, number: int, otherwise: Operator) -> Operator:

@@ -28,6 +28,8 @@ class Runs:
         self.link = Link()
         """What new runs begin with."""
         self.clock_offset_ms = 0
+        self.away_until_ms = 0
+        """Not started again before."""
 
 
 class Start(Protocol):
@@ -54,6 +56,11 @@ class ProcessFaults:
             self._lose(fault.kind, fault.target, runs)
         elif fault.kind in ("cut", "cut_to", "cut_from", "slow", "clock"):
             self._strike_all(fault, runs, until_ms)
+        elif fault.kind == "away":
+            runs.away_until_ms = until_ms
+            self._kill(runs)
+        elif alive is None and fault.kind.startswith("commit ") and runs.away_until_ms > self._scheduler.now_ms:
+            runs.link.planned.append((fault.kind.split(" ")[1], fault.value))
         elif alive is None:
             self._history.reached("fault missed: nobody was alive")
         else:
@@ -79,6 +86,8 @@ class ProcessFaults:
         """What befalls one run of a service."""
         if fault.kind.startswith(("write ", "commit ")):
             link.planned.append((fault.kind.split(" ")[1], fault.value))
+        elif fault.kind == "branch fails":
+            link.branch_failures.append(fault.value)
         elif fault.kind == "double":
             self._start(fault.target)
         elif fault.kind == "twins":
@@ -120,16 +129,20 @@ class ProcessFaults:
     def _lose(self, kind: str, key: str, runs: Runs) -> None:
         """The machine of a replica: power cut, disk lost, gone for good."""
         runs.is_dead = runs.is_dead or kind == "dead"
-        for process in list(runs.alive):
-            self._scheduler.kill(process)
+        self._kill(runs)
         if kind == "power":
             lost = self._machines[key].power_cut(self._rng)
             self._history.reached("checkpoint tail lost" if lost else "power cut without loss")
         else:
             self._machines[key] = Machine()
 
+    def _kill(self, runs: Runs) -> None:
+        for process in list(runs.alive):
+            self._scheduler.kill(process)
+
     @staticmethod
     def calm(link: Link) -> None:
         link.cut_to_until_ms = link.cut_from_until_ms = link.slow_until_ms = 0
         link.planned.clear()
         link.strikes.clear()
+        link.branch_failures.clear()

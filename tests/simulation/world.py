@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -22,10 +23,13 @@ from anabranch.ingestion import service as ingestion
 from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol import limits, trimming
-from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol import delivery as corrected_delivery
+from anabranch.protocol import replica as replica_machine
+from anabranch.protocol import trimming
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.lineage import epoch_of
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from anabranch.runtime import boundary_writer
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
@@ -144,6 +148,8 @@ class World:
         self._closed: dict[tuple[str, str], int] = {}
         self._last = workload.last_bucket(options)
         self._silent: dict[tuple[str, int], int] = {}
+        self._gone: set[tuple[str, int]] = set()
+        """Input partitions that never speak again."""
         self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
         for source in options.sources:
             for partition in range(options.source_partitions):
@@ -154,13 +160,11 @@ class World:
 
     def run(self) -> Run:
         """Faults until the time of healing, then to the end of the work."""
-        with probes.counted(self.history):
+        with probes.counted(self.history), _hurried(self.options):
             return self._run()
 
     def _run(self) -> Run:
         options, scheduler = self.options, self.scheduler
-        hurried = boundary_writer._SEEN_WAIT_MS, limits.TRIM_EVERY_MS
-        _hurry(options.seen_wait_ms, options.trim_every_ms)
         try:
             for number, key in enumerate(self.keys):
                 self.start(key, delay_ms=number * 5)
@@ -181,7 +185,6 @@ class World:
             if is_complete:
                 self._look_for_leaks()
         finally:
-            _hurry(*hurried)
             scheduler.close()
         return Run(
             options=options, faults=self.faults, pipeline=self.pipeline, sent=self.sent, log=self.log, history=self.history,
@@ -192,6 +195,8 @@ class World:
     def _is_complete(self) -> bool:
         """All input is closed by all writers, and the output has reached the end. Judged by records alone: the checkers look closer."""
         last = self._last
+        if self._gone:
+            return self._is_all_shown()
         for stream in self.pipeline.streams():
             for writer in self.pipeline.stream_writers(stream):
                 runs = self.runs.get(f"processing/{stream}.{writer}")
@@ -208,6 +213,14 @@ class World:
         machine = None if service._live is None else service._live._machine
         return machine is not None and machine.progress.stable >= last and machine.progress.shown == 0
 
+    def _is_all_shown(self) -> bool:
+        """An input never comes back: every bucket of which the others have something was shown, tentatively (A5: the others are not waited for)."""
+        others = [each.row[0] for each in self.sent if each.row is not None and (each.source, each.partition) not in self._gone]
+        last = max((workload.bucket_of(stime_ms, self.options.bucket_ms) for stime_ms in others), default=0)
+        service = self.runs["delivery/out"].service
+        live = service._live if isinstance(service, delivery.DeliveryService) else None
+        return live is not None and live._machine is not None and live._machine.progress.shown >= last
+
     def _look_for_leaks(self) -> None:
         """When nothing is left to be done, nothing is left over: neither directories of branches, nor of processes before, nor buckets in memory."""
         for key, runs in self.runs.items():
@@ -215,12 +228,12 @@ class World:
             if not isinstance(service, SimulatedReplica) or runs.is_dead:
                 continue
             overtaken = any(fault.target == key and fault.kind in _OVERTAKING for fault in self.faults)
-            extra = [name for name in self.machines[key].directories if name != service.main]
+            extra = [name for name in self.machines[key].directories if name not in (service.main, service.branch)]
             if overtaken:  # whoever was replaced may leave something behind, until the next start
                 extra = [name for name in extra if epoch_of(name) == epoch_of(service.main)]
             if extra:
                 self.unexpected.append(f"{key}: in lineage {service.main}, but there are directories {extra}")
-            if service.buckets_held:
+            if service.buckets_held and not self._gone:
                 self.unexpected.append(f"{key}: {service.buckets_held} buckets are held in memory that all queries have read")
 
     def _appended(self, at: TopicPartition, _offset: int, value: bytes | None) -> None:
@@ -242,6 +255,8 @@ class World:
     def _produce(self, source: str, partition: int) -> None:
         """The producers of a partition send what is due, unless they are cut off."""
         now_ms = self.scheduler.now_ms
+        if (source, partition) in self._gone:
+            return
         if self._silent.get((source, partition), 0) > now_ms:
             return
         queue, at = self._queues[source, partition], TopicPartition(f"in.{source}", partition)
@@ -274,8 +289,10 @@ class World:
         process = Process(key, runs.count)
         runs.count += 1
         link = Link(
-            runs.link.latency_max_ms, runs.link.cut_to_until_ms, runs.link.cut_from_until_ms, runs.link.slow_until_ms, [], list(strikes)
-        )
+            runs.link.latency_max_ms, runs.link.cut_to_until_ms, runs.link.cut_from_until_ms, runs.link.slow_until_ms,
+            runs.link.planned, list(strikes),
+        )  # fmt: skip
+        runs.link.planned = []
         port = Port(self.network, process, link)
         clock = SimulatedClock(port, workload.BASE_MS)
         clock.offset_ms = runs.clock_offset_ms
@@ -300,6 +317,8 @@ class World:
             how = type(error).__name__
             if isinstance(error, DataMissing) and self.runs[process.key].current is not process:
                 self.history.reached("replaced process met trimmed blocks")  # rule 18
+            elif isinstance(error, Fenced) and not self._is_replaced(process, service):
+                self.unexpected.append(f"{process.name} at {self.scheduler.now_ms} ms: fenced, though nobody took over: {error}")
             elif not isinstance(error, _EXPECTED_ENDS):
                 self.unexpected.append(f"{process.name} at {self.scheduler.now_ms} ms: {how}: {error}")
                 if not isinstance(error, AnabranchError):
@@ -310,15 +329,37 @@ class World:
         finally:
             self._ended(process, how)
 
+    def _is_replaced(self, process: Process, service: Service | None) -> bool:
+        """Whether the log has a newer epoch than that of a process that says that it was fenced."""
+        name = process.key.split("/")[1]
+        if isinstance(service, SimulatedReplica):
+            (stream, writer), epoch = name.split("."), service.epoch
+        elif isinstance(service, ingestion.IngestionService):
+            stream, writer, epoch = name, ingestion.REPLICA, vars(service).get("_epoch", -1)
+        else:
+            return True  # delivery is fenced by the broker
+        if epoch < 0:
+            return True  # it read that by itself, before it had begun
+        partition = self.log.partition(TopicPartition(self.pipeline.topic_names.boundaries(stream), 0))
+        for offset in range(partition.end - 1, epoch, -1):
+            with contextlib.suppress(RemoteProtocolError):
+                entry = boundary_records.decode(partition.at(offset).value, partition.at(offset).headers)
+                if isinstance(entry, EpochStarted) and entry.replica == writer:
+                    return True
+        return False
+
     def _ended(self, process: Process, how: str) -> None:
         runs = self.runs[process.key]
+        if isinstance(runs.service, SimulatedReplica) and runs.current is process and runs.service.branch is not None:
+            self.history.reached("replica row 9: ends with a branch")
         runs.alive.pop(process, None)
         self.history.add(self.scheduler.now_ms, process.name, "end", how)
         self.history.reached(f"end {process.key.split('/')[0]} {how}")
         if runs.current is process and not runs.is_dead:
             runs.current = runs.service = None
             runs.restarts += 1
-            self.scheduler.at(self.scheduler.now_ms + min(500 << min(runs.restarts - 1, 3), 4_000), lambda: self._restart(process.key))
+            again_ms = self.scheduler.now_ms + min(500 << min(runs.restarts - 1, 3), 4_000)
+            self.scheduler.at(max(again_ms, runs.away_until_ms), lambda: self._restart(process.key))
 
     def _restart(self, key: str) -> None:
         if self.runs[key].current is None:
@@ -363,7 +404,11 @@ class World:
         self.history.add(self.scheduler.now_ms, "world", "fault", *fault)
         now_ms = self.scheduler.now_ms
         until_ms = min(now_ms + fault.duration_ms, self.options.heal_ms)
-        if fault.kind.startswith("silent"):
+        if fault.kind == "silent for good":
+            self._gone.add((fault.target, fault.value))
+        elif fault.kind == "blocks deleted":
+            self._delete_blocks(fault.target, fault.value)
+        elif fault.kind.startswith("silent"):
             partitions = self.options.source_partitions
             chosen = range(partitions) if fault.kind == "silent all" else [fault.value % partitions]
             for partition in chosen:
@@ -387,6 +432,39 @@ class World:
             partition.append(Record(value, None, (), workload.BASE_MS + self.scheduler.now_ms))
             self.network.wake({at.topic})
 
+    def _delete_blocks(self, stream: str, choice: int) -> None:
+        """Blocks of one writer are gone, as far as another one has closed the same buckets."""
+        names, writers = self.pipeline.topic_names, self.pipeline.stream_writers(stream)
+        log = self.log.partition(TopicPartition(names.boundaries(stream), 0))
+        fold = StreamFold(writers)
+        for offset in range(log.start, log.end):
+            with contextlib.suppress(RemoteProtocolError):
+                fold.apply(offset, boundary_records.decode(log.at(offset).value, log.at(offset).headers))
+        writer = writers[choice % len(writers)]
+        held, needed = self._blocks_needed(fold, writer, writers)
+        gone: dict[TopicPartition, int] = {}
+        for part in held:
+            at = TopicPartition(names.blocks(stream, writer), part.partition)
+            gone[at] = max(part.offset_next, gone.get(at, 0))
+        for part in needed:
+            at = TopicPartition(names.blocks(stream, writer), part.partition)
+            gone[at] = min(part.offset_first, gone.get(at, 0))
+        self.network.delete({at: end for at, end in gone.items() if end > 0}, self.log.admin())
+
+    @staticmethod
+    def _blocks_needed(fold: StreamFold, writer: str, writers: Sequence[str]) -> tuple[list[Part], list[Part]]:
+        """(parts of closed buckets that another writer has too, all others that count)."""
+        held: list[Part] = []
+        needed = list(fold.pending(writer))
+        for bucket, of, parts in fold.stable(1, fold.upto):
+            others = [other for other in writers if other != writer and fold.replica_bucket(other, bucket)]
+            mine = parts if of == writer else fold.replica_bucket(writer, bucket) or ()
+            (held if others else needed).extend(mine)
+        for bucket in fold.tentative_filled(writer, fold.upto + 1, fold.tentative_upto(writer)):
+            found = fold.tentative(writer, bucket)
+            needed += found.parts if found is not None else ()
+        return held, needed
+
     def _heal(self) -> None:
         """No more faults from here on."""
         self.history.add(self.scheduler.now_ms, "world", "heal")
@@ -395,7 +473,7 @@ class World:
             self._silent[source, partition] = 0
             self._produce(source, partition)
         for runs in self.runs.values():
-            runs.clock_offset_ms = 0
+            runs.clock_offset_ms = runs.away_until_ms = 0
             for process, (link, clock) in runs.alive.items():
                 clock.offset_ms = 0
                 self._process_faults.calm(link)
@@ -413,10 +491,24 @@ def keys(options: Options) -> list[str]:
     return found
 
 
-def _hurry(seen_wait_ms: int, trim_every_ms: int) -> None:
-    """Some waits are cut short, so that what follows them happens within a run."""
-    vars(boundary_writer)["_SEEN_WAIT_MS"] = seen_wait_ms
-    vars(trimming)["TRIM_EVERY_MS"] = trim_every_ms
+@contextlib.contextmanager
+def _hurried(options: Options) -> Iterator[None]:
+    """Within it some waits are cut short and some limits are low, so that what follows from them happens within a run."""
+    changed: list[tuple[Any, str, int | None]] = [
+        (boundary_writer, "_SEEN_WAIT_MS", options.seen_wait_ms),
+        (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
+        (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
+        (replica_machine, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
+    ]
+    before = [vars(module)[name] for module, name, _ in changed]
+    for module, name, value in changed:
+        if value is not None:
+            vars(module)[name] = value
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(changed, before, strict=True):
+            vars(module)[name] = value
 
 
 def hash_of(seed: int, name: str) -> int:

@@ -1,0 +1,39 @@
+"""Situations that chance alone seldom makes, or never: some seeds are given to them. What of the table below is in a seed follows from its number."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+CHANCES: Final[dict[str, int]] = {
+    "chain": 25,
+    "second failure": 20,
+    "flapping": 12,
+    "never back": 8,
+    "stage down": 12,
+    "branch fails": 15,
+    "blocks deleted": 12,
+    "recovery twice": 15,
+    "forged": 15,
+}
+"""So many of 1 000 seeds are one of
+
+chain: two or three stages one after the other, with up to three replicas each, under the usual faults;
+second failure: one input comes back while another has fallen silent, so that corrections begin and come to a second hole;
+flapping: an input falls silent and comes back again and again, each time for longer than the wait;
+never back: an input that falls silent for good;
+stage down: all replicas of a stage die at the same time, and come back later;
+branch fails: what only a branch does kills it, or it cannot begin;
+blocks deleted: while delivery is away, blocks that it has not read are deleted, and a sibling has them too;
+recovery twice: delivery's transaction is torn, and the outcome of the smaller one that repairs it is unknown;
+forged: while a branch runs, records of all kinds that nobody should have written, and one that comes twice."""
+
+
+def of(seed: int) -> str:
+    """The scenario of a seed; empty: none, chance alone."""
+    number = random.Random(f"{seed}/scenarios").randrange(1_000)
+    for name, chance in CHANCES.items():
+        if number < chance:
+            return name
+        number -= chance
+    return ""
