@@ -4,23 +4,30 @@
 
     python -m simulation.explore --seeds 300 --first 0 [--twice] [--jobs 2]
     python -m simulation.explore --first 17 --seeds 1 --show     # one seed, with its history
+    python -m simulation.explore --seeds 500 --scenario chain    # the first 500 seeds of a scenario
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
-from simulation import evidence, options
+from simulation import evidence, options, scenarios
 from simulation.faults import Fault
 from simulation.options import Options
-from simulation.probes import EXPECTED
+from simulation.probes import EXPECTED, SEEDS_FOR_ROWS, unreached
 from simulation.world import World
+
+TWICE_EVERY: Final = 20
+"""Every so many-th seed is run twice: both histories must be equal."""
 
 
 @dataclass
@@ -70,19 +77,23 @@ class Total:
     """Of many seeds."""
 
     seeds: int = 0
+    twice: int = 0
+    """Of them: run a second time, with the same history."""
     failed: list[int] = field(default_factory=list)
     probes: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     virtual_ms: int = 0
 
 
-def explore(seeds: range, *, twice: bool = False, stop: bool = True, quiet: bool = False) -> Total:
-    """Run ``seeds``; tells of the first failure what is needed to see it again."""
+def explore(seeds: Iterable[int], *, twice_every: int = TWICE_EVERY, stop: bool = True, quiet: bool = False) -> Total:
+    """Run ``seeds``; tells of the first failure what is needed to see it again. ``twice_every``: 1: each is run twice; 0: none."""
     total = Total()
     for seed in seeds:
         outcome = once(seed)
-        if twice and not outcome.wrong and once(seed).digest != outcome.digest:
-            outcome.wrong.append("not deterministic: a second run went another way")
+        if twice_every and seed % twice_every == 0 and not outcome.wrong:
+            total.twice += 1
+            if once(seed).digest != outcome.digest:
+                outcome.wrong.append("not deterministic: a second run went another way")
         total.seeds += 1
         total.probes += outcome.probes
         total.steps += outcome.steps
@@ -106,48 +117,61 @@ def report(outcome: Outcome, *, shrunk: bool = True) -> None:
     print(f"  faults, {len(faults)} of {len(outcome.faults)}: {[tuple(fault) for fault in faults]}", flush=True)
 
 
-def _worker(arguments: tuple[int, int, int, bool, bool]) -> Total:
-    first, last, job, twice, stop = arguments
+def _worker(arguments: tuple[list[int], int, int, bool]) -> Total:
+    seeds, job, twice_every, stop = arguments
     processors = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {processors[job % len(processors)]})  # handing over within one core costs a third
-    return explore(range(first, last), twice=twice, stop=stop)
+    return explore(seeds, twice_every=twice_every, stop=stop)
 
 
 def main() -> int:
-    """The command line; 1 if a seed failed."""
+    """The command line; 1 if a seed failed, or if so many seeds should have reached a place that none did."""
     parser = argparse.ArgumentParser(prog="simulation")
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--twice", action="store_true", help="run every seed twice and compare the histories")
+    parser.add_argument(
+        "--twice", action="store_true", help=f"run every seed twice and compare the histories, not only every {TWICE_EVERY}th"
+    )
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     parser.add_argument("--show", action="store_true", help="print the history of each seed")
+    parser.add_argument("--scenario", choices=sorted(scenarios.CHANCES), help="only seeds of this scenario")
     given = parser.parse_args()
     begun = time.perf_counter()
+    candidates = (seed for seed in itertools.count(given.first) if given.scenario in (None, scenarios.of(seed)))
+    seeds = list(itertools.islice(candidates, given.seeds))
     if given.show:
-        for seed in range(given.first, given.first + given.seeds):
+        for seed in seeds:
             outcome = once(seed)
             print(outcome.transcript, *outcome.wrong, sep="\n")
         return 0
-    last, each = given.first + given.seeds, -(-given.seeds // given.jobs)
-    pieces = [(first, min(last, first + each), job, given.twice, not given.all) for job, first in enumerate(range(given.first, last, each))]
+    each = -(-len(seeds) // given.jobs)
+    pieces = [(seeds[job * each : (job + 1) * each], job, 1 if given.twice else TWICE_EVERY, not given.all) for job in range(given.jobs)]
     if given.jobs > 1:
         with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
             parts = pool.map(_worker, pieces)
     else:
         parts = [_worker(piece) for piece in pieces]
-    seconds = time.perf_counter() - begun
+    return _tell(parts, time.perf_counter() - begun, is_whole=given.scenario is None)
+
+
+def _tell(parts: list[Total], seconds: float, *, is_whole: bool) -> int:
+    """Print what came of it; the exit status. ``is_whole``: seeds of every kind, so all places can be reached."""
     probes: Counter[str] = Counter()
     for part in parts:
         probes += part.probes
     for name, count in sorted(probes.items()):
         print(f"{count:9d}  {name}")
-    print(f"never reached: {', '.join(name for name in EXPECTED if not probes[name]) or 'nothing'}")
     seeds, failed = sum(part.seeds for part in parts), [seed for part in parts for seed in part.failed]
     steps, virtual_s = sum(part.steps for part in parts), sum(part.virtual_ms for part in parts) / 1_000
+    missed = unreached(probes, seeds) if is_whole else []
+    if seeds >= SEEDS_FOR_ROWS and is_whole:
+        print(f"not reached: {', '.join(name for name in EXPECTED if not probes[name]) or 'nothing'}")
+        print(f"  of these should have been, in {seeds} seeds: {', '.join(missed) or 'none'}")
     print(f"{seeds} seeds in {seconds:.1f} s ({seconds / max(1, seeds):.3f} s each), {steps} steps, {virtual_s:.0f} s of virtual time")
+    print(f"{sum(part.twice for part in parts)} were run twice, each with the same history both times")
     print(f"{len(failed)} failed {failed[:20]}; with none failed at most {3 / max(1, seeds):.2e} of such seeds fail (95 %)")
-    return 1 if failed else 0
+    return 1 if failed or missed else 0
 
 
 if __name__ == "__main__":

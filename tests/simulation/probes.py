@@ -3,42 +3,75 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from anabranch.protocol import live_delivery, switching
+from anabranch.protocol.replica import Decision, Replica, Situation
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.serialization import QueryPosition
 from anabranch.protocol.staggering import Why
-from simulation import faults
+from simulation import faults, scenarios
 from simulation.history import History
 
-FOLD_REASONS = (
-    "epoch",
-    "accepted",
-    "tentative",
-    "fenced",
-    "known",
-    "off_chain",
-    "older_branch",
-    "no_base",
-    "unknown_writer",
-)
+FOLD_REASONS = ("epoch", "accepted", "tentative", "fenced", "known", "off_chain", "older_branch", "no_base", "unknown_writer")
+REPLICA_ROWS: Final = {
+    1: "stable, main runs a bucket",
+    2: "forks",
+    3: "the branch runs a bucket",
+    4: "begins to correct",
+    5: "corrects on",
+    6: "has caught up, drops the branch",
+    7: "forks again",
+    8: "the branch failed",
+    9: "ends with a branch",
+}
+"""The table of ``protocol.replica``, row by row."""
 
-EXPECTED: tuple[str, ...] = (
-    *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS, *faults.AIMED_KINDS} - {"commit twice"})),
-    *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "refused")),
-    *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
+ROWS: Final[tuple[str, ...]] = (
     *(f"switching row {row.number}" for row in (*switching.TABLE, switching.NOBODY)),
     *(f"live row {row.number}" for row in live_delivery.TABLE),
     *(f"gate {why.name}" for why in Why),
     *(f"fold {reason}" for reason in FOLD_REASONS),
+    *(f"replica row {number}: {what}" for number, what in REPLICA_ROWS.items()),
+)
+"""Rows of transition tables: a few hundred seeds reach each of them."""
+
+UNREACHABLE: Final[dict[str, str]] = {
+    "fold summary": "no service writes summaries yet: tests/unit/protocol/test_boundary_log.py and tests/properties fold them",
+    "fold resent": "the engine makes no range again: tests/integration/test_asking.py, tests/unit/processing/test_resending.py",
+    "fold malformed": "decoding refuses a branch of another epoch before a fold sees it: tests/unit/protocol/test_tentative.py",
+    "fold pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
+    "standby table": "no stage here has `ha: passive`: tests/unit/protocol/test_standby.py, tests/integration/test_ha_modes.py",
+    "asking table": "the engine makes no range again: tests/unit/protocol/test_asking.py, tests/integration/test_asking.py",
+}
+"""Rows that no seed can reach, and why; what tests them instead."""
+
+EXPECTED: Final[tuple[str, ...]] = (
+    *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS, *faults.AIMED_KINDS, *faults.SCENARIO_KINDS} - {"commit twice"})),
+    *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "refused")),
+    *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
+    *ROWS,
+    *(f"scenario {name}" for name in scenarios.CHANCES),
     *(f"replica {state}" for state in ("stable", "up_failure", "stabilization")),
-    *("replica forked", "replica forked again", "branch dropped", "tentative batch", "task run again", "logged batch run again"),
+    *("successor started", "branch dropped", "branch cannot begin", "tentative batch", "task run again", "logged batch run again"),
     *("checkpoint tail lost", "directory removed under a process", "blocks trimmed", "sibling copied", "late arrival", "transaction torn", "transaction timed out"),
     *("question without answer", "log outcome_unknown", "log live_delayed", "log index_unavailable", "log blocks_missing", "log take_over_delayed"),
     *("live undo", "live rec_done", "live failure", "live shown again", "live bound judged"),
     *(f"end {service} Fenced" for service in ("ingestion", "processing", "delivery")),
     *(f"end {service} Unavailable" for service in ("ingestion", "processing")),
 )  # fmt: skip
+
+"""Whatever should be reached, in a few thousand seeds."""
+SEEDS_FOR_ROWS: Final = 300
+SEEDS_FOR_ALL: Final = 3_000
+"""So many seeds must have reached every one of ``ROWS``, or of ``EXPECTED``."""
+
+
+def unreached(reached: Mapping[str, int], seeds: int) -> list[str]:
+    """What ``seeds`` seeds, which reached ``reached``, should have reached and did not; fewer than ``SEEDS_FOR_ROWS`` need not."""
+    wanted = EXPECTED if seeds >= SEEDS_FOR_ALL else ROWS if seeds >= SEEDS_FOR_ROWS else ()
+    return [name for name in wanted if not reached.get(name)]
 
 
 @contextlib.contextmanager
@@ -61,7 +94,54 @@ def counted(history: History) -> Iterator[None]:
     for (module, name, named), original in zip(tables, originals, strict=True):
         vars(module)[name] = counting(original, named)
     try:
-        yield
+        with _replicas_counted(history):
+            yield
     finally:
         for (module, name, _), original in zip(tables, originals, strict=True):
             vars(module)[name] = original
+
+
+@contextlib.contextmanager
+def _replicas_counted(history: History) -> Iterator[None]:
+    """The same for the table of a replica, which its methods follow."""
+    decide, forked, abandon = Replica.decide, Replica.forked, Replica.abandon
+
+    def reached(row: int) -> None:
+        history.reached(f"replica row {row}: {REPLICA_ROWS[row]}")
+
+    def counted_decide(self: Replica, query: str, position: QueryPosition, situation: Situation) -> Decision:
+        before, is_main = self.state, query == self.main
+        decision = decide(self, query, position, situation)
+        if decision.drop is not None:
+            reached(6)
+        plan = decision.plan
+        if plan is not None and plan.after.bucket > plan.before.bucket:
+            if not is_main:
+                reached(3)
+            elif before is ReplicaState.STABLE:
+                reached(1)
+            else:
+                reached(4 if before is ReplicaState.UP_FAILURE else 5)
+        return decision
+
+    def counted_forked(self: Replica, position: QueryPosition, now_ms: int) -> str | None:
+        old = forked(self, position, now_ms)
+        reached(2 if old is None else 7)
+        return old
+
+    def counted_abandon(self: Replica) -> str | None:
+        old = abandon(self)
+        if old is None:
+            history.reached("branch cannot begin")
+        else:
+            reached(8)
+        return old
+
+    methods = {"decide": counted_decide, "forked": counted_forked, "abandon": counted_abandon}
+    for name, method in methods.items():
+        setattr(Replica, name, method)
+    try:
+        yield
+    finally:
+        for name, method in (("decide", decide), ("forked", forked), ("abandon", abandon)):
+            setattr(Replica, name, method)

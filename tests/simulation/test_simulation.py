@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import random
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from simulation import explore, mutants, options, scenarios
+from anabranch.protocol import boundary_log, replica, tentative
+from simulation import explore, mutants, options, probes, scenarios
 from simulation.locks import SimulatedCondition
 from simulation.planting import Mutant, StaleMutantError, changed, planted
 from simulation.scheduler import STEPS_MAX, Killed, Process, RunawayError, Scheduler
@@ -29,11 +34,41 @@ REGRESSIONS: dict[int, str] = {
 
 
 @pytest.mark.parametrize("piece", range(SLICES))
-def test_seeds(piece: int) -> None:
-    first = piece * SEEDS // SLICES
-    total = explore.explore(range(first, first + SEEDS // SLICES))
+def test_seeds(piece: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whichever piece ends last says whether all together have reached what so many seeds must reach."""
+    seeds = range(piece * SEEDS // SLICES, (piece + 1) * SEEDS // SLICES)
+    total = explore.explore(seeds)
     assert total.failed == []
     assert total.seeds == SEEDS // SLICES
+    assert total.twice == sum(seed % explore.TWICE_EVERY == 0 for seed in seeds) > 0
+    mine = tmp_path_factory.getbasetemp()
+    shared = mine.parent if os.environ.get("PYTEST_XDIST_WORKER") else mine
+    (shared / f"{piece}.writing").write_text(json.dumps(total.probes))
+    (shared / f"{piece}.writing").rename(shared / f"{piece}.reached")
+    pieces = list(shared.glob("*.reached"))
+    if len(pieces) == SLICES:
+        reached = sum((Counter(json.loads(path.read_text())) for path in pieces), Counter[str]())
+        assert probes.unreached(reached, SEEDS) == []
+
+
+def test_what_is_not_reached_is_told_once_there_are_seeds_enough() -> None:
+    everything = dict.fromkeys(probes.EXPECTED, 1)
+    assert probes.unreached({}, probes.SEEDS_FOR_ROWS - 1) == []
+    assert probes.unreached({}, SEEDS) == list(probes.ROWS)
+    assert probes.unreached(everything | {"live row 4": 0}, SEEDS) == ["live row 4"]
+    assert probes.unreached(everything | {"fault twins": 0}, SEEDS) == []
+    assert probes.unreached(everything | {"fault twins": 0}, probes.SEEDS_FOR_ALL) == ["fault twins"]
+
+
+def test_a_row_is_either_looked_for_or_said_to_be_out_of_reach() -> None:
+    """Those of the fold by what it can answer, those of a replica by the lines of the table in its text."""
+    text = inspect.getsource(boundary_log)
+    said = text[text.index("Accepted: epoch") : text.index("PENDING_PARTS_MAX).")]
+    reasons = set(re.findall(r"[a-z]+(?:_[a-z]+)*", said)) & {*re.findall(r'"([a-z_]+)"', text + inspect.getsource(tentative))}
+    assert {f"fold {reason}" for reason in reasons} == {name for name in (*probes.ROWS, *probes.UNREACHABLE) if name.startswith("fold ")}
+    table = re.split(r"^=+  =+  =+$", str(replica.__doc__), flags=re.MULTILINE)[2]
+    assert len(re.findall(r"^[A-Za-z]", table, re.MULTILINE)) == len(probes.REPLICA_ROWS)
+    assert not {*probes.EXPECTED} & {*probes.UNREACHABLE}
 
 
 @pytest.mark.parametrize("seed", sorted(REGRESSIONS))
