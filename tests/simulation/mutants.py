@@ -86,6 +86,9 @@ MUTANTS: Final = (
     Mutant("pending_not_inherited", "protocol.replica:RecordChain.record", "parts=(*pending, *parts)", "parts=parts", "rule 11"),
     Mutant("blocks_of_any_attempt", "runtime.block_reader:BlockReader._take", "index.get((partition, head.attempt, head.bucket))", "next((i for (p, _, b), i in index.items() if (p, b) == (partition, head.bucket)), None)", "rule 7", ("zombie", "double", "twins", "race")),
     Mutant("second_fork_unwaited", f"{_REPLICA}._fork_due", " and self._availability.still()", "", "rule 14, R4"),
+    Mutant("failed_branch_again", f"{_REPLICA}._fork_due", "if position.bucket <= self._abandoned_at:", "if False:", "R7", ("branch fails",)),
+    Mutant("failed_branch_stays", "processing.replica:ReplicaRunner.failed", "self._abandon()", "pass", "R7", ("branch fails",)),
+    Mutant("sibling_not_asked", "delivery.bucket_reader:BucketReader.stable", "others = [r for r in self._writers if r != replica]", "others: list[str] = []", "rule 5", ("blocks deleted",)),
     Mutant("gate_always_open", "protocol.staggering:CorrectionGate.open", "return self.why in OPEN", "return True", "G1", ("silent",)),
     Mutant("never_forgets", f"{_FOLD}.forget", "self._stable.pop_upto(upto)", "pass", "L13"),
     Mutant("branch_directory_stays", "processing.replica:ReplicaRunner.stopped", "self._disk.remove(query)", "pass", "rule 8"),
@@ -97,6 +100,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "off_chain_accepted": 53, "token_not_compared": 168, "silence_not_observed": 1410, "copy_not_checked": 197, "delete_all_others": 148,
     "dropped_at_a_hole": 14, "forks_again_at_once": 14, "later_buckets_wait_again": 67, "shown_twice": 28, "pending_not_inherited": 43,
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
+    "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 
