@@ -11,6 +11,7 @@ import pytest
 from anabranch.adapters.spark import session
 from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.system.java import find_java
+from anabranch.adapters.system.scratch import Scratch
 from anabranch.protocol.errors import ConfigurationError
 
 
@@ -28,5 +29,6 @@ def test_without_java_a_session_says_so_at_once(monkeypatch: pytest.MonkeyPatch,
     """Spark would wait, and end with JAVA_GATEWAY_EXITED and a traceback."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
     with pytest.raises(ConfigurationError, match="no java in JAVA_HOME"):
-        session.start_session("x", master="local[1]", memory="512m", state_partitions=1, import_roots=[], scratch=tmp_path / "scratch")
-    assert not (tmp_path / "scratch").exists()
+        session.start_session(
+            "x", master="local[1]", memory="512m", state_partitions=1, import_roots=[], scratch=Scratch(tmp_path / "scratch")
+        )
