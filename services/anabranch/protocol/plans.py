@@ -45,8 +45,9 @@ _TIED_AGGREGATES: Final = frozenset({"MinBy", "MaxBy"})
 
 _NOT_DETERMINISTIC: Final = frozenset(
     {"Rand", "Randn", "Uuid", "CurrentTimestamp", "CurrentDate", "Now", "LocalTimestamp", "MonotonicallyIncreasingID", "SparkPartitionID",
-     "InputFileName", "Shuffle", "CurrentBatchTimestamp", "UnixTimestampNow"}
+     "InputFileName", "Shuffle", "CurrentBatchTimestamp", "UnixTimestampNow", "CurrentTime"}
 )  # fmt: skip
+"""Known by name: those of the current time are deterministic to Spark, which replaces them once per batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class PlanFacts:
 
     operators: frozenset[str]
     expressions: frozenset[str]
+    not_deterministic: frozenset[str] = frozenset()
+    """Expressions, and functions of the user, that say so of themselves. Not aggregates: what these depend on is known."""
     aggregates: frozenset[str] = frozenset()
     inexact_sums: tuple[str, ...] = ()
     """Aggregates (sum, average) that add floating-point numbers, as text."""
@@ -114,7 +117,8 @@ def judge(facts: PlanFacts) -> PlanTraits:
         for name in sorted(facts.stateful_processors - facts.batch_safe_processors)
     ]
     errors = [
-        f"{name} gives another result at every replica and after every restart" for name in sorted(facts.expressions & _NOT_DETERMINISTIC)
+        f"{name} gives another result at every replica and after every restart"
+        for name in sorted(facts.expressions & _NOT_DETERMINISTIC | facts.not_deterministic)
     ]
     errors += [f"input {name} is not used by the function: take it out of `reads`" for name in facts.inputs_unused]
     return PlanTraits(is_stateful=bool(stateful), is_batch_safe=not reasons, reasons=tuple(reasons), errors=tuple(errors))

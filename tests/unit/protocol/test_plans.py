@@ -52,8 +52,11 @@ def test_a_batch_safe_processor_is_stateful_and_batch_safe() -> None:
 
 
 def test_what_differs_between_replicas_cannot_run() -> None:
-    traits = judge(PlanFacts(frozenset({"Project"}), frozenset({"Rand", "Add"}), inputs_unused=("b",)))
+    names = frozenset({"Rand", "Add", "CurrentTime"})
+    traits = judge(PlanFacts(frozenset({"Project"}), names, frozenset({"Rand", "my_udf"}), inputs_unused=("b",)))
     assert traits.errors == (
+        "CurrentTime gives another result at every replica and after every restart",
         "Rand gives another result at every replica and after every restart",
+        "my_udf gives another result at every replica and after every restart",
         "input b is not used by the function: take it out of `reads`",
     )

@@ -45,6 +45,11 @@ def _sets_shown(expression: Any, parent: str = "") -> Iterator[str]:
         yield from _sets_shown(child, name)
 
 
+def _is_random(expression: Any) -> bool:
+    """Whether the expression itself is not deterministic, and not only what it is made from."""
+    return not expression.deterministic() and all(child.deterministic() for child in _items(expression.children()))
+
+
 def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> PlanFacts:
     """What ``frame``, the result of the user's function, consists of.
 
@@ -53,7 +58,7 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
         inputs: Names of the inputs; each was given ``observe(OBSERVED + name)``.
         processors_known: How many of its transformWithState operators were made by ``anabranch.stateful``.
     """
-    operators, expressions, aggregates, joins = set(), set(), set(), set()
+    operators, expressions, aggregates, joins, random = set(), set(), set(), set(), set()
     inexact, deduplicated, observed, processors = [], [], set(), 0
     shown: list[str] = []
     for node in _nodes(frame._jdf.queryExecution().analyzed()):  # noqa: SLF001 - the only way to the plan
@@ -75,6 +80,8 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
             shown += _sets_shown(expression)
             for inner in _nodes(expression):
                 expressions.add(_name(inner))
+                if _is_random(inner) and _name(inner) not in aggregates:  # an aggregate comes after the expression that holds it
+                    random.add(str(inner.name()) if _name(inner) == "PythonUDF" else _name(inner))
                 if _name(inner) == "AggregateExpression":
                     function = inner.aggregateFunction()
                     aggregates.add(_name(function))
@@ -83,8 +90,9 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
                         inexact.append(str(inner.toString())[:80])
     safe = min(processors, processors_known)
     return PlanFacts(
-        operators=frozenset(operators), expressions=frozenset(expressions), aggregates=frozenset(aggregates), inexact_sums=tuple(inexact),
-        sets_shown=tuple(shown), join_types=frozenset(joins), deduplicated=tuple(deduplicated), inputs_unused=tuple(n for n in inputs if n not in observed),
+        operators=frozenset(operators), expressions=frozenset(expressions), not_deterministic=frozenset(random), aggregates=frozenset(aggregates),
+        inexact_sums=tuple(inexact), sets_shown=tuple(shown), join_types=frozenset(joins), deduplicated=tuple(deduplicated),
+        inputs_unused=tuple(n for n in inputs if n not in observed),
         stateful_processors=frozenset(f"transformWithState {i}" for i in range(processors)),
         batch_safe_processors=frozenset(f"transformWithState {i}" for i in range(processors if safe == processors else 0)),
     )  # fmt: skip
