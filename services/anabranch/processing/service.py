@@ -24,6 +24,7 @@ from anabranch.processing.query import StageQuery, build_query, source_schema
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.resending import Made, RangeBlockWriter, RangeQuery, Resending
 from anabranch.processing.standby import Standby
+from anabranch.processing.starting import StartingBeats
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
@@ -166,7 +167,12 @@ class ProcessingService:
             self._context.logger.info("taking_over", stage=self._settings.name, bucket=standby.bucket)
             self.status.state, self.status.waiting_for = "starting", None
             standby.end_watch()
-            self._take_over(query)
+            beats = StartingBeats(self._context.log, self._names.control(), self._context.clock, self._starting_beat)
+            beats.start()
+            try:
+                self._take_over(query)
+            finally:
+                beats.end()
             return
         with self._changed:
             for follower in self._followers.values():
@@ -175,6 +181,11 @@ class ProcessingService:
                     raise Unavailable(message)
                 follower.reader.fold.forget(standby.bucket)
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
+
+    def _starting_beat(self) -> Heartbeat | None:
+        """Of a process that has no query yet. It names no checkpoint: nothing is trimmed before it has read it."""
+        epoch = -1 if self._boundary is None else self._boundary.epoch
+        return None if epoch < 0 else Heartbeat("processing", self._stage_name, self._replica, epoch, self.status.state, 0, written_ms=0)
 
     def _take_over(self, query: StageQuery) -> None:
         """Rules 1 and 8: epoch, copy of the newest lineage's directory, own lineage file; then the query."""

@@ -1,0 +1,48 @@
+"""A process that is heard before its query runs."""
+
+from __future__ import annotations
+
+from anabranch.adapters.local.clock import VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.codec import control_records
+from anabranch.codec.catalog import TopicSettings
+from anabranch.processing.starting import StartingBeats
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PRIMARY_SILENT_MS
+from anabranch.protocol.standby import StandbyWatch
+from harness.sources import everything
+from harness.waiting import wait_until
+
+TOPIC = "p.control"
+
+
+def test_nobody_takes_over_from_a_process_that_is_long_in_starting() -> None:
+    clock = VirtualClock()
+    log = LocalEventLog(clock)
+    log.admin().create([TopicSettings(TOPIC, 1)])
+    epoch = -1
+    made = StartingBeats(
+        log, TOPIC, clock, lambda: None if epoch < 0 else Heartbeat("processing", "s", "0", epoch, "starting", 0, written_ms=0)
+    )  # fmt: skip
+    watch = StandbyWatch("processing", "s", "1", ["0", "1"])
+    watch.epoch_seen(7, clock.monotonic_ms())
+
+    def said() -> list[Heartbeat]:
+        found = [control_records.decode(value) for chunk in everything(log, TOPIC) for value in chunk.values]
+        return [beat for beat in found if isinstance(beat, Heartbeat)]
+
+    made.start()
+    assert said() == [], "it has no epoch yet"
+    epoch = 7
+    for count in range(1, 2 * PRIMARY_SILENT_MS // HEARTBEAT_EVERY_MS):
+        wait_until(lambda: len(said()) == count, 10, "the next heartbeat")  # noqa: B023 - called in this round only
+        watch.heard(said()[-1], clock.monotonic_ms())
+        assert not watch.due(clock.monotonic_ms(), 0)
+        clock.advance(HEARTBEAT_EVERY_MS)
+    made.end()
+    count = len(said())
+    for _ in range(PRIMARY_SILENT_MS // HEARTBEAT_EVERY_MS):
+        clock.advance(HEARTBEAT_EVERY_MS)
+        watch.epoch_seen(7, clock.monotonic_ms())
+    assert len(said()) == count
+    assert watch.due(clock.monotonic_ms(), 0), "it speaks for itself, or is gone"
