@@ -267,10 +267,24 @@ def digest(table: pa.Table) -> int:
     return digests([table])[0]
 
 
+def by_columns(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """``tables`` put together where they have the same columns: mostly one; more where a stage's function has changed in between.
+
+    The order of what comes back does not depend on the order of ``tables``.
+    """
+    if all(table.schema.equals(tables[0].schema) for table in tables):
+        return [pa.concat_tables(tables)] if tables else []
+    alike: dict[str, list[pa.Table]] = {}
+    for table in tables:
+        alike.setdefault(table.schema.to_string(show_field_metadata=False, show_schema_metadata=False), []).append(table)
+    return [pa.concat_tables(alike[columns]) for columns in sorted(alike)]
+
+
 def canonical_sort(table: pa.Table) -> pa.Table:
     """Rows in the canonical order of a bucket: stime, then the columns that are not floats, then floats; nulls first.
 
-    Columns that cannot be sorted (lists, maps, structs) come last, by their text.
+    Columns that cannot be sorted (lists, maps, structs) come last, by their text. Of rows that differ in columns, those of ``by_columns``'s
+    first table come first within one stime.
     """
     if table.num_rows < 2:
         return table

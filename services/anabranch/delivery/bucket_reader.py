@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from structlog.typing import FilteringBoundLogger
 
-from anabranch.delivery.rendering import in_order
+from anabranch.delivery.rendering import Ordered, in_order
 from anabranch.pipeline.model import Output, Pipeline
 from anabranch.ports import Clock, EventLog
 from anabranch.protocol.errors import DataMissing
@@ -38,8 +38,8 @@ class BucketReader:
 
         self._blocks, self._branches = reader(), reader()
 
-    def stable(self, wanted: Stable) -> pa.Table:
-        """Stable buckets; where blocks of one writer are gone, from another that has closed the bucket too: it holds the same tuples.
+    def stable(self, wanted: Stable) -> list[Ordered]:
+        """Stable buckets, none of them empty; where blocks of one writer are gone, from another that made the same of the bucket.
 
         Raises:
             DataMissing: nobody has them.
@@ -55,8 +55,8 @@ class BucketReader:
             found += self._from_any(bucket, sources)
         return in_order(found, self._width_ms)
 
-    def tentative(self, replica: str, wanted: Sequence[tuple[int, tuple[Part, ...]]]) -> pa.Table:
-        """Tentative buckets, (bucket, parts), which only ``replica`` has.
+    def tentative(self, replica: str, wanted: Sequence[tuple[int, tuple[Part, ...]]]) -> list[Ordered]:
+        """Tentative buckets, (bucket, parts), none of them empty, which only ``replica`` has.
 
         Raises:
             DataMissing, RemoteProtocolError: it has them no more, or not as its records say.

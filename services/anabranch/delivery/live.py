@@ -26,7 +26,7 @@ from anabranch.protocol import switching
 from anabranch.protocol.boundary_log import TentativeBucket
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.delivery import Slice, end_of
+from anabranch.protocol.delivery import end_of
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -350,9 +350,9 @@ class LiveTopic:
         if run.stable:
             wanted = fold.stable(run.before.stable + 1, run.stable[-1])
             for some in _portions(wanted):
-                table = self._buckets.stable(some)
-                self._stable_rows.inc(table.num_rows)
-                yield Piece(tuple(Slice(bucket, 0, _rows(parts)) for bucket, _, parts in some), table)
+                for each in self._buckets.stable(some):
+                    self._stable_rows.inc(each.table.num_rows)
+                    yield Piece(each.slices, each.table)
         found = [bucket for number in run.again if (bucket := self._shown_by(number)) is not None]
         if self._chosen is not None:
             found += [bucket for number in run.tentative if (bucket := self._readable(self._chosen, number)) is not None]
@@ -364,7 +364,7 @@ class LiveTopic:
     def _tentative_pieces(self, like: TentativeBucket, portion: Stable) -> Iterator[Piece]:
         """Buckets of one branch; one by one where they cannot be read together, to find which it is."""
         try:
-            table = self._buckets.tentative(like.replica, [(bucket, parts) for bucket, _, parts in portion])
+            found = self._buckets.tentative(like.replica, [(bucket, parts) for bucket, _, parts in portion])
         except (DataMissing, RemoteProtocolError) as error:
             if len(portion) > 1:
                 for one in portion:
@@ -378,8 +378,9 @@ class LiveTopic:
             for oldest in list(self._unreadable)[: max(0, len(self._unreadable) - UNREADABLE_MAX)]:
                 del self._unreadable[oldest]
             raise _UnreadableError from error
-        self._tentative_rows.inc(table.num_rows)
-        yield Piece(tuple(Slice(bucket, 0, _rows(parts)) for bucket, _, parts in portion), table, like.branch, like.missing)
+        for each in found:
+            self._tentative_rows.inc(each.table.num_rows)
+            yield Piece(each.slices, each.table, like.branch, like.missing)
 
     def _send_progress(self, writer: TransactionalWriter, progress: LiveProgress) -> None:
         value = live_records.encode_progress(progress)

@@ -25,7 +25,7 @@ _TENTATIVE: Final = (KIND_HEADER, Kind.TENTATIVE.value.encode())
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some buckets of a transaction, whole and in canonical order. ``branch``: of tentative ones, which made them without ``missing``."""
+    """Rows of some buckets of a transaction, in canonical order. ``branch``: of tentative ones, which made them without ``missing``."""
 
     slices: tuple[Slice, ...]
     table: pa.Table

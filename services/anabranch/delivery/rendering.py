@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch.codec.blocks import STIME, canonical_sort
+from anabranch.codec.blocks import STIME, by_columns, canonical_sort
 from anabranch.codec.edge import Encoder
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
@@ -36,6 +38,16 @@ class Records:
     def size_bytes(self) -> int:
         """Of keys and values."""
         return sum(map(len, self.values)) + sum(map(len, filter(None, self.keys)))
+
+    @classmethod
+    def joined(cls, some: Sequence[Records]) -> Records:
+        """All of ``some``, one after the other."""
+        if len(some) == 1:
+            return some[0]
+        columns = (
+            (r.keys for r in some), (r.values for r in some), (r.headers for r in some), (r.partitions for r in some),
+        )  # fmt: skip
+        return cls(*(list(chain.from_iterable(column)) for column in columns))  # type: ignore[arg-type]
 
     def only(self, indexes: Sequence[int]) -> Records:
         """Some of them."""
@@ -70,16 +82,73 @@ class Renderer:
         return Records(keys, values, headers, self._partitioner.partitions_of(keys, slices))
 
 
-def in_order(buckets: list[tuple[int, pa.Table]], width_ms: int) -> pa.Table:
-    """The rows of whole buckets (ascending), each in canonical order: one sort, since the order begins with stime, which orders buckets.
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Rows of buckets in canonical order, all with the same columns: ``table`` has the rows of ``slices``, one after the other."""
+
+    slices: tuple[Slice, ...]
+    table: pa.Table
+
+
+def in_order(buckets: list[tuple[int, pa.Table]], width_ms: int) -> list[Ordered]:
+    """The rows of whole buckets (ascending; a bucket may have several tables), each bucket in canonical order.
+
+    As long as the columns stay the same it is one; where a stage's columns have changed, one more at each change.
 
     Raises:
         RemoteProtocolError: a row is not in the bucket that its stime says.
     """
-    table = canonical_sort(pa.concat_tables([table for _, table in buckets]))
-    found = -(-table.column(STIME).to_numpy() // width_ms)
+    if not buckets:
+        return []
+    alike = by_columns([table for _, table in buckets])
+    tables = [
+        canonical_sort(table) for table in alike
+    ]  # one sort for many buckets, since the order begins with stime, which orders buckets
+    stimes = np.concatenate([table.column(STIME).to_numpy() for table in tables])
+    kinds = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+    if len(tables) > 1:
+        order = np.lexsort((kinds, stimes))  # stable: rows of one table stay in their order
+        stimes, kinds = stimes[order], kinds[order]
+    found = -(-stimes // width_ms)
     expected = np.repeat([bucket for bucket, _ in buckets], [rows.num_rows for _, rows in buckets])
     if not np.array_equal(found, expected):
         wrong = int(expected[np.flatnonzero(found != expected)[0]])
         raise RemoteProtocolError(f"bucket {wrong} holds a row of another bucket")
-    return table
+    rows = Counter[int]()
+    for bucket, table in buckets:
+        rows[bucket] += table.num_rows
+    if len(tables) == 1:
+        return [Ordered(tuple(Slice(bucket, 0, count) for bucket, count in rows.items()), tables[0])]
+    return _interleaved(tables, kinds, [Slice(bucket, 0, count) for bucket, count in rows.items()])
+
+
+def _interleaved(tables: list[pa.Table], kinds: np.ndarray[tuple[int, ...], np.dtype[np.int64]], buckets: list[Slice]) -> list[Ordered]:
+    """Row ``i`` of all is the next one of ``tables[kinds[i]]``; ``buckets`` has all rows."""
+    cuts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(kinds)]
+    taken, made = [0] * len(tables), []
+    for first, stop in pairwise(cuts):
+        kind = int(kinds[first])
+        made.append(Ordered(tuple(cut(buckets, first, stop)), tables[kind].slice(taken[kind], stop - first)))
+        taken[kind] += stop - first
+    return made
+
+
+def cut(slices: Sequence[Slice], first: int, stop: int) -> Iterator[Slice]:
+    """What ``slices``, laid one after the other, have from ``first`` to ``stop``, counted in rows."""
+    at = 0
+    for each in slices:
+        low, high = max(first - at, 0), min(stop - at, each.stop - each.start)
+        if low < high:
+            yield Slice(each.bucket, each.start + low, each.start + high)
+        at += each.stop - each.start
+
+
+def only_rows(ordered: Sequence[Ordered], first: int, stop: int) -> list[Ordered]:
+    """What ``ordered``, laid one after the other, have from row ``first`` to row ``stop``."""
+    found, at = [], 0
+    for each in ordered:
+        low, high = max(first - at, 0), min(stop - at, each.table.num_rows)
+        if low < high:
+            found.append(Ordered(tuple(cut(each.slices, low, high)), each.table.slice(low, high - low)))
+        at += each.table.num_rows
+    return found

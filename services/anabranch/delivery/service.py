@@ -10,7 +10,6 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Final
 
-import pyarrow as pa
 from prometheus_client import Counter
 
 from anabranch.codec import control_records
@@ -18,7 +17,7 @@ from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import read_back, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live import LiveTopic
-from anabranch.delivery.rendering import Records, Renderer
+from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
 from anabranch.protocol.buckets import bound_ms
@@ -80,7 +79,7 @@ class DeliveryService:
         self._partitions = 0
         self._bytes_per_row = 0.0
         self._unknown_in_a_row = 0
-        self._split: tuple[int, pa.Table] | None = None
+        self._split: tuple[int, list[Ordered]] | None = None
         self._passed = 0
         """Buckets up to this one are not read again by whoever takes over."""
         self._heartbeats = HeartbeatSender(context.log, names.control(), context.clock)
@@ -300,11 +299,11 @@ class DeliveryService:
         if not run.slices:
             delivery.advance(run, {})
             return
-        table = self._rows(run, stable)
-        records = self._renderer.render(run.slices, table)
+        some = self._rows(run, stable)
+        records = Records.joined([self._renderer.render(each.slices, each.table) for each in some])
         size_bytes = records.size_bytes
-        self._bytes_per_row = size_bytes / table.num_rows
-        self._context.metrics.count_in(table.num_rows, table.nbytes)
+        self._bytes_per_row = size_bytes / run.rows
+        self._context.metrics.count_in(run.rows, sum(each.table.nbytes for each in some))
         wanted = self._unwritten(delivery, run, records) if delivery.comparing else None
         if wanted is not None and not wanted:
             delivery.advance(run, {})  # all of it is there: the last progress record still says where to begin
@@ -312,30 +311,31 @@ class DeliveryService:
         ends = self._transact(delivery, run, records, wanted)
         delivery.advance(run, ends)
         self._transactions.inc()
-        written = table.num_rows if wanted is None else len(wanted)
-        self._context.metrics.count_out(written, size_bytes * written // table.num_rows)
+        written = run.rows if wanted is None else len(wanted)
+        self._context.metrics.count_out(written, size_bytes * written // run.rows)
         # Whoever takes over begins at this run's first bucket; nothing before it is asked for again.
         self._passed = run.first.bucket - 1
         self._following().fold.forget(self._passed if self._live is None else min(self._passed, self._live.passed))
 
-    def _rows(self, run: Run, stable: Stable) -> pa.Table:
+    def _rows(self, run: Run, stable: Stable) -> list[Ordered]:
         """The rows of ``run``, in order."""
         wanted = {entry[0]: entry for entry in takewhile(lambda entry: entry[0] <= run.next.bucket, stable)}
-        first, rest, tables = run.slices[0], run.slices[1:], []
+        first, rest = run.slices[0], run.slices[1:]
+        found: list[Ordered] = []
         if first.start or first.stop < sum(part.rows for part in wanted[first.bucket][2]):
-            tables.append(self._part_of_bucket(first, wanted[first.bucket]))
+            found += self._part_of_bucket(first, wanted[first.bucket])
         else:
             rest = run.slices
         if rest:
             self._split = None
-            tables.append(self._reader().stable([wanted[s.bucket] for s in rest]))
-        return pa.concat_tables(tables)
+            found += self._reader().stable([wanted[s.bucket] for s in rest])
+        return found
 
-    def _part_of_bucket(self, part: Slice, bucket: tuple[int, str, tuple[Part, ...]]) -> pa.Table:
+    def _part_of_bucket(self, part: Slice, bucket: tuple[int, str, tuple[Part, ...]]) -> list[Ordered]:
         """A large bucket goes out in several runs, but is read and sorted once."""
         if self._split is None or self._split[0] != part.bucket:
             self._split = (part.bucket, self._reader().stable([bucket]))
-        return self._split[1].slice(part.start, part.stop - part.start)
+        return only_rows(self._split[1], part.start, part.stop)
 
     @staticmethod
     def _unwritten(delivery: CorrectedDelivery, run: Run, records: Records) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from anabranch.codec.blocks import BlockHeaders, decode_block, digest, digests
+from anabranch.codec.blocks import BlockHeaders, by_columns, decode_block, digest, digests
 from anabranch.ports import Clock, EventLog, Headers, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
 from anabranch.protocol.records import Part
@@ -30,7 +30,10 @@ class BlockReader:
         return pa.concat_tables(tables) if tables else None
 
     def read_buckets(self, wanted: Sequence[Wanted]) -> list[tuple[int, pa.Table]]:
-        """The non-empty buckets of ``wanted``, whole and in that order. Raises as ``read_parts``."""
+        """The non-empty buckets of ``wanted``, whole and in that order: a table each, or one for each set of columns (``by_columns``).
+
+        Raises as ``read_parts``.
+        """
         by_writer: dict[str, list[Part]] = {}
         for _, replica, parts in wanted:
             by_writer.setdefault(replica, []).extend(parts)
@@ -38,7 +41,7 @@ class BlockReader:
         for replica, parts in by_writer.items():
             for part, table in zip(parts, self.read_parts(replica, parts), strict=True):
                 tables.setdefault(part.bucket, []).append(table)
-        return [(bucket, pa.concat_tables(tables[bucket])) for bucket, _, _ in wanted if bucket in tables]
+        return [(bucket, table) for bucket, _, _ in wanted if bucket in tables for table in by_columns(tables[bucket])]
 
     def read_parts(self, replica: str, parts: Sequence[Part]) -> list[pa.Table]:
         """One table per part.

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from anabranch.codec import blocks
 from anabranch.codec.blocks import (
     BlockHeaders,
+    by_columns,
     canonical_sort,
     decode_block,
     digest,
@@ -307,3 +308,13 @@ class TestCanonicalOrder:
         exact = [name for name in SCHEMA.names if name != "level"]
         assert repr(once.select(exact).to_pylist()) == repr(again.select(exact).to_pylist())
         assert digest(once) == digest(table(rows))
+
+
+def test_tables_are_put_together_by_their_columns_whatever_their_order() -> None:
+    one, two, other = (pa.table({"a": [n], "stime": [1]}) for n in (1, 2, 3))
+    other = other.rename_columns(["b", "stime"])
+    tagged = two.replace_schema_metadata({"made": "elsewhere"})
+    assert by_columns([]) == []
+    assert [table.to_pydict() for table in by_columns([one, tagged])] == [{"a": [1, 2], "stime": [1, 1]}]
+    for some in ([one, other, tagged], [other, one, tagged], [one, tagged, other]):
+        assert [table.to_pydict() for table in by_columns(some)] == [{"a": [1, 2], "stime": [1, 1]}, {"b": [3], "stime": [1]}]

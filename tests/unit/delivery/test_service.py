@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
@@ -102,6 +103,38 @@ def test_a_restart_goes_on(world: World) -> None:
     world.feed(6, {6: 4})
     drain(world.service(), 6)
     world.check()
+
+
+def changed(table: pa.Table) -> pa.Table:
+    """What another function makes of it: a column less, one more, one of another type."""
+    return (
+        table.drop_columns(["mean"])
+        .set_column(2, "total", table.column("total").cast(pa.string()))
+        .append_column("new", table.column("car"))
+    )
+
+
+def values(world: World) -> dict[TupleId, dict[str, object]]:
+    return {ident: json.loads(value or b"") for _, ident, _, value in delivered(world.log, world.pipeline)}
+
+
+@pytest.mark.parametrize("rows_max", [100, 3])
+def test_columns_that_change_change_in_the_output(world: World, monkeypatch: pytest.MonkeyPatch, rows_max: int) -> None:
+    """In one run, and in the bucket that was open when the stage's function changed."""
+    monkeypatch.setattr(module, "rows_bound", lambda _: rows_max)
+    both = rows(2, 6)
+    world.replica.close_buckets(1, {1: rows(1, 2), 2: both.slice(0, 3)})
+    world.replica.close_buckets(3, {2: changed(both.slice(3)), 3: changed(rows(3, 2))})
+    world.sizes = {1: 2, 2: 6, 3: 2}
+    service = world.service()
+    service.step()
+    service.stop()
+    drain(world.service(), 3)
+    world.check()
+    found = values(world)
+    is_new = [found[TupleId(*at)].keys() == {"car", "road", "total", "new"} for at in ((1, 0), (2, 0), (2, 2), (2, 3), (2, 5), (3, 1))]
+    assert is_new == [False, True, True, False, False, True]  # by time: what the new function made of bucket 2 is older
+    assert (found[TupleId(2, 0)]["total"], found[TupleId(2, 5)]["total"]) == ("2000000", 2_000_005)
 
 
 @pytest.mark.parametrize("operation", [Operation.FLUSH, Operation.COMMIT, Operation.BEGIN])

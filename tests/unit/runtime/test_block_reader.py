@@ -169,3 +169,6 @@ def test_parts_of_several_schemas_are_still_parts(world: World) -> None:
     parts = [world.write(4, rows(0, 1)), world.write(5, pa.table({"other": ["x"], "stime": [7]}))]
     tables = world.reader.read_parts("0", parts)
     assert [table.column_names for table in tables] == [["n", "stime"], ["other", "stime"]]
+    wanted = [(4, "0", parts[:1]), (5, "0", [parts[1], world.write(5, rows(1, 1))])]
+    found = [(bucket, table.column_names) for bucket, table in world.reader.read_buckets(wanted)]
+    assert found == [(4, ["n", "stime"]), (5, ["n", "stime"]), (5, ["other", "stime"])]

@@ -10,10 +10,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.codec.blocks import STIME, canonical_sort, schema_from_text
+from anabranch.codec.blocks import STIME, by_columns, canonical_sort, schema_from_text
+from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import TopicNames
 from anabranch.runtime.block_reader import BlockReader
 
@@ -38,23 +40,45 @@ def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]], 
     Raises:
         DataMissing: a block is not in the log, or not as its part says.
         Unavailable: the broker does not answer.
+        StageFunctionError: a column that the query uses is not there.
     """
     schema = arrow_schema(options)
     tables = []
     for replica, parts in taken:
         tables += _reader(options.kafka, options.pipeline, options.stream, options.query).read_parts(replica, parts)
     if tables:
-        table = pa.concat_tables(tables)
-        if options.ordered:
-            table = canonical_sort(table)
-        stime = table.column(STIME).cast(pa.timestamp("ms", tz="UTC")).cast(_STIME_TYPE)
-        columns = [
-            table.column(f.name).cast(f.type) if f.name in options.columns else pa.nulls(table.num_rows, f.type) for f in list(schema)[:-2]
-        ]
-        marker = pa.repeat(pa.scalar(False), table.num_rows)
-        yield from pa.table([*columns, stime, marker], schema=schema).combine_chunks().to_batches(_ARROW_ROWS)
+        alike = by_columns(tables)
+        found = [_as_read(canonical_sort(table) if options.ordered else table, schema, options) for table in alike]
+        table = found[0] if len(found) == 1 else pa.concat_tables(found)
+        if options.ordered and len(found) > 1:  # stable: see ``canonical_sort``
+            table = table.take(pc.sort_indices(table, [(STIME, "ascending")]))
+        yield from table.combine_chunks().to_batches(_ARROW_ROWS)
     if marker_ms is not None:
         yield _marker_row(schema, marker_ms)
+
+
+def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:
+    """``table`` with the columns that the query was built with; those that it does not use are null, in the table or not.
+
+    Raises:
+        StageFunctionError: a column that it uses is not there, or not of its type: the stage that writes them has changed in between.
+    """
+    columns = []
+    for field in list(schema)[:-2]:
+        if field.name not in options.columns:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        try:
+            columns.append(table.column(field.name).cast(field.type))
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            bucket = -(-pc.min(table.column(STIME)).as_py() // options.width_ms)
+            there = ", ".join(f"{each.name} {each.type}" for each in table.schema)
+            raise StageFunctionError(
+                f"bucket {bucket} of {options.stream} has no column {field.name} of type {field.type}, which is used here; it has {there}: "
+                f"the columns of {options.stream} have changed since, or were others before"
+            ) from error
+    stime = table.column(STIME).cast(pa.timestamp("ms", tz="UTC")).cast(_STIME_TYPE)
+    return pa.table([*columns, stime, pa.repeat(pa.scalar(False), table.num_rows)], schema=schema)
 
 
 def _marker_row(schema: pa.Schema, boundary_ms: int) -> pa.RecordBatch:

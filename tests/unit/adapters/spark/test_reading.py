@@ -16,6 +16,7 @@ from anabranch.adapters.spark.reading import MARKER, arrow_schema
 from anabranch.adapters.spark.source import PlannedReader, SourceOptions, Split
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.catalog import TopicSettings
+from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.records import Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
@@ -44,7 +45,10 @@ class Log:
 
     def write(self, partition: int, bucket: int, *rows: tuple[int, str | None, int]) -> Part:
         numbers, texts, stimes = zip(*rows, strict=True)
-        (part,) = self.writer.write([(partition, bucket, pa.table([pa.array(c) for c in (numbers, texts, stimes)], schema=SCHEMA))])
+        return self.put(partition, bucket, pa.table([pa.array(c) for c in (numbers, texts, stimes)], schema=SCHEMA))
+
+    def put(self, partition: int, bucket: int, table: pa.Table) -> Part:
+        (part,) = self.writer.write([(partition, bucket, table)])
         return part
 
 
@@ -94,3 +98,35 @@ class TestRows:
         assert orders[0] == orders[1]
         assert sorted(orders[0][:-1]) == [1, 2, 3]
         assert orders[0][-1] is None
+
+
+class TestChangedColumns:
+    """The stage that writes the stream has another function since; the query that reads it was built with the columns of one of them."""
+
+    OTHERS = pa.table({"more": [1.5], "n": pa.array([2], pa.int32()), "stime": [210]})
+
+    def test_columns_that_are_not_used_do_not_matter(self, log: Log) -> None:
+        parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
+        for given in (parts, parts[::-1]):
+            found = rows(options(columns=("n",)), Split([("0", given)], None))
+            assert sorted((row["n"], row["text"], row["stime"]) for row in found) == [(1, None, at(110)), (2, None, at(210))]
+
+    def test_where_order_counts_they_come_by_time(self, log: Log) -> None:
+        parts = (log.write(0, 3, (1, "x", 220), (0, "y", 210), (4, "z", 205)), log.put(0, 3, self.OTHERS))
+        for given in (parts, parts[::-1]):
+            found = rows(options(columns=("n",), ordered=True), Split([("0", given)], None))
+            assert [row["n"] for row in found] in ([4, 0, 2, 1], [4, 2, 0, 1])
+            assert [row["n"] for row in found] == [
+                row["n"] for row in rows(options(columns=("n",), ordered=True), Split([("0", parts)], None))
+            ]
+
+    def test_a_column_that_is_used_and_gone_ends_the_stage_with_words(self, log: Log) -> None:
+        parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
+        words = "bucket 3 of a has no column text of type string, which is used here; it has more double, n int32, stime int64: the columns of a"
+        with pytest.raises(StageFunctionError, match=words):
+            rows(options(), Split([("0", parts)], None))
+
+    def test_so_does_one_of_another_type(self, log: Log) -> None:
+        part = log.put(0, 2, pa.table({"n": ["many"], "text": ["x"], "stime": [110]}))
+        with pytest.raises(StageFunctionError, match="bucket 2 of a has no column n of type int64"):
+            rows(options(), Split([("0", (part,))], None))
