@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from anabranch.delivery.rendering import Ordered, in_order
 from anabranch.pipeline.model import Output, Pipeline
 from anabranch.ports import Clock, EventLog
+from anabranch.protocol.boundary_log import contents
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.records import Part
 from anabranch.runtime.block_reader import BlockReader
@@ -42,7 +43,7 @@ class BucketReader:
         """Stable buckets, none of them empty; where blocks of one writer are gone, from another that made the same of the bucket.
 
         Raises:
-            DataMissing: nobody has them.
+            DataMissing: nobody has them, or only one that made other rows of a bucket: what counts is the boundary log's.
         """
         try:
             return in_order(self._blocks.read_buckets(wanted), self._width_ms)
@@ -51,7 +52,10 @@ class BucketReader:
         fold, found = self._following.fold, []
         for bucket, replica, parts in wanted:
             others = [r for r in self._writers if r != replica]
-            sources = [(replica, parts), *((r, p) for r in others if (p := fold.replica_bucket(r, bucket)))]
+            sources = [
+                (replica, parts),
+                *((r, p) for r in others if (p := fold.replica_bucket(r, bucket)) and contents(p) == contents(parts)),
+            ]
             found += self._from_any(bucket, sources)
         return in_order(found, self._width_ms)
 

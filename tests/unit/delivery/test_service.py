@@ -290,6 +290,33 @@ def test_blocks_that_are_gone_come_from_a_sibling() -> None:
     world.check()
 
 
+def begun(world: World) -> DeliveryService:
+    """Bucket 1 is delivered: from then on nothing is left out."""
+    world.feed(1, {1: 2})
+    service = world.service()
+    drain(service, 1)
+    return service
+
+
+def test_a_sibling_that_made_other_rows_is_not_asked() -> None:
+    """Neither other rows nor more of them than were planned: it waits for those that count."""
+    world = World(replicas=2)
+    sibling = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
+    service = begun(world)
+    world.feed(4, {2: 6, 3: 6, 4: 2})
+    sibling.close_buckets(4, {2: rows(2, 7), 3: rows(3, 6).slice(1), 4: rows(4, 2)})
+    for partition in (0, 1):
+        at = TopicPartition("p.totals.blocks.0", partition)
+        world.log.trim(at, world.log.reader().offsets(at)[1])
+    for _ in range(3):
+        service.step()
+    assert service.status.state == "waiting"
+    assert len(delivered(world.log, world.pipeline)) == 2
+    world.replica.resend({2: rows(2, 6), 3: rows(3, 6)})
+    drain(service, 4)
+    world.check()
+
+
 def test_blocks_that_nobody_has_are_asked_for_and_waited_for() -> None:
     world = World(replicas=2)
     world.feed(2, {1: 6, 2: 6})
