@@ -257,6 +257,28 @@ def test_a_view_shows_only_ends_of_transactions(seed: int, sizes: dict[int, int]
 
 
 @settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES, partitions=st.integers(1, 3))
+def test_what_is_read_again_changes_nothing(seed: int, sizes: dict[int, int], events: list[str], partitions: int) -> None:
+    """A consumer that stands at an earlier record after a rebalance, any one, sees what one sees that reads on."""
+    topic = deliver(seed, sizes, events, partitions)
+    queues = [[r for transaction in topic.transactions for q, r in transaction if q == p] for p in range(partitions)]
+    rng, (once, again), at = random.Random(seed), (LiveView(partitions), LiveView(partitions)), [0] * partitions
+
+    def answer(view: LiveView) -> object:
+        return list(view.records()), view.by_key(), view.sequence, view.in_failure, view.failures, view.undone, view.gaps
+
+    while any(at[p] < len(queue) for p, queue in enumerate(queues)):
+        place = rng.choice([p for p, queue in enumerate(queues) if at[p] < len(queue)])
+        changed = once.take(place, queues[place][at[place]])
+        assert again.take(place, queues[place][at[place]]) == changed
+        at[place] += 1
+        if rng.random() < 0.2:
+            for record in queues[place][rng.randint(0, at[place]) : at[place]]:
+                assert not again.take(place, record)
+        assert answer(again) == answer(once)
+
+
+@settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES)
 def test_the_compacted_view_is_the_answer_by_key(seed: int, sizes: dict[int, int], events: list[str]) -> None:
     topic = deliver(seed, sizes, events, 1)

@@ -10,6 +10,7 @@ Invariants:
     A2  an undo voids every tentative record before it in its partition; a boundary those up to its bucket; rec_done the rest.
     A3  a stable record is never taken back.
     A4  tentative records beside a stable one of the same key are newer, so by key the newest record counts.
+    A5  records of a partition that are read again, as after a rebalance, change nothing: a transaction counts once, and in it each record.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class LiveRecord:
 
 @dataclass(slots=True)
 class _Partition:
-    open: list[LiveRecord] = field(default_factory=list)
+    open: dict[tuple[str, TupleId | None, tuple[int, int] | None], LiveRecord] = field(default_factory=dict)
+    """Records of the transaction whose boundary did not come yet, by what names one in it (A5)."""
     ended: deque[list[LiveRecord]] = field(default_factory=deque)
     """Transactions that are here whole, each with its boundary last."""
     begun: int | None = None
@@ -108,13 +110,15 @@ class LiveView:
         return tuple(sorted({name for record in self.tentative() for name in record.missing}))
 
     def take(self, partition: int, record: LiveRecord) -> bool:
-        """Take the next record of a partition, in its order; whether the answer changed."""
+        """Take the next record of a partition, in its order, or one from where it is read again; whether the answer changed."""
         place = self._partitions[partition]
-        place.open.append(record)
+        place.open.setdefault((record.kind.value, record.id, record.branch), record)
         if record.kind is not Kind.BOUNDARY:
             return False
-        place.ended.append(place.open)
-        place.open = []
+        transaction, place.open = list(place.open.values()), {}
+        if place.begun is not None and record.sequence <= place.newest:
+            return False
+        place.ended.append(transaction)
         if place.begun is None:
             place.begun = record.sequence
         elif record.sequence > place.newest + 1:

@@ -71,6 +71,19 @@ def test_partitions_join_with_their_first_boundary() -> None:
     assert (view.sequence, values(view)) == (9, [b"s1", b"s3"])
 
 
+def test_what_is_read_again_counts_once() -> None:
+    """From the beginning of a transaction, and from its middle, as a consumer does after a rebalance."""
+    view = LiveView(1)
+    first, second = [stable(1), boundary(1, 1)], [stable(2), tentative(3), boundary(2, 2, 3)]
+    assert feed(view, 0, *first, *second) == [False, True, False, False, True]
+    before = (values(view), view.sequence, view.shown_ms, view.gaps, view.undone, view.failures)
+    assert feed(view, 0, *first, *second, *second[1:]) == [False] * 7
+    assert (values(view), view.sequence, view.shown_ms, view.gaps, view.undone, view.failures) == before
+    third = [stable(3), stable(3, 1), LiveRecord(Kind.REC_DONE, stable=3), boundary(3, 3)]
+    assert feed(view, 0, *third[:2], *second[2:], *third[:2], *third[1:]) == [False] * 7 + [True]
+    assert values(view) == [b"s1", b"s2", b"s3", b"s3"]
+
+
 def test_gaps_are_counted() -> None:
     view = LiveView(1)
     feed(view, 0, boundary(1, 1), boundary(4, 2))
