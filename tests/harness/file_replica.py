@@ -26,10 +26,11 @@ from anabranch.processing.surroundings import Recovery
 from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.identifiers import BatchId, TopicNames
+from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.reach import Reach
 from anabranch.protocol.records import BoundaryRecord, Part
-from anabranch.runtime.block_reach import missing_blocks
+from anabranch.runtime.block_reach import last_gone, missing_blocks
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
@@ -103,7 +104,7 @@ class FileReplica:
         self.runner = ReplicaRunner(
             replica=replica, inputs={INPUT: self._input}, traits=TRAITS, boundary=self.boundary, disk=self.disk,
             availability=Availability([INPUT], WAITS, Policy.SUSPEND), width_ms=WIDTH_MS, clock=clock, crash_point=point, may_wait=False,
-            recovery=Recovery(tuple(siblings), self._missing, wait, reach), rows_max=3,
+            recovery=Recovery(tuple(siblings), self._missing, wait, reach, LateStart(self._last_gone)), rows_max=3,
         )  # fmt: skip
         self._attempts = 0
         self.checkpoint = folder
@@ -122,6 +123,13 @@ class FileReplica:
         bucket = missing_blocks(reader, lambda writer: self._names.blocks(INPUT, writer), self._input.fold, after)
         reader.close()
         return "" if bucket is None else f"{INPUT} from bucket {bucket} on"
+
+    def _last_gone(self) -> int:
+        self._input.read_to_end()
+        reader = self._log.reader()
+        found = last_gone(reader, lambda writer: self._names.blocks(INPUT, writer), self._input.fold)
+        reader.close()
+        return found
 
     def step(self) -> bool:
         """One batch, if there is one."""

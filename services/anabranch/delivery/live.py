@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -42,6 +43,7 @@ from anabranch.protocol.live_hold import Hold
 from anabranch.protocol.records import BranchNumber, Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.upsert_view import UpsertView
+from anabranch.runtime.block_reach import last_gone
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
@@ -214,9 +216,9 @@ class LiveTopic:
         self._read_back_until_ms = self._context.clock.monotonic_ms() + _READ_BACK_MS
         self._following.read_to_end()
         progress = live_read_back.last_progress(log, self._progress_topic, name, self._wait_for)
-        if progress is None:
-            progress = self._begin(self._writer)
-        machine = LiveDelivery(resumed(progress, self._partitions))
+        if progress is None or not progress.sequence:  # nothing was written since it began: more may be deleted by now
+            progress = self._begin(self._writer, progress)
+        machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
         if self._sink.upsert:
             view = UpsertView(name)
             foreign = live_read_back.restore(log, self._sink.topic, self._partitions, view, self._wait_for)
@@ -230,12 +232,23 @@ class LiveTopic:
             "live_taken_over", output=name, sequence=progress.sequence, stable=progress.stable, shown=progress.shown, undone=progress.undone
         )
 
-    def _begin(self, writer: TransactionalWriter) -> LiveProgress:
-        """A live topic that is new begins where the corrected one is: at the beginning, unless it was added to an older output."""
-        corrected = read_back.last_progress(
-            self._context.log, self._pipeline.topic_names.progress(self._output.name), self._output.name, self._wait_for
-        )
-        stable = max(0 if corrected is None else end_of(corrected).bucket - 1, self._following.fold.forgotten)
+    def _begin(self, writer: TransactionalWriter, begun: LiveProgress | None) -> LiveProgress:
+        """A live topic that is new begins where the corrected one is: at the beginning, unless it was added to an older output.
+
+        The beginning is after the last bucket of which nobody has all blocks. ``begun``: it has begun, and nothing is written since.
+        """
+        log, names, stage, fold = self._context.log, self._pipeline.topic_names, self._output.stage, self._following.fold
+        corrected = read_back.last_progress(log, names.progress(self._output.name), self._output.name, self._wait_for)
+        if corrected is not None:
+            stable = max(end_of(corrected).bucket - 1, fold.forgotten)
+        else:
+            reader = log.reader(committed=False, headers=False)
+            try:
+                stable = last_gone(reader, partial(names.blocks, stage), fold, self._replicas)
+            finally:
+                reader.close()
+        if begun is not None and (corrected is not None or stable <= begun.stable):
+            return begun
         progress = LiveProgress(self._output.name, self._partitions, sequence=0, stable=stable, written_ms=self._context.clock.now_ms())
         writer.begin()
         self._send_progress(writer, progress)

@@ -7,6 +7,7 @@ writer, which fences all older ones, then reading back. Being fenced ends the pr
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -28,7 +29,7 @@ from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
 from anabranch.protocol.records import Part
 from anabranch.runtime.block_asker import BlockAsker
-from anabranch.runtime.block_reach import gone_range
+from anabranch.runtime.block_reach import gone_range, last_gone
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
@@ -168,6 +169,8 @@ class DeliveryService:
     def _ask(self, delivery: CorrectedDelivery, error: DataMissing) -> None:
         """Blocks that the next run needs are not to be had from any replica. If they are deleted, ask for them, and wait: never deliver less.
 
+        Only an output that has delivered nothing yet leaves them out.
+
         Raises:
             Fenced: they are not needed: another process took over and delivered what was in them.
             DataMissing: ``error``: they are there, but not as the boundary log says.
@@ -187,6 +190,9 @@ class DeliveryService:
             reader.close()
         if gone is None:
             raise error
+        if progress is None and self._gone_upto() >= delivery.cursor.bucket:
+            self._give_up_writer()  # an output that is new begins after what is gone: the next take-over says where that is by now
+            return
         told = self._asker.ask({stage: gone})
         self.status.state, self.status.waiting_for = "waiting", f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {told}"
         self._following().poll(_ASK_MS)
@@ -253,7 +259,13 @@ class DeliveryService:
         if progress is None and self._live is not None and not self._live.begun:
             raise Unavailable(f"it is not recorded yet where the live topic of output {name} begins")
         starts, stops = read_back.ends(log, self._topic, self._partitions)
-        delivery = CorrectedDelivery(name, progress, starts, stops)
+        left_out = 0 if progress is not None else self._gone_upto()
+        if left_out:
+            self.status.detail["left_out_ms"] = bound_ms(left_out, self._pipeline.bucket_ms)
+            self._context.logger.warning(
+                "begins_late", output=name, stage=self._output.stage, upto=left_out, upto_ms=self.status.detail["left_out_ms"]
+            )
+        delivery = CorrectedDelivery(name, progress, starts, stops, after=left_out)
         found = 0
 
         def take(ident: TupleId) -> None:
@@ -271,7 +283,17 @@ class DeliveryService:
         self._context.logger.info("taken_over", output=name, cursor=str(delivery.cursor), ids_read_back=found, foreign=foreign)
         return delivery
 
-    def _wait_for(self, text: str) -> None:
+    def _gone_upto(self) -> int:
+        """An output that is new begins after the last bucket of which nobody has all blocks: what other readers had passed is deleted."""
+        stage, names = self._output.stage, self._pipeline.topic_names
+        reader = self._context.log.reader(committed=False, headers=False)
+        try:
+            writers = self._pipeline.stream_writers(stage)
+            return last_gone(reader, partial(names.blocks, stage), self._following().fold, writers)
+        finally:
+            reader.close()
+
+    def _wait_for(self, text: str | None) -> None:
         if self._context.stopping.is_set():
             raise _StoppingError
         self.status.state, self.status.waiting_for = "waiting", text

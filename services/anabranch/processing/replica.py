@@ -167,23 +167,22 @@ class ReplicaRunner:
         Raises:
             Fenced: another process of this replica began after this one.
         """
-        points, fold, reach = CleanPoints(self._recovery.siblings, self._name), self._boundary.fold, self._recovery.reach
+        points, fold, recovery = CleanPoints(self._recovery.siblings, self._name), self._boundary.fold, self._recovery
 
         def seen(_offset: int, entry: LogEntry, outcome: Outcome) -> None:
             points.seen(fold, entry, outcome)
-            if reach is not None:
-                reach.seen(entry, outcome)
+            recovery.seen(entry, outcome)
 
         self._boundary.listen(seen)
         epoch = self._boundary.start()
         plan = fold.fingerprint(self._name)
         own = OwnChain(
             fold.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, fold.upto),
-            is_open=reach is not None and reach.is_open,
+            is_open=recovery.reach is not None and recovery.reach.is_open,
         )  # fmt: skip
         lineage = self._perform(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, fold.upto), own))
         self._boundary.listen(None)
-        after, self.given_up = (0, 0) if reach is None else reach.begin(fold, fold.closed(self._name), is_fresh=lineage.start_batch < 0)
+        after, self.given_up = recovery.begin(fold, fold.closed(self._name), is_fresh=lineage.start_batch < 0)
         self._replica = Replica(
             epoch, lineage.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms,
             after=after, given_up=self.given_up, empty_every_ms=self._empty_every_ms, successor_after_ms=self._successor_after_ms,

@@ -30,12 +30,13 @@ from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import ControlRecord, Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
+from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
-from anabranch.protocol.reach import Reach
+from anabranch.protocol.reach import Reach, buckets_of
 from anabranch.protocol.staggering import CorrectionGate
 from anabranch.protocol.switching import StatesSeen
 from anabranch.runtime.block_asker import BlockAsker
-from anabranch.runtime.block_reach import gone_range
+from anabranch.runtime.block_reach import gone_range, last_gone
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
@@ -206,7 +207,10 @@ class ProcessingService:
             policy(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
             rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
             successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
-            recovery=Recovery(tuple(self._siblings), self._missing_input, self._wait_for_blocks, reach=self._reach, resent=self._resent_input),
+            recovery=Recovery(
+                tuple(self._siblings), self._missing_input, self._wait_for_blocks, reach=self._reach, resent=self._resent_input,
+                late=LateStart(self._last_gone, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms)),
+            ),
         )  # fmt: skip
         try:
             main = runner.take_over()
@@ -245,6 +249,16 @@ class ProcessingService:
         finally:
             reader.close()
         return min(follower.reader.fold.upto for follower in self._followers.values())
+
+    def _last_gone(self) -> int:
+        """The last bucket of which blocks of an input are gone; 0: none is."""
+        reader = self._context.log.reader(committed=False, headers=False)
+        try:
+            self._read_inputs(reader)
+            with self._changed:
+                return max(last_gone(reader, partial(self._names.blocks, s), f.reader.fold) for s, f in self._followers.items())
+        finally:
+            reader.close()
 
     def _missing_input(self, after: int) -> str:
         """What is gone of the inputs' blocks of buckets after ``after``, in words; empty: they are there."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.reach import Reach
+from anabranch.protocol.records import LogEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,24 @@ class Recovery:
     """Tell people what is missing, and wait a while; raises to give up."""
     reach: Reach | None = None
     """Of a stage that saves its state nowhere else."""
+    late: LateStart | None = None
+    """Of a stage that may have been added to a pipeline of which blocks are deleted."""
     resent: Callable[[int], bool] = lambda _after: False
     """(bucket) -> whether blocks of later buckets of the inputs stand elsewhere than they did."""
 
     def begins_after(self, closed: int) -> int:
         """The bucket after which a replica without a checkpoint reads its inputs, when its stream is closed up to ``closed``."""
-        return 0 if self.reach is None else self.reach.after(closed)
+        late = 0 if self.late is None else self.late.decide()
+        return late or (0 if self.reach is None else self.reach.after(closed))
+
+    def seen(self, entry: LogEntry, outcome: Outcome) -> None:
+        """Take note of a record of the stage's own log, right after the fold took it."""
+        for each in (self.reach, self.late):
+            if each is not None:
+                each.seen(entry, outcome)
+
+    def begin(self, fold: StreamFold, closed: int, *, is_fresh: bool) -> tuple[int, int]:
+        """(after, given up to) for the process's first query. ``is_fresh``: it begins without a checkpoint, where ``begins_after`` said last."""
+        if is_fresh and self.late is not None and self.late.after:
+            return self.late.after, self.late.given_up
+        return (0, 0) if self.reach is None else self.reach.begin(fold, closed, is_fresh=is_fresh)

@@ -15,7 +15,7 @@ names count as written in such a partition. Tuples of an unfinished run that ret
 
 Invariants:
     D1  an id that stands in the topic at or after the last progress record's positions is not written.
-    D2  every id from the sequence's beginning to ``cursor`` stands in the topic, once (or did, before retention).
+    D2  every id from the sequence's beginning (or from where an output began that was added later) to ``cursor`` stands in the topic, once (or did, before retention).
     D3  ids of one partition ascend, unless a torn transaction left a hole that is filled later.
     D4  every id >= the beginning of the last recorded run stands at or after that record's positions.
     D5  the number of partitions never changes: records of one key stay in one partition.
@@ -106,8 +106,12 @@ class CorrectedDelivery:
     Order of calls: ``found`` for every id between ``read_from`` and the topic's ends, ``recovered``, then ``plan`` and ``advance`` for ever.
     """
 
-    def __init__(self, output: str, progress: DeliveryProgress | None, starts: Sequence[int], ends: Sequence[int]) -> None:
+    def __init__(
+        self, output: str, progress: DeliveryProgress | None, starts: Sequence[int], ends: Sequence[int], *, after: int = 0
+    ) -> None:
         """``starts`` and ``ends``: first and end offset of each partition of the topic, asked after fencing.
+
+        ``after``: an output that has no progress yet leaves out the buckets up to here, since their blocks are deleted.
 
         Raises:
             ConfigurationError: the topic's partitions are not those that delivery began with, or it was cut or made anew.
@@ -119,7 +123,7 @@ class CorrectedDelivery:
         self._found_last: TupleId | None = None
         self._recovered = False
         self._cut: frozenset[int] = frozenset()
-        self._cursor = self._confirmed = BEGINNING
+        self._cursor = self._confirmed = TupleId(after + 1, 0)
         self._read_from = list(starts)
         if progress is not None:
             self._go_on(progress, starts)

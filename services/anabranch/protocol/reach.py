@@ -21,7 +21,7 @@ Invariants:
         whichever process: while that is open, each begins anew.
     B4  amnesia: a bucket that is not given up is whole; one that is given up is empty, and its record has ``missing``.
     B5  amnesia: a gap that a crash interrupted is gone on with: its end follows from the log.
-    B6  a stage whose stream has closed nothing yet begins at the beginning: nothing is lost.
+    B6  a stage whose stream has closed nothing yet begins at the beginning, or where ``protocol.late_start`` says: it has nothing to lose.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from anabranch.ports import LogReader, TopicPartition
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import StreamFold, contents
 from anabranch.protocol.limits import ASK_BUCKETS_MAX
 from anabranch.protocol.records import Part
 from anabranch.protocol.serialization import TakenBucket
@@ -62,6 +62,29 @@ def missing_blocks(reader: LogReader, topic_of: Callable[[str], str], fold: Stre
     """
     found = gone_range(reader, topic_of, fold, after, _BUCKETS)
     return None if found is None else found[0]
+
+
+def last_gone(reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, others: Sequence[str] = ()) -> int:
+    """The last stable bucket that is not described any more, or of which blocks are gone; 0: there is none. A new reader begins after it.
+
+    Args:
+        reader: Of the log, to ask for the beginnings of partitions.
+        topic_of: (writer) -> its block topic.
+        fold: The stream, read to its end.
+        others: Writers from which a bucket may be read too, if they made the same of it.
+
+    Raises:
+        Unavailable: the log does not answer.
+    """
+    reach = BlockReach(reader, topic_of)
+    for bucket, writer, parts in reversed(fold.stable(fold.forgotten + 1, fold.upto)):
+        if reach.is_gone(writer, parts) and not any(
+            own and contents(own) == contents(parts) and not reach.is_gone(other, own)
+            for other in others
+            if other != writer and (own := fold.replica_bucket(other, bucket)) is not None
+        ):
+            return bucket
+    return fold.forgotten
 
 
 def gone_range(

@@ -109,6 +109,41 @@ def test_a_failure_from_its_first_tentative_bucket_to_rec_done(world: World) -> 
     assert (detail["live"], detail["live_stable_ms"], detail["live_shown_ms"], detail["live_failure"]) == ("running", 700, 700, False)
 
 
+def test_columns_that_change_in_one_transaction(world: World) -> None:
+    both, other = rows(2, 4), rows(3, 2).drop_columns(["mean"])
+    world.replica.close_buckets(1, {1: rows(1, 1), 2: both.slice(0, 2)})
+    world.replica.close_buckets(2, {2: both.slice(2).drop_columns(["mean"])})
+    world.replica.show(3, {3: other})
+    world.replica.show(4, {4: rows(4, 1)})
+    settle(world.service())
+    assert world.transcript() == ["insertion 1, insertion 2 x4, boundary 2", "tentative 3 x2, tentative 4, boundary 2/4"]
+    view = outputs.live_view(world.log, world.pipeline)
+    found = {record.id: "mean" in json.loads(record.value or b"") for record in view.records()}
+    assert [found[TupleId(*at)] for at in ((1, 0), (2, 0), (2, 3), (3, 0), (4, 0))] == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_new_output_begins_after_what_is_deleted(restart: bool) -> None:
+    """Both topics of it; also where more is deleted before the live one has written anything."""
+    world = World(partitions=2)
+    world.replica.close_buckets(4, {n: rows(n, 2) for n in (1, 2, 3, 4)})
+    blocks = [TopicPartition("p.totals.blocks.0", n) for n in (0, 1)]
+    world.log.trim(blocks[0], 2)
+    if restart:
+        first = outputs.service(world.log, world.pipeline, world.clock, world.entropy)
+        first.start()
+        first.stop()
+        world.log.trim(blocks[1], 3)
+    service = world.service()
+    drain(service, 4)
+    settle(service)
+    left = (4,) if restart else (3, 4)
+    assert {ident.bucket for _, ident, _, _ in delivered(world.log, world.pipeline)} == set(left)
+    view = outputs.live_view(world.log, world.pipeline)
+    assert {record.id.bucket for record in view.stable() if record.id is not None} == set(left)
+    assert service.status.detail["left_out_ms"] == 100 * (left[0] - 1)
+
+
 def test_what_a_tentative_record_says(world: World) -> None:
     service = world.service()
     branch = world.replica.show(1, {1: rows(1, 2)}, ("reports", "other"))

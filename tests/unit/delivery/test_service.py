@@ -319,17 +319,42 @@ def test_a_sibling_that_made_other_rows_is_not_asked() -> None:
 
 def test_blocks_that_nobody_has_are_asked_for_and_waited_for() -> None:
     world = World(replicas=2)
-    world.feed(2, {1: 6, 2: 6})
+    service = begun(world)
+    world.feed(3, {2: 6, 3: 6})
     sibling = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
-    world.log.trim(TopicPartition("p.totals.blocks.0", 0), 1)
-    service = world.service()
+    world.log.trim(TopicPartition("p.totals.blocks.0", 0), 2)
     for _ in range(3):
         service.step()
     assert service.status.state == "waiting"
-    assert service.status.waiting_for == ("blocks of totals from bucket 1 on, which are deleted: asked for buckets 1..1 of totals")
-    assert delivered(world.log, world.pipeline) == []
-    sibling.resend({1: rows(1, 6)})
-    drain(service, 2)
+    assert service.status.waiting_for == ("blocks of totals from bucket 2 on, which are deleted: asked for buckets 2..2 of totals")
+    assert len(delivered(world.log, world.pipeline)) == 2
+    sibling.resend({2: rows(2, 6)})
+    drain(service, 3)
+    world.check()
+
+
+def test_a_new_output_begins_after_what_nobody_has(world: World) -> None:
+    """What all other readers had passed is deleted. It says so, and does not hold trimming back."""
+    world.feed(4, {1: 6, 2: 6, 3: 6, 4: 6})
+    world.log.trim(TopicPartition("p.totals.blocks.0", 0), 2)
+    service = world.service()
+    assert service.status.detail["left_out_ms"] == 200
+    drain(service, 4)
+    world.sizes = {3: 6, 4: 6}
+    world.check()
+    assert service._passed >= 2
+    service.stop()
+    world.log.trim(TopicPartition("p.totals.blocks.0", 0), 4)
+    again = world.service()
+    assert "left_out_ms" not in again.status.detail, "one that has delivered leaves nothing out"
+
+
+def test_a_new_output_whose_blocks_are_deleted_after_its_start_begins_anew(world: World) -> None:
+    service = world.service()
+    world.feed(4, {1: 6, 2: 6, 3: 6, 4: 6})
+    world.log.trim(TopicPartition("p.totals.blocks.0", 0), 2)
+    drain(service, 4)
+    world.sizes = {3: 6, 4: 6}
     world.check()
     assert str((service.status.state, service.status.waiting_for)) == "('running', None)"
 

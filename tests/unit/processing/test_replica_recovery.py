@@ -229,6 +229,42 @@ def test_where_the_beginning_is_deleted_it_waits_for_a_sibling(stage: Stage) -> 
     stage.check(24)
 
 
+def test_a_stage_that_is_new_begins_after_what_is_deleted(stage: Stage) -> None:
+    """It says in the log what it leaves out, and its replicas begin at the same place."""
+    stage.source.close(10, *range(1, 11))
+    stage.source.trim(6)
+    zero = stage.start("0")
+    assert (zero.runner.given_up, stage.waited) == (6, [])
+    assert zero.step()
+    one = stage.start("1")
+    assert one.runner.given_up == 6
+    again = stage.start("0")
+    assert again.runner.given_up == 0, "its checkpoint holds where it stands"
+    fold = stage_fold(stage.log, NAMES)
+    record = fold.last("0")
+    assert record is not None
+    assert (fold.upto, record.closed, record.missing, record.parts) == (6, 6, ("a",), ())
+
+
+def test_what_a_new_stage_makes_then_is_whole_from_there_on(stage: Stage) -> None:
+    stage.source.close(10, *range(1, 11))
+    stage.source.trim(6)
+    replicas = [stage.start("0"), stage.start("1")]
+    stage.source.close(20, 12, 15)
+    for replica in replicas:
+        replica.settle()
+    fold = stage_fold(stage.log, NAMES)
+    source = Source.__new__(Source)
+    source.rows = {bucket: rows for bucket, rows in stage.source.rows.items() if bucket > 6}
+    assert stable_rows(fold) == source.expected(20)
+    assert replica_rows(fold, "1", 1) == source.expected(20)
+    stage.lose_disk("0")
+    stage.lose_disk("1")
+    with pytest.raises(Crash):
+        stage.start("0")
+    assert stage.waited == ["a from bucket 1 on"], "it has something to lose now"
+
+
 def test_a_newer_process_ends_the_waiting(stage: Stage) -> None:
     told(stage).close()
     stage.source.trim(10)

@@ -109,6 +109,17 @@ def test_a_first_delivery_reads_the_whole_topic() -> None:
     assert machine.cursor == delivery.BEGINNING
 
 
+def test_a_new_output_may_begin_after_a_bucket() -> None:
+    machine = CorrectedDelivery("out", None, [0, 0], [9, 9], after=2)
+    assert machine.cursor == TupleId(3, 0)
+    assert not machine.found(TupleId(2, 5))
+    machine.recovered(9)
+    assert machine.plan(3, SIZES[1:2], 10) == Run(TupleId(3, 0), TupleId(4, 0), (Slice(3, 0, 4),))
+    assert CorrectedDelivery("out", progress(first=(2, 1)), [0, 0], [9, 9], after=7).cursor == TupleId(2, 1), (
+        "one that has progress does not"
+    )
+
+
 def test_whose_progress_is_in_the_log_tells_who_delivers() -> None:
     own = progress(first=(2, 1), next_position=2)
     machine = CorrectedDelivery("out", own, [0, 6], [9, 9])

@@ -11,7 +11,7 @@ from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, Part
 from anabranch.runtime import block_reach
-from anabranch.runtime.block_reach import gone_range, missing_blocks
+from anabranch.runtime.block_reach import gone_range, last_gone, missing_blocks
 
 PLACES = [TopicPartition("s.0", p) for p in (0, 1)]
 
@@ -66,3 +66,28 @@ def test_the_range_that_is_gone(log: LocalEventLog, monkeypatch: pytest.MonkeyPa
     assert [gone(after) for after in (0, 1, 3, 9)] == [(1, 3), (2, 3), None, None]
     monkeypatch.setattr(block_reach, "ASK_BUCKETS_MAX", 2)
     assert gone(0) == (1, 2), "what is gone beyond it is asked for afterwards"
+
+
+def test_the_last_bucket_that_is_gone(log: LocalEventLog) -> None:
+    """What a new reader leaves out: what nobody has of it, in any partition, and what is not described any more."""
+    reader = log.reader()
+    assert last_gone(reader, lambda writer: f"s.{writer}", fold()) == 0
+    assert last_gone(reader, lambda writer: f"s.{writer}", StreamFold("0")) == 0
+    of = fold()
+    of.forget(2)
+    assert last_gone(reader, lambda writer: f"s.{writer}", of) == 2
+    log.admin().delete_before({PLACES[1]: 3})
+    assert last_gone(reader, lambda writer: f"s.{writer}", fold()) == 3
+
+
+@pytest.mark.parametrize(("digest", "expected"), [(0, 0), (1, 3)])
+def test_what_another_writer_has_too_is_not_gone(log: LocalEventLog, digest: int, expected: int) -> None:
+    log.admin().create([TopicSettings("s.1", 2)])
+    log.admin().delete_before({PLACES[1]: 3})
+    both = StreamFold("01")
+    for offset, writer in enumerate("01"):
+        both.apply(offset, EpochStarted(writer, "f", "t"))
+        parts = tuple(Part(b, p, "t", 1, b - 1, b, 1, digest * offset) for b in range(1, 6) for p in (0, 1))
+        both.apply(2 + offset, BoundaryRecord(writer, offset, BatchId(writer, 0), None, 5, parts))
+    assert last_gone(log.reader(), lambda writer: f"s.{writer}", both) == 3
+    assert last_gone(log.reader(), lambda writer: f"s.{writer}", both, "01") == expected

@@ -1,0 +1,56 @@
+"""A stage that is added to a pipeline whose blocks were deleted in part: where does it begin?
+
+Theory of operation. Trimming deletes what all readers that there are have passed (rule 18). A stage that is added later cannot have that; nor
+can anybody make it again, if the inputs of the stage before are gone as well. So a stage that has never made anything begins after the last
+bucket of which blocks are gone. It closes empty what it leaves out, and its first record names every input as missing. Whoever has made
+anything at all has a state that may not be left out: it waits for blocks or a checkpoint (``protocol.lineage``).
+
+A result may need input from before the beginning (a window that began earlier). Where the stage's reach is known (``protocol.reach``) the buckets
+within it are given up too, and what follows is whole; where it is not, the first results are made from what there is.
+
+Invariants:
+    C1  a stage begins late only while every stable record of its stream is one that says so: nothing is ever left out between results.
+    C2  once one replica has said where, all that begin late begin there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anabranch.protocol.boundary_log import Outcome
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
+
+
+def says_late_start(record: BoundaryRecord) -> bool:
+    """Whether a record leaves out the buckets up to its ``closed``, as the first of its chain."""
+    return record.prev is None and record.base is None and bool(record.missing) and not record.parts
+
+
+class LateStart:
+    """Of one process of a stage."""
+
+    def __init__(self, gone: Callable[[], int], reach_buckets: int = 0) -> None:
+        """``gone``: the last bucket of which an input's blocks are gone, the inputs' logs read to their end; 0: none is."""
+        self._gone, self._reach_buckets = gone, reach_buckets
+        self._has_results, self._said = False, 0
+        self.after = 0
+        """What ``decide`` said last."""
+
+    def seen(self, entry: LogEntry, outcome: Outcome) -> None:
+        """Take note of a record of the stage's own log, from its beginning on, right after the fold took it."""
+        if not outcome.accepted or not isinstance(entry, BoundaryRecord) or entry.kind is not BoundaryKind.STABLE:
+            return
+        if says_late_start(entry):
+            self._said = max(self._said, entry.closed)
+        else:
+            self._has_results = True
+
+    def decide(self) -> int:
+        """The bucket after which a process without a checkpoint begins; 0: nothing is left out, or may be (C1)."""
+        self.after = 0 if self._has_results else self._said or self._gone()
+        return self.after
+
+    @property
+    def given_up(self) -> int:
+        """The output is given up to this bucket; 0: nothing is left out."""
+        return self.after + self._reach_buckets if self.after else 0
