@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from anabranch.codec import live_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
@@ -53,6 +53,8 @@ from anabranch.runtime.service import ServiceContext, ServiceStatus
 _RETRY_MS: Final = 200
 _REFUSED_RETRY_MS: Final = 10_000
 """After the log refused a record for good, or blocks were gone: nothing changes soon, and the corrected half has to go on meanwhile."""
+_OUTGROWN_RETRY_MS: Final = 600_000
+"""After an upsert view was too large for memory: reading it back again, to see whether it still is, stops the corrected half for as long."""
 _READ_BACK_MS: Final = 5_000
 """Reading back gives up after so long without progress, for the corrected half's sake."""
 _LABELS: Final = ("pipeline", "output")
@@ -63,6 +65,10 @@ Choose = Callable[[str | None, Mapping[str, ReplicaState], Mapping[str, int], in
 
 class _UnreadableError(Exception):
     """A tentative bucket cannot be read: it is left out from now on."""
+
+
+class _OutgrownError(Exception):
+    """An upsert view does not fit into memory: the live topic waits, the corrected one goes on."""
 
 
 class LiveTopic:
@@ -98,6 +104,8 @@ class LiveTopic:
         def counter(name: str, text: str) -> Counter:
             return Counter(f"anabranch_delivery_live_{name}", text, _LABELS, registry=registry).labels(*labels)
 
+        waiting = Gauge("anabranch_delivery_live_waiting", "1 while the live topic cannot be written", _LABELS, registry=registry)
+        self._waiting = waiting.labels(*labels)
         self._transactions = counter("transactions", "Transactions of the live topic that were committed")
         self._unknown = counter("unknown_outcomes", "Transactions of the live topic whose outcome was unknown")
         self._failures = counter("failures", "Failures that began on the live topic: the first tentative bucket was shown")
@@ -164,6 +172,9 @@ class LiveTopic:
         except (Unavailable, DataMissing) as error:
             self._delay(error, _REFUSED_RETRY_MS)
             return False
+        except ConfigurationError as error:  # an upsert view has outgrown its bound, or a column cannot be written in this format
+            self._delay(error, _OUTGROWN_RETRY_MS)
+            return False
         self._unknown_before = False
         return True
 
@@ -200,10 +211,13 @@ class LiveTopic:
             self._take_over()
         except (OutcomeUnknown, Unavailable) as error:
             self._delay(error, _RETRY_MS)
+        except _OutgrownError as error:
+            self._delay(error, _OUTGROWN_RETRY_MS)
 
     def _delay(self, error: Exception, wait_ms: int) -> None:
         """Give this take-over up, and begin another one later."""
         self._status.detail["live"] = f"waiting: {error}"
+        self._waiting.set(1)
         self._context.logger.warning("live_delayed", output=self._output.name, error=str(error))
         self._give_up_writer()
         self._retry_at_ms = self._context.clock.monotonic_ms() + wait_ms
@@ -221,13 +235,17 @@ class LiveTopic:
         machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
         if self._sink.upsert:
             view = UpsertView(name)
-            foreign = live_read_back.restore(log, self._sink.topic, self._partitions, view, self._wait_for)
+            try:
+                foreign = live_read_back.restore(log, self._sink.topic, self._partitions, view, self._wait_for)
+            except ConfigurationError as error:
+                raise _OutgrownError(str(error)) from error
             self._status.detail.update(live_keys=len(view), live_foreign_records=foreign)
             self._form = CompactedView(name, self._sink, self._partitions, view)
         else:
             self._form = KindSequence(name, self._sink, self._partitions, self._pipeline.bucket_ms)
-        self._machine, self._passed = machine, progress.stable
+        self._machine = machine
         self._status.detail["live"] = "running"
+        self._waiting.set(0)
         self._context.logger.info(
             "live_taken_over", output=name, sequence=progress.sequence, stable=progress.stable, shown=progress.shown, undone=progress.undone
         )
@@ -255,8 +273,13 @@ class LiveTopic:
         writer.commit()
         return progress
 
-    def _wait_for(self, text: str) -> None:
-        if self._context.stopping.is_set() or self._context.clock.monotonic_ms() >= self._read_back_until_ms:
+    def _wait_for(self, text: str | None) -> None:
+        now_ms = self._context.clock.monotonic_ms()
+        if self._context.stopping.is_set():
+            raise Unavailable(text or "this process is stopping")
+        if text is None:
+            self._read_back_until_ms = now_ms + _READ_BACK_MS
+        elif now_ms >= self._read_back_until_ms:
             raise Unavailable(text)
 
     def _give_up_writer(self) -> None:

@@ -19,8 +19,8 @@ from anabranch.protocol.identifiers import TupleId
 _FETCH_RECORDS: Final = 20_000
 _WAIT_MS: Final = 100
 
-Waiting = Callable[[str], None]
-"""Told what is waited for; raises to give up."""
+Waiting = Callable[[str | None], None]
+"""Told what is waited for, None: something came; raises to give up."""
 
 Take = Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], None]
 """Given the value, key and headers of a record."""
@@ -94,7 +94,9 @@ def committed(
                 for value, key, head in zip(chunk.values, chunk.keys, chunk.headers, strict=True):
                     take(value, key, head)
             todo = {at: stop for at, stop in todo.items() if reader.position(at) < stop}
-            if todo and not chunks:
+            if chunks:
+                waiting(None)
+            elif todo:
                 at = min(todo)
                 waiting(
                     f"{at.topic}[{at.partition}] is readable up to {reader.position(at)} of {todo[at]}: an open transaction, or no broker"

@@ -296,7 +296,8 @@ class DeliveryService:
     def _wait_for(self, text: str | None) -> None:
         if self._context.stopping.is_set():
             raise _StoppingError
-        self.status.state, self.status.waiting_for = "waiting", text
+        if text is not None:
+            self.status.state, self.status.waiting_for = "waiting", text
 
     def _give_up_writer(self) -> None:
         self._delivery = None

@@ -12,10 +12,12 @@ from anabranch.adapters.local.log import LocalEventLog, Operation
 from anabranch.codec import control_records, live_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery import live as module
+from anabranch.delivery import read_back
 from anabranch.delivery import service as service_module
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import LiveSink, Pipeline
-from anabranch.ports import TopicPartition
+from anabranch.ports import Chunk, LogReader, TopicPartition
+from anabranch.protocol import upsert_view
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import ConfigurationError, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import TupleId
@@ -523,3 +525,63 @@ def test_foreign_records_of_an_upsert_view_are_counted() -> None:
     writer.send(TopicPartition(LIVE, 0), None, None, [("anabranch-kind", b"undo")])
     writer.flush()
     assert world.service().status.detail["live_foreign_records"] == 1
+
+
+def metric(service: DeliveryService, name: str) -> float | None:
+    return service._context.registry.get_sample_value(f"anabranch_delivery_live_{name}", {"pipeline": "p", "output": "out"})
+
+
+def test_an_upsert_view_that_outgrows_its_bound_waits_and_the_corrected_topic_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the commit that does it, and at each start after that."""
+    world = World(upsert=True)
+    service = world.service()
+    world.replica.close_buckets(1, {1: rows(1, 2)})
+    drain(service, 1)
+    assert metric(service, "waiting") == 0
+    monkeypatch.setattr(upsert_view, "UPSERT_BYTES_MAX", 1_000)
+    world.replica.close_buckets(2, {2: rows(2, 7)})
+    drain(service, 2)
+    assert "holds more than 1000 bytes" in str(service.status.detail["live"])
+    assert metric(service, "waiting") == 1
+    service = world.service()
+    assert "waiting: output out: the upsert view of its live topic holds more than 1000 bytes" in str(service.status.detail["live"])
+    world.replica.close_buckets(3, {3: rows(3, 1)})
+    drain(service, 3)
+    assert len(delivered(world.log, world.pipeline)) == 10
+    assert (len(compacted(world)), metric(service, "waiting")) == (7, 1)
+    assert service._live is not None
+    assert service._live.passed >= 1, "what the view has is not read again"
+    monkeypatch.setattr(upsert_view, "UPSERT_BYTES_MAX", 10_000)
+    world.clock.sleep_ms(600_000)
+    settle(service)
+    assert (service.status.detail["live"], metric(service, "waiting"), compacted(world)[0]) == ("running", 0, ("insertion", 3_000_000))
+
+
+def test_reading_a_view_back_may_take_long_while_it_gets_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records come every 3 s, more than 5 s in all; where nothing comes for 5 s it is given up, for the corrected topic's sake."""
+    world = World(upsert=True)
+    first = world.service()
+    for bucket in range(1, 5):
+        world.replica.close_buckets(bucket, {bucket: rows(bucket, 2)})
+        settle(first)
+    first.stop()
+    monkeypatch.setattr(read_back, "_FETCH_RECORDS", 2)
+    slow, pause_ms = world.log.reader, 3_000
+
+    def reader(*, committed: bool, headers: bool) -> LogReader:
+        made = slow(committed=committed, headers=headers)
+        fetch, turns = made.fetch, iter(range(1_000))
+
+        def later(records_max: int, wait_ms: int) -> list[Chunk]:
+            if not (committed and headers):
+                return fetch(records_max, wait_ms)
+            world.clock.sleep_ms(pause_ms)
+            return fetch(records_max, wait_ms) if next(turns) % 2 else []
+
+        made.fetch = later  # type: ignore[method-assign]
+        return made
+
+    monkeypatch.setattr(world.log, "reader", reader)
+    assert world.service().status.detail["live"] == "running"
+    pause_ms = 6_000
+    assert "is readable up to 0 of" in str(world.service().status.detail["live"])
