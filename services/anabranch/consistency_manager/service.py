@@ -78,7 +78,10 @@ class ConsistencyManager:
             "anabranch_buckets_compared", "Buckets compared between two replicas", (*_LABELS, "stream"), registry=registry
         )
         self._uncompared = Gauge(
-            "anabranch_buckets_uncompared", "Buckets that no sibling closed in time to be compared", (*_LABELS, "stream"), registry=registry
+            "anabranch_buckets_uncompared",
+            "Buckets not compared: closed too late, or made after other plans",
+            (*_LABELS, "stream"),
+            registry=registry,
         )
         self._given_up = Gauge(
             "anabranch_buckets_given_up", "Buckets that a stage with ha: amnesia has given up", (*_LABELS, "stream"), registry=registry

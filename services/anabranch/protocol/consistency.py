@@ -2,8 +2,12 @@
 
 Theory of operation. Replicas of a stage make the same tuples, so the digests of a bucket (sum modulo 2**64 of the hashes of its rows, over
 all its parts) must be equal where the plans are. ``StreamAudit`` is told every record of a boundary log after the fold took it, and compares
-a bucket as soon as a second replica has closed it. A bucket whose parts were named under two plans belongs to neither and is not compared.
-Floating-point values are not in the digest, so a difference is a true one.
+a bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a difference is a true one.
+
+What a replica makes depends on its state, and that on every plan that it ever ran and on where each took over from the one before. This is its
+*history*: a record has that of the record which it continues, unless another plan has made it. Two replicas are compared where their histories
+are equal: they always ran the same plan, or each change found them at the same place, as when a pipeline at rest is stopped and changed as a
+whole. Whoever copies a sibling's checkpoint has its history, if all that it can have copied have the same.
 
 ``IndexImage`` is what the index should hold: a function of the logs alone, bounded, together with what has not been written yet. The index is
 never read to decide anything, so it may vanish at any time; writing the image again brings it back.
@@ -19,7 +23,7 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
     index                         hash: manager (who wrote it last); missing: the index was lost
 
 Invariants:
-    A1  two buckets are compared at most once, only when both writers closed them, they are their own, and one plan made each of them whole.
+    A1  two buckets are compared at most once, only when both writers closed them, they are their own, and their histories are equal.
     A2  an empty bucket is compared too: nothing against something is a difference.
     A3  memory is bounded whatever a replica does or does not do; what was given up is counted in ``uncompared``.
     X1  the image depends on the logs only: two managers have the same one.
@@ -32,13 +36,16 @@ from bisect import bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final
 
 from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.control import Alarm, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.fencing import outvoted
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
     ALARMS_PER_PAIR_MAX,
+    CHAIN_RECORDS_MAX,
     COMPARED_BUCKETS_MAX,
     HEARTBEAT_LIFETIME_MS,
     HEARTBEATS_MAX,
@@ -59,8 +66,10 @@ class Mismatch:
     stream: str
     bucket: int
     first: tuple[str, int, int]
-    """(replica, rows, digest) of the one that closed the bucket first in the log: its tuples stand."""
+    """(replica, rows, digest) of the one of the two that closed the bucket first."""
     second: tuple[str, int, int]
+    stands: str = ""
+    """The replica whose tuples the stream has; empty: not known yet, or another one made none and was first."""
     outvoted: tuple[str, ...] = ()
     """Replicas that a majority of at least three contradicts (``protocol.fencing``)."""
 
@@ -73,10 +82,22 @@ class Mismatch:
     def text(self) -> str:
         """For people. The same whenever it is found, so that an alarm is known again."""
         (first, rows, digest), (second, other_rows, other_digest) = self.first, self.second
+        whose = f"those of replica {self.stands}" if self.stands else "those of whoever was first in the log"
         return (
             f"replicas {first} and {second} of {self.stream} made different tuples of bucket {self.bucket} by the same plan: "
-            f"{rows} rows with digest {digest:016x} against {other_rows} rows with digest {other_digest:016x}; those of replica {first} stand"
+            f"{rows} rows with digest {digest:016x} against {other_rows} rows with digest {other_digest:016x}; {whose} stand"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Where a replica stood after a record."""
+
+    fingerprint: str
+    """Of the plan that made it."""
+    history: str
+    """Empty: not known."""
+    place: str
 
 
 @dataclass(slots=True)
@@ -91,10 +112,13 @@ class _Replica:
     order: list[int] = field(default_factory=list)
     digests: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(rows, digest) of the buckets in ``order``, which are closed and not empty."""
+    points: dict[BatchId, _Point] = field(default_factory=dict)
+    """Of the newest CHAIN_RECORDS_MAX records."""
     spans: list[tuple[int, str]] = field(default_factory=list)
-    """(first bucket, fingerprint of the plan that made it and those after it); an empty fingerprint: of no single plan."""
+    """(first bucket, history with which it and those after it were made)."""
 
-    def plan_of(self, bucket: int) -> str:
+    def history_of(self, bucket: int) -> str:
+        """Empty: not known."""
         at = bisect_right(self.spans, bucket, key=lambda span: span[0])
         return self.spans[at - 1][1] if at else ""
 
@@ -107,7 +131,7 @@ class StreamAudit:
         self._replicas = {w: _Replica() for w in writers}
         self.compared = 0
         self.uncompared = 0
-        """Buckets given up by A3."""
+        """Buckets of two replicas that were given up by A3, or whose histories differ."""
         self._floor = 0
 
     def seen(self, fold: StreamFold, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
@@ -116,21 +140,42 @@ class StreamAudit:
             return []  # tentative buckets of two replicas may well differ; what is resent was compared
         found: list[Mismatch] = []
         if isinstance(entry, EpochStarted):
-            self._begun(self._replicas[entry.replica], entry.fingerprint)
+            self._replicas[entry.replica].fingerprint = entry.fingerprint
         else:
+            self._continued(self._replicas[entry.replica], entry)
             found = self._closed(fold, entry.replica, self._replicas[entry.replica], entry)
         self._forget(fold)
         return found
 
-    @staticmethod
-    def _begun(replica: _Replica, fingerprint: str) -> None:
-        if fingerprint == replica.fingerprint:
-            return
-        if replica.open:
-            # Parts of these were named under the plan before; what comes to them now is of another.
-            replica.spans.append((replica.closed + 1, ""))
-        replica.spans.append((max([replica.closed, *replica.open]) + 1, fingerprint))
-        replica.fingerprint = fingerprint
+    def _continued(self, replica: _Replica, record: BoundaryRecord) -> None:
+        """Take note of the history of ``record``, which is that of what it closes from now on."""
+        plan = replica.fingerprint
+        before = None if record.prev is None else replica.points.get(record.prev)
+        if record.base is not None:
+            history = self._copied(replica, record.base)
+        elif record.prev is None:
+            history = _joined(plan, record.closed) if record.missing else plan  # missing: it began late (``protocol.late_start``)
+        elif before is None or not before.history:
+            history = ""
+        elif before.fingerprint == plan:
+            history = before.history
+        else:
+            history = _joined(before.history, before.place, plan)
+        replica.points.pop(record.id, None)
+        replica.points[record.id] = _Point(plan, history, f"{record.closed} {record.made_from}")
+        if len(replica.points) > CHAIN_RECORDS_MAX:
+            del replica.points[next(iter(replica.points))]
+        if not replica.spans or replica.spans[-1][1] != history:
+            replica.spans.append((max(replica.closed, record.base or 0) + 1, history))
+
+    def _copied(self, replica: _Replica, base: int) -> str:
+        """The history of a sibling's checkpoint that holds everything up to ``base``; empty: it depends on whose it is."""
+        able = {
+            other.history_of(base + 1) if other.fingerprint == replica.fingerprint else ""
+            for other in self._replicas.values()
+            if other is not replica and other.spans
+        }
+        return able.pop() if len(able) == 1 else ""
 
     def _closed(self, fold: StreamFold, name: str, replica: _Replica, record: BoundaryRecord) -> list[Mismatch]:
         replica.open.update(part.bucket for part in record.parts if part.bucket > replica.closed)
@@ -145,27 +190,30 @@ class StreamAudit:
             if parts:  # none: they were cut off the chain, or the bucket is forgotten or not its own
                 insort(replica.order, bucket)
                 replica.digests[bucket] = (sum(p.rows for p in parts), sum(p.digest for p in parts) % _MODULUS)
-        return [m for other in self._replicas if other != name for m in self._compare(name, other, max(before, replica.base, self._floor))]
+        after = max(before, replica.base, self._floor)
+        return [m for other in self._replicas if other != name for m in self._compare(fold, name, other, after)]
 
-    def _compare(self, name: str, other: str, after: int) -> list[Mismatch]:
+    def _compare(self, fold: StreamFold, name: str, other: str, after: int) -> list[Mismatch]:
         """Compare what ``name`` closed just now, the buckets above ``after``, with what ``other`` closed earlier."""
         mine, theirs = self._replicas[name], self._replicas[other]
         after, last = max(after, theirs.base), min(mine.closed, theirs.closed)
         buckets = {b for r in (mine, theirs) for b in r.order[bisect_right(r.order, after) : bisect_right(r.order, last)]}
         found = []
         for bucket in sorted(buckets):
-            plan = mine.plan_of(bucket)
-            if not plan or plan != theirs.plan_of(bucket):
+            history = mine.history_of(bucket)
+            if not history or history != theirs.history_of(bucket):
+                self.uncompared += 1
                 continue
             self.compared += 1
             one, two = theirs.digests.get(bucket, _EMPTY), mine.digests.get(bucket, _EMPTY)
             if one != two:
-                found.append(Mismatch(self._stream, bucket, (other, *one), (name, *two), outvoted(self._votes(bucket, plan))))
+                stands = _stands(fold, bucket, (other, *one), (name, *two))
+                found.append(Mismatch(self._stream, bucket, (other, *one), (name, *two), stands, outvoted(self._votes(bucket, history))))
         return found
 
-    def _votes(self, bucket: int, plan: str) -> dict[str, tuple[int, int]]:
-        """What the replicas that closed ``bucket`` by ``plan`` made of it."""
-        able = {n: r for n, r in self._replicas.items() if r.base < bucket <= r.closed and r.plan_of(bucket) == plan}
+    def _votes(self, bucket: int, history: str) -> dict[str, tuple[int, int]]:
+        """What the replicas that closed ``bucket`` with ``history`` made of it."""
+        able = {n: r for n, r in self._replicas.items() if r.base < bucket <= r.closed and r.history_of(bucket) == history}
         return {name: replica.digests.get(bucket, _EMPTY) for name, replica in able.items()}
 
     def _forget(self, fold: StreamFold) -> None:
@@ -186,6 +234,18 @@ class StreamAudit:
             while len(replica.spans) > 1 and replica.spans[1][0] <= floor:
                 del replica.spans[0]
         fold.forget(floor)
+
+
+def _joined(*facts: object) -> str:
+    return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+
+
+def _stands(fold: StreamFold, bucket: int, *made: tuple[str, int, int]) -> str:
+    """The replica whose version of ``bucket`` is the stream's: of two that differ, or a third one."""
+    if bucket > fold.upto:
+        return ""
+    stable = fold.stable(bucket, bucket)
+    return stable[0][1] if stable else next((replica for replica, rows, _ in made if not rows), "")
 
 
 class AlarmBook:

@@ -79,7 +79,8 @@ def test_digests_are_added_up_modulo_two_to_the_64(log: Log) -> None:
 def test_a_different_digest_is_found_once(log: Log) -> None:
     log.close("1", 3, {1: 3, 3: 4})
     (found,) = log.close("0", 3, {1: 3, 3: 5})
-    assert found == Mismatch("s", 3, ("1", 10, 4), ("0", 10, 5))
+    assert found == Mismatch("s", 3, ("1", 10, 4), ("0", 10, 5), "1")
+    assert found.text().endswith("10 rows with digest 0000000000000005; those of replica 1 stand")
     assert found.pair == ("s", "0", "1")
     assert "replicas 1 and 0 of s made different tuples of bucket 3" in found.text()
     assert log.close("0", 5, {}) == []
@@ -88,10 +89,38 @@ def test_a_different_digest_is_found_once(log: Log) -> None:
 def test_nothing_against_something_is_a_difference(log: Log) -> None:
     log.close("0", 5, {2: 3})
     (found,) = log.close("1", 5, {})
-    assert found == Mismatch("s", 2, ("0", 10, 3), ("1", 0, 0))
+    assert found == Mismatch("s", 2, ("0", 10, 3), ("1", 0, 0), "0")
     log.close("1", 9, {})
     (found,) = log.close("0", 9, {8: 1})
-    assert found == Mismatch("s", 8, ("1", 0, 0), ("0", 10, 1))
+    assert found == Mismatch("s", 8, ("1", 0, 0), ("0", 10, 1), "1")
+
+
+def test_the_replica_is_named_whose_tuples_the_stream_has() -> None:
+    """Of three it need not be one of the two that are compared."""
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+    log.close("1", 2, {1: 3})
+    log.close("0", 2, {1: 4, 2: 5})
+    assert [(m.bucket, m.first[0], m.stands) for m in log.close("2", 2, {1: 5, 2: 6})] == [
+        (1, "0", "1"),
+        (2, "0", ""),
+        (1, "1", "1"),
+        (2, "1", "1"),
+    ]
+    assert Mismatch("s", 2, ("0", 1, 1), ("2", 1, 2)).text().endswith("; those of whoever was first in the log stand")
+
+
+def test_where_an_earlier_bucket_is_missing_nobodys_tuples_stand_yet() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+    log.close("2", 1, {})
+    assert log.close("0", 3, {}, base=3) == []
+    assert log.close("1", 3, {}, base=3) == []
+    log.close("0", 4, {4: 3})
+    (found,) = log.close("1", 4, {4: 9})
+    assert (found.first[0], found.stands) == ("0", "")
 
 
 def test_of_three_the_one_that_two_contradict_is_outvoted() -> None:
@@ -119,11 +148,130 @@ def test_different_plans_are_not_compared(log: Log) -> None:
     log.begin("1", "newer")
     log.close("0", 6, {2: 5, 5: 6, 6: 6})
     assert log.close("1", 5, {5: 1}) == []  # 1 and 2 are of two plans, 5 of another
-    assert log.audit.compared == 0
+    assert (log.audit.compared, log.audit.uncompared) == (0, 3)
+
+
+def test_after_a_change_at_different_places_replicas_are_not_compared(log: Log) -> None:
+    """What they remember of the buckets in between was made by different plans, for as long as their states last."""
+    log.close("0", 5, {5: 3})
+    log.close("1", 2, {})
+    log.begin("1", "newer")
+    assert log.close("1", 5, {5: 4}) == []
     log.begin("0", "newer")
-    assert log.close("1", 6, {6: 1}) == []
     log.close("0", 8, {8: 1})
-    assert len(log.close("1", 8, {8: 2})) == 1
+    assert log.close("1", 8, {8: 2}) == []
+    log.begin("0")  # and back
+    log.close("0", 9, {9: 1})
+    log.begin("1")
+    assert log.close("1", 9, {9: 2}) == []
+    assert log.audit.compared == 0
+
+
+@pytest.mark.parametrize("read", [5, 6])
+def test_after_a_change_at_the_same_place_they_are_compared_again(log: Log, read: int) -> None:
+    """The same place is where the state is the same: what was closed, and what was read."""
+    log.close("0", 2, {1: 3}, made_from=(("a", 3),))
+    log.close("0", 4, {4: 3, 5: 7}, made_from=(("a", 5),))
+    log.close("1", 4, {1: 3, 4: 3, 5: 7}, made_from=(("a", read),))
+    assert log.audit.compared == 2
+    log.begin("1", "newer")
+    log.begin("0", "newer")
+    assert log.close("0", 5, {5: 1}, made_from=(("a", 7),)) == []
+    log.begin("0", "newer")
+    log.close("0", 8, {8: 1}, made_from=(("a", 9),))
+    found = log.close("1", 8, {5: 1, 8: 2}, made_from=(("a", 9),))
+    assert [m.bucket for m in found] == ([8] if read == 5 else [])
+    assert (log.audit.compared, log.audit.uncompared) == ((4, 0) if read == 5 else (2, 2))
+
+
+def test_a_change_counts_from_the_record_that_is_gone_back_to(log: Log) -> None:
+    """A replica whose newest checkpoints are lost goes on from an older one, with another plan."""
+    for writer in "01":
+        log.close(writer, 2, {2: 3})
+        older = log.tips[writer]
+        log.close(writer, 4, {4: 3})
+        log.begin(writer, "newer")
+        log.tips[writer] = older
+    log.close("0", 6, {4: 8, 6: 1})
+    assert [m.bucket for m in log.close("1", 6, {4: 9, 6: 2})] == [6]
+
+
+def test_who_begins_anew_has_run_one_plan_only(log: Log) -> None:
+    for writer in "01":
+        log.close(writer, 2, {2: 3})
+        log.begin(writer, "newer")
+    log.tips["0"] = None
+    log.close("0", 4, {4: 1})
+    assert log.close("1", 4, {4: 2}) == []
+    log.tips["1"] = None
+    log.close("1", 6, {6: 2})
+    assert [m.bucket for m in log.close("0", 6, {6: 1})] == [6]
+
+
+def test_who_began_later_is_not_compared_with_who_began_before(log: Log) -> None:
+    log.close("0", 2, {}, missing=("a",))
+    log.close("1", 3, {}, missing=("a",))
+    log.close("0", 5, {5: 1})
+    assert log.close("1", 5, {5: 2}) == []
+
+
+def test_three_replicas_that_change_one_after_the_other_fence_nobody() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+    for upto, writer in enumerate("012", start=3):
+        for each in "012":
+            log.close(each, upto - 1, {})
+        log.begin(writer, "newer")
+    made = [log.close(writer, 9, {9: digest}) for writer, digest in (("0", 1), ("1", 1), ("2", 2))]
+    assert made == [[], [], []]
+
+
+def test_who_copies_a_sibling_is_compared_with_it_again() -> None:
+    log = Log()
+    for writer in "01":
+        log.begin(writer)
+        log.close(writer, 2 + int(writer), {})
+        log.begin(writer, "newer")
+        log.close(writer, 5, {})
+    log.close("0", 6, {6: 1})
+    assert log.close("1", 6, {6: 2}) == []
+    log.begin("1", "newer")
+    assert log.close("1", 6, {}, base=6) == []
+    log.close("0", 8, {8: 1})
+    assert [m.bucket for m in log.close("1", 8, {8: 2})] == [8]
+    log.begin("1", "newest")
+    assert log.close("1", 9, {}, base=9) == []
+    log.begin("0", "newest")
+    log.close("0", 10, {10: 1})
+    assert log.close("1", 10, {10: 2}) == [], "it copied what another plan had made"
+
+
+def test_whose_copy_it_is_must_be_known() -> None:
+    log = Log(("0", "1", "2", "3"))
+    for writer in "012":
+        log.begin(writer)
+        log.close(writer, 2 + int(writer), {})
+    for writer in "01":
+        log.begin(writer, "newer")
+        log.close(writer, 5, {})
+    log.begin("2", "newer")
+    log.close("2", 5, {}, base=5)
+    log.close("0", 6, {6: 1})
+    assert [log.close(writer, 6, {6: 2}) for writer in "12"] == [[], []]
+
+
+def test_what_a_record_that_is_long_gone_was_made_with_is_not_known(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consistency, "CHAIN_RECORDS_MAX", 2)
+    log.close("0", 1, {1: 1})
+    oldest = log.tips["0"]
+    for bucket in (2, 3):
+        log.close("0", bucket, {bucket: 1})
+    assert len(log.audit._replicas["0"].points) == 2
+    log.tips["0"] = oldest
+    log.close("0", 5, {5: 1})
+    log.close("0", 6, {6: 1})
+    assert [m.bucket for m in log.close("1", 6, {1: 1, 2: 2, 5: 2, 6: 2})] == [2, 3]
 
 
 def test_the_same_plan_again_changes_nothing(log: Log) -> None:
