@@ -95,8 +95,11 @@ class ChildProcess:
             self._process.wait(_KILL_WAIT_S)
 
     def said(self) -> str:
-        """The end of what it wrote to its log."""
-        with self.log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(self._log_start, size - _TAIL_BYTES))
-            return file.read().decode(errors="replace")
+        """The end of what it wrote to its log; empty where that was moved or removed meanwhile."""
+        try:
+            with self.log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(self._log_start, size - _TAIL_BYTES))
+                return file.read().decode(errors="replace")
+        except OSError:
+            return ""

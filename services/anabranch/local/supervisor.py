@@ -125,6 +125,7 @@ class Supervisor:
         self._starter = ThreadPoolExecutor(max(1, len(self._servers)), thread_name_prefix="start-servers")
         self._said_ready = False
         self._written: Deployment | None = None
+        self._unwritable = False
 
     @property
     def ready(self) -> bool:
@@ -186,7 +187,7 @@ class Supervisor:
         sweep(self._state_dir)  # a server that is just being started too; its thread then ends by itself
         rows = [service.row() for service in self._services]
         servers = [ProcessRow(s.name, s.name, restarts=s.restarts, state="stopped", address=s.server.address) for s in self._servers]
-        state_file.write(self._state_dir, self._deployment((*servers, *rows)))
+        self._write(self._deployment((*servers, *rows)))
 
     def _await_end(self, group: Sequence[_Watched], until_ms: int, impatient: threading.Event) -> None:
         while not impatient.is_set() and self._clock.monotonic_ms() < until_ms:
@@ -195,8 +196,14 @@ class Supervisor:
             self._clock.sleep_ms(20)
 
     def _start(self, service: _Watched) -> None:
-        service.process = ManagedProcess(service.spec, self._state_dir, service.restarts)
         service.started_ms = self._clock.monotonic_ms()
+        try:
+            service.process = ManagedProcess(service.spec, self._state_dir, service.restarts)
+        except OSError as error:  # no memory, no room, no such program: the same as if it had ended at once
+            delay_ms = service.backoff.after_end(0, DELAY_MAX_MS)
+            service.again_ms, service.state, service.error = service.started_ms + delay_ms, "restarting", str(error)
+            self._say(f"{service.spec.label} cannot be started: {error}; again in {delay_ms / 1_000:g} s")
+            return
         service.again_ms, service.ready, service.metrics_port, service.state = None, False, None, "starting"
 
     def _watch(self, service: _Watched) -> None:
@@ -257,7 +264,7 @@ class Supervisor:
         watched.starting = None
         try:
             starting.result()
-        except (Unavailable, ConfigurationError) as error:
+        except (Unavailable, ConfigurationError, OSError) as error:
             watched.error = str(error)
             self._say(f"{watched.name} does not start: {error}")
         else:
@@ -271,9 +278,20 @@ class Supervisor:
     def _publish(self) -> None:
         rows = [*(server.row() for server in self._servers), *(service.row() for service in self._services)]
         deployment = self._deployment(rows)
-        if deployment != self._written:
-            state_file.write(self._state_dir, deployment)
+        if deployment != self._written and self._write(deployment):
             self._written = deployment
+
+    def _write(self, deployment: Deployment) -> bool:
+        """Whether what runs could be written down; if not, everything goes on, and the next round tries again."""
+        try:
+            state_file.write(self._state_dir, deployment)
+        except OSError as error:
+            if not self._unwritable:
+                self._say(f"what runs cannot be written to {self._state_dir}, so `anabranch status` is old: {error}")
+            self._unwritable = True
+            return False
+        self._unwritable = False
+        return True
 
 
 def stop_servers(servers: Mapping[str, Server], timeout_s: float) -> None:

@@ -36,6 +36,14 @@ def runs(pid: int) -> bool:
         return False
 
 
+def test_a_log_that_was_moved_away_says_nothing(tmp_path: Path) -> None:
+    child = ChildProcess([sys.executable, "-c", "print('bye')"], tmp_path / "log")
+    wait_until(lambda: child.exit_code == 0, 20, "its end")
+    assert child.said() == "bye\n"
+    (tmp_path / "log").rename(tmp_path / "log.1")
+    assert child.said() == ""
+
+
 def test_stops_when_asked_and_twice(tmp_path: Path) -> None:
     child = ChildProcess(SLEEPER, tmp_path / "log")
     wait_until(lambda: "ready" in child.said(), 20, "the child's first word")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
 
+import pytest
+
+from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import state_file
+from anabranch.local import supervisor as supervisor_module
+from anabranch.local.processes import ManagedProcess, ProcessSpec
 from anabranch.local.supervisor import Supervisor, stop_servers
 from anabranch.protocol.errors import Unavailable
 from harness.waiting import wait_until
@@ -20,6 +27,7 @@ class _Server:
     def __init__(self) -> None:
         self.up = True
         self.refusals = 0
+        self.refusal: Exception = Unavailable("not yet")
         self.starts = 0
 
     def alive(self) -> bool:
@@ -29,7 +37,7 @@ class _Server:
         self.starts += 1
         if self.refusals:
             self.refusals -= 1
-            raise Unavailable("not yet")
+            raise self.refusal
         self.up = True
         return self.address
 
@@ -61,6 +69,78 @@ def test_a_dead_server_is_started_again_at_its_address_with_growing_delay(tmp_pa
     assert "kafka does not start: not yet" in lines
     supervisor.stop()
     assert not server.up
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, failures = ManagedProcess, [OSError("Cannot allocate memory"), OSError("Too many open files")]
+
+    def start(spec: ProcessSpec, state_dir: Path, restarts: int) -> ManagedProcess:
+        if failures:
+            raise failures.pop(0)
+        return real(spec, state_dir, restarts)
+
+    monkeypatch.setattr(supervisor_module, "ManagedProcess", start)
+    clock, lines = VirtualClock(), list[str]()
+    spec = ProcessSpec("delivery", "o", [sys.executable, "-c", "import signal; signal.pause()"])
+    supervisor = Supervisor(tmp_path, [spec], clock, lines.append, pipeline="p", kafka="k:1")
+    try:
+        stopping = threading.Event()
+        stopping.set()
+        supervisor.run(stopping)
+        supervisor.step()
+        (row,) = (state_file.read(tmp_path) or pytest.fail("nothing written")).processes
+        assert (row.state, row.pid, row.error) == ("restarting", None, "Cannot allocate memory")
+        for _ in range(2):
+            clock.advance(1_000)
+            supervisor.step()
+        (row,) = (state_file.read(tmp_path) or pytest.fail("nothing written")).processes
+        assert (row.state, row.restarts, row.pid is not None) == ("starting", 2, True)
+        assert lines == [
+            "delivery/o cannot be started: Cannot allocate memory; again in 0.5 s",
+            "delivery/o cannot be started: Too many open files; again in 1 s",
+        ]
+    finally:
+        stop_now = threading.Event()
+        stop_now.set()
+        supervisor.stop(stop_now)
+
+
+def test_a_state_file_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, lines = _Server(), list[str]()
+    supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
+    real, is_full = state_file.write, True
+
+    def write(directory: Path, deployment: state_file.Deployment) -> None:
+        if is_full:
+            raise OSError("No space left on device")
+        real(directory, deployment)
+
+    monkeypatch.setattr(state_file, "write", write)
+    for _ in range(3):
+        supervisor.step()
+    assert sum("No space left on device" in line for line in lines) == 1
+    assert state_file.read(tmp_path) is None
+    is_full = False
+    supervisor.step()
+    assert state_file.read(tmp_path) is not None
+    is_full = True
+    supervisor.stop()
+    assert not server.up
+    assert sum("No space left on device" in line for line in lines) == 2
+
+
+def test_a_server_that_the_disk_stops_from_starting_is_tried_again(tmp_path: Path) -> None:
+    server, lines = _Server(), list[str]()
+    supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
+    server.up, server.refusals, server.refusal = False, 1, OSError("No space left on device")
+
+    def restarted() -> bool:
+        supervisor.step()
+        return server.up
+
+    wait_until(restarted, 10, "the server is up again")
+    assert "kafka does not start: No space left on device" in lines
+    supervisor.stop()
 
 
 def test_all_servers_are_stopped() -> None:
