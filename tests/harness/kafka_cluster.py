@@ -47,8 +47,7 @@ class ClusterNode(EmbeddedKafka):
         self._controllers, self._cluster_id = list(controllers), cluster_id
 
     def _choose_ports(self, *, afresh: bool, relink: bool) -> tuple[int, int]:
-        self._refuse_taken_port()
-        return self._port_wanted, self._controllers[self.node - 1]
+        return self._needed_port(), self._controllers[self.node - 1]
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
         path = super()._write_properties(port, controller_port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,18 @@ def test_data_and_address_survive_a_stop_and_a_crash(broker: EmbeddedKafka) -> N
     wait_until(enough, 20, "four records")
     assert seen == [b"0", b"1", b"2", b"3"]
     reader.close()
+
+
+def test_it_never_comes_back_at_another_port(broker: EmbeddedKafka) -> None:
+    address = broker.start()
+    broker.kill()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", int(address.rpartition(":")[2])))
+        other.listen()
+        with pytest.raises(Unavailable, match="is taken by another process"):
+            broker.start()
+    assert broker.start() == address
 
 
 def test_a_write_while_the_broker_is_away_is_of_unknown_outcome(broker: EmbeddedKafka) -> None:

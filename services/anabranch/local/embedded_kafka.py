@@ -1,6 +1,7 @@
 """A real Kafka broker of one node, from its jars, for a machine without one.
 
-The same state folder gives the same broker: its data, its cluster id and, if it is free, its port.
+The same state folder gives the same broker: its data, its cluster id and, if it is free, its port. Once it has run, it comes back at its port
+or not at all, since its clients were told that one.
 
 With ``linked`` services the broker has one listener more for each, which advertises the address of a proxy (``local.links``): a client that
 comes through the proxy is told that the broker is there, and never goes around it.
@@ -106,7 +107,8 @@ class EmbeddedKafka(OwnedServer):
 
         Raises:
             ConfigurationError: no Java, no jars, or the wanted port is taken.
-            Unavailable: the broker ended or did not answer within ``timeout_s``; the text has the end of its log.
+            Unavailable: the broker ended or did not answer within ``timeout_s``, and the text has the end of its log; or its port was taken
+                since it ran.
         """
         if self.alive():
             return self.address
@@ -137,9 +139,8 @@ class EmbeddedKafka(OwnedServer):
         """(broker's, controller's) port and, with ``relink``, the links; those of last time where possible. Remember them."""
         remembered = self._dir / "ports.json"
         last = json.loads(remembered.read_text()) if remembered.exists() and not afresh else {}
-        self._refuse_taken_port()
         ports = {
-            "broker": self._port_wanted or port_of_last_time(int(last.get("broker", 0))),
+            "broker": self._needed_port() or port_of_last_time(int(last.get("broker", 0))),
             "controller": port_of_last_time(int(last.get("controller", 0))),
         }
         known = last.get("links", {})

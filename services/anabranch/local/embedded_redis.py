@@ -56,7 +56,7 @@ class EmbeddedRedis(OwnedServer):
 
         Raises:
             ConfigurationError: no server program, or the wanted port is taken.
-            Unavailable: it ended or did not answer in time; the text has the end of its log.
+            Unavailable: it ended or did not answer in time, and the text has the end of its log; or its port was taken since it ran.
         """
         if self.alive():
             return self.url
@@ -84,9 +84,9 @@ class EmbeddedRedis(OwnedServer):
         super().stop(timeout_s)
 
     def _choose_port(self) -> int:
-        self._refuse_taken_port()
-        if self._port_wanted:
-            return self._port_wanted
+        needed = self._needed_port()
+        if needed:
+            return needed
         remembered = self._dir / "port"
         port = port_of_last_time(int(remembered.read_text()) if remembered.exists() else 0)
         write_whole(remembered, str(port))

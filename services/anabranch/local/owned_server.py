@@ -34,6 +34,7 @@ class OwnedServer:
         self._log_name = log_name
         self._port_wanted = port
         self._port = port
+        self._port_kept = 0
         self._pause_ms = pause_ms
         self._process: ChildProcess | None = None
 
@@ -72,12 +73,20 @@ class OwnedServer:
         if self._process is not None:
             self._process.kill()
 
-    def _refuse_taken_port(self) -> None:
-        """Raises ConfigurationError when the port that was asked for is taken."""
+    def _needed_port(self) -> int:
+        """The port that it must have: the one that was asked for, or that it had before, which its clients know; 0: any.
+
+        Raises:
+            ConfigurationError: the one that was asked for is taken.
+            Unavailable: the one that it had before is taken: by a process that took it while this one was down, so it may be given back.
+        """
         if self._port_wanted and not port_is_free(self._port_wanted):
             raise ConfigurationError(
                 f"port {self._port_wanted} for the {self._title} is taken: end what uses it, or let anabranch choose one"
             )
+        if self._port_kept and not port_is_free(self._port_kept):
+            raise Unavailable(f"port {self._port_kept}, where the {self._title} was, is taken by another process: end that one")
+        return self._port_wanted or self._port_kept
 
     def _run(self, command: Sequence[str], answers: Callable[[], bool], timeout_s: float) -> bool:
         """Start ``command`` and wait until ``answers()`` is true while it runs; False: it ended before that.
@@ -91,6 +100,7 @@ class OwnedServer:
         deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
         while process.alive():
             if answers() and process.alive():
+                self._port_kept = self._port
                 return True
             if clock.monotonic_ms() >= deadline_ms:
                 process.kill()
