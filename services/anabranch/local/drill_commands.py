@@ -13,7 +13,7 @@ from anabranch.local import state_file
 from anabranch.local.drills import Drill
 from anabranch.local.links import Cut, Direction
 from anabranch.pipeline.durations import parse_ms
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import AnabranchError, ConfigurationError
 
 PANEL = "Fault drills on a running deployment"
 
@@ -58,12 +58,11 @@ def pause(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = Non
     """
     drill = _drill(state_dir, pipeline, names)
 
-    def undo() -> None:
-        for name in names:
-            drill.resume(name)
-            typer.echo(f"resumed {name}")
+    def undo(name: str) -> None:
+        drill.resume(name)
+        typer.echo(f"resumed {name}")
 
-    with _Undone(duration, undo) as wait:
+    with _Undone(duration, lambda: _each(names, undo)) as wait:
         for name in names:
             typer.echo(f"paused {name}: processes {_listed(drill.pause(name))}")
         wait()
@@ -75,8 +74,7 @@ def resume(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = No
     anabranch resume processing/segment_statistics.0
     """
     drill = _drill(state_dir, pipeline, names)
-    for name in names:
-        typer.echo(f"resumed {name}: processes {_listed(drill.resume(name))}")
+    _each(names, lambda name: typer.echo(f"resumed {name}: processes {_listed(drill.resume(name))}"))
 
 
 def cut(
@@ -113,12 +111,11 @@ def cut(
         raise ConfigurationError("--delay and --reset exclude each other: a link is slow, or it is closed")
     wanted = Cut(direction, reset, 0 if delay is None else _milliseconds("--delay", delay))
 
-    def undo() -> None:
-        for name in names:
-            drill.heal(name)
-            typer.echo(f"healed {name}")
+    def undo(name: str) -> None:
+        drill.heal(name)
+        typer.echo(f"healed {name}")
 
-    with _Undone(duration, undo) as wait:
+    with _Undone(duration, lambda: _each(names, undo)) as wait:
         for name in names:
             drill.cut(name, wanted)
             typer.echo(f"cut {name}: {wanted.in_words()}")
@@ -138,9 +135,12 @@ def heal(
     """
     drill = _drill(state_dir, pipeline, names or ())
     chosen = names or list(drill.cuts())
-    for name in chosen:
+
+    def undo(name: str) -> None:
         drill.heal(name)
         typer.echo(f"healed {name}")
+
+    _each(chosen, undo)
     if not chosen:
         typer.echo("nothing is cut")
 
@@ -168,6 +168,20 @@ class _Undone:
     def __exit__(self, *_: object) -> None:
         if self._duration_ms is not None:
             self._undo()
+
+
+def _each(names: Sequence[str], undo: Callable[[str], None]) -> None:
+    """Undo all of them, also where one cannot be: its error is raised when the others are done."""
+    errors: list[AnabranchError] = []
+    for name in names:
+        try:
+            undo(name)
+        except AnabranchError as error:
+            errors.append(error)
+    for other in errors[1:]:
+        typer.echo(str(other), err=True)
+    if errors:
+        raise errors[0]
 
 
 def _milliseconds(option: str, duration: str) -> int:

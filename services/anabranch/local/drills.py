@@ -17,7 +17,7 @@ from typing import Final
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import links, state_file
 from anabranch.local.links import Cut
-from anabranch.local.processes import MARK_OF_ONE, STOPPED, has_state, log_path, marked
+from anabranch.local.processes import MARK, MARK_OF_ONE, STOPPED, has_state, log_path, mark_of, marked
 from anabranch.local.state_file import Deployment, ProcessRow
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
@@ -41,8 +41,14 @@ class Drill:
         if found is None or state_file.Lock(state_dir).holder() is None:
             raise ConfigurationError(state_file.nothing_runs(state_dir))
         self._state_dir = state_dir
-        self._deployment: Deployment = found
+        self._found = found
         self._clock = SystemClock()
+
+    @property
+    def _deployment(self) -> Deployment:
+        """As it is now: what was killed has another process id when it is back."""
+        self._found = state_file.read(self._state_dir) or self._found
+        return self._found
 
     @property
     def labels(self) -> list[str]:
@@ -120,7 +126,8 @@ class Drill:
         """The process and all below it that run now."""
         row = self._row(label)
         if row.service in SERVERS:
-            pids = [] if row.pid is None else [row.pid]
+            # Until the supervisor has seen its end, the id of one that is gone stands there, and another process may have it.
+            pids = [pid for pid in marked(MARK, mark_of(self._state_dir)) if pid == row.pid]
         else:
             pids = marked(MARK_OF_ONE, str(log_path(self._state_dir.resolve(), row.service, row.name)))
         if not pids:

@@ -23,7 +23,7 @@ from anabranch.local.supervisor import STOP_ORDER, Server, Supervisor, stop_serv
 from anabranch.local.tcp_ports import LOOPBACK
 from anabranch.local.topics import prepare, topics_of
 from anabranch.pipeline.file import load
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 PACE: Final = "ANABRANCH_SPARK_PACE_MS"
 _PACE_STEP_MS: Final = 200
@@ -133,7 +133,7 @@ def up(
             servers["proxy"] = proxy = EmbeddedProxy(state_dir, links)
             proxy.start()
         if redis is None and not stopping.is_set():
-            redis = _start_redis(state_dir, servers, say)
+            redis = start_redis(state_dir, servers, say)
         created = prepare(
             KafkaEventLog(kafka), topics_of(pipeline, replication=replication, embedded=embedded), create_inputs=embedded, say=say
         )
@@ -161,12 +161,13 @@ def up(
         lock.release()
 
 
-def _start_redis(state_dir: Path, servers: dict[str, Server], say: Callable[[str], None]) -> str | None:
-    """URL of an embedded Redis; None where there is no server program: it holds an index only, everything works without it."""
+def start_redis(state_dir: Path, servers: dict[str, Server], say: Callable[[str], None]) -> str | None:
+    """URL of an embedded Redis; None where there is no server program, or it does not start: it holds an index only, everything works without it."""
     server = EmbeddedRedis(state_dir / "redis")
     try:
         url = server.start()
-    except ConfigurationError as error:
+    except (ConfigurationError, Unavailable) as error:
+        server.stop()
         say(f"going on without Redis: {error}")
         return None
     servers["redis"] = server

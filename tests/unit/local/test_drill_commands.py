@@ -41,6 +41,8 @@ class _Recorded:
 
     def resume(self, label: str) -> list[int]:
         self.done.append(("resume", label))
+        if label.startswith("gone/"):
+            raise Unavailable(f"{label} does not run now")
         return [5]
 
     def cut(self, label: str, cut: Cut) -> None:
@@ -48,6 +50,8 @@ class _Recorded:
 
     def heal(self, label: str) -> None:
         self.done.append(("heal", label))
+        if label.startswith("gone/"):
+            raise Unavailable(f"{label}: the proxy did not do it")
 
     def cuts(self) -> dict[str, Cut]:
         return {"x/y": Cut()}
@@ -93,6 +97,17 @@ def test_it_undoes_itself_also_when_it_fails_half_way() -> None:
     with pytest.raises(Unavailable):
         _run("pause", "a/b", "a/fails", "--for", "1h")
     assert _Recorded.done[1:] == [("pause", "a/b"), ("pause", "a/fails"), ("resume", "a/b"), ("resume", "a/fails")]
+
+
+@pytest.mark.parametrize(
+    ("command", "undo"), [(("pause", "--for", "1ms"), "resume"), (("cut", "--for", "1ms"), "heal"), (("resume",), "resume"), (("heal",), "heal")]
+)  # fmt: skip
+def test_one_that_cannot_be_undone_does_not_keep_the_others_broken(command: tuple[str, ...], undo: str) -> None:
+    result = CliRunner().invoke(_APP, [*command, "gone/a", "gone/b", "c/d"])
+    assert isinstance(result.exception, Unavailable)
+    assert str(result.exception).startswith("gone/a")
+    assert "gone/b" in result.stderr
+    assert _Recorded.done[-3:] == [(undo, "gone/a"), (undo, "gone/b"), (undo, "c/d")]
 
 
 def test_heal_without_names_heals_all() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,29 @@ def test_an_orderly_stop_wakes_all_that_is_paused(tmp_path: Path, family: tuple[
 def test_a_server_is_reached_by_its_process_id(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
     assert Drill(tmp_path).pause("kafka/kafka") == [family[0].pid]
     assert Drill(tmp_path).resume("kafka/kafka") == [family[0].pid]
+
+
+def test_a_server_that_has_come_back_is_reached_at_its_new_id(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+    drill, (victim, sibling) = Drill(tmp_path), family
+    assert drill.kill("kafka/kafka") == [victim.pid]
+    with pytest.raises(Unavailable, match="kafka/kafka does not run now"):
+        drill.kill("kafka/kafka")  # the supervisor has not seen it yet
+    before = state_file.read(tmp_path)
+    assert before is not None
+    state_file.write(tmp_path, replace(before, processes=(replace(before.processes[0], pid=sibling.pid), *before.processes[1:])))
+    assert drill.kill("kafka/kafka") == [sibling.pid]
+
+
+def test_an_id_that_another_process_has_now_is_left_alone(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    before = state_file.read(tmp_path)
+    assert before is not None
+    state_file.write(tmp_path, replace(before, processes=(replace(before.processes[0], pid=other.pid), *before.processes[1:])))
+    with pytest.raises(Unavailable, match="kafka/kafka does not run now"):
+        Drill(tmp_path).kill("kafka/kafka")
+    assert other.poll() is None
+    other.kill()
+    other.wait()
 
 
 def test_mistakes_are_explained(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.local.links import Link
 from anabranch.local.state_file import Lock
-from anabranch.local.up import pace_ms, selected, specs_of, up
+from anabranch.local.supervisor import Server
+from anabranch.local.up import pace_ms, selected, specs_of, start_redis, up
 from anabranch.pipeline.file import load
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 _FILE = Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml"
 _NAMES = [
@@ -44,6 +46,20 @@ def test_only_names_a_service_or_one_process() -> None:
     assert selected(_NAMES, ["processing/tolls.0", "delivery"]) == [_NAMES[4], _NAMES[5]]
     with pytest.raises(ConfigurationError, match=r"--only procesing: no such process; there are .*processing/tolls\.0"):
         selected(_NAMES, ["procesing"])
+
+
+@pytest.mark.parametrize("error", [Unavailable("the embedded Redis ended with code 1"), ConfigurationError("no redis-server")])
+def test_everything_works_without_redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    stopped: list[float] = []
+
+    def start(_self: EmbeddedRedis, _timeout_s: float = 0.0) -> str:
+        raise error
+
+    monkeypatch.setattr(EmbeddedRedis, "start", start)
+    monkeypatch.setattr(EmbeddedRedis, "stop", lambda _self, timeout_s=5.0: stopped.append(timeout_s))
+    servers, lines = dict[str, Server](), list[str]()
+    assert start_redis(tmp_path, servers, lines.append) is None
+    assert (servers, lines, len(stopped)) == ({}, [f"going on without Redis: {error}"], 1)
 
 
 def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
