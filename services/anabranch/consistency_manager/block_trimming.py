@@ -35,7 +35,8 @@ class BlockTrimming:
         self._done: dict[str, int] = {}
         """Trim point of each stream up to which was deleted."""
         self._admin: LogAdmin | None = None
-        self._retry_at_ms = 0
+        self._retry_at_ms: dict[str, int] = {}
+        """When to try a stream again whose deletion failed."""
         self._offsets = Gauge(
             "anabranch_trimmed_offsets", "Offsets deleted from block topics", (*_LABELS, "stream"), registry=context.registry
         )
@@ -50,10 +51,10 @@ class BlockTrimming:
 
     def round(self, points: Mapping[str, int]) -> None:
         """Delete what lies below ``points``, the trim points that stand in the control topic."""
-        due = {stream: bucket for stream, bucket in points.items() if bucket > self._done.get(stream, 0)}
-        if not due or self._context.clock.monotonic_ms() < self._retry_at_ms:
-            return
-        for stream, bucket in due.items():
+        now_ms = self._context.clock.monotonic_ms()
+        for stream, bucket in points.items():
+            if bucket <= self._done.get(stream, 0) or now_ms < self._retry_at_ms.get(stream, 0):
+                continue
             offsets = {
                 TopicPartition(self._names.blocks(stream, writer), partition): offset
                 for (writer, partition), offset in self._streams[stream].below(bucket).items()
@@ -64,8 +65,8 @@ class BlockTrimming:
             except Unavailable as error:
                 self._context.logger.warning("trim_delayed", stream=stream, bucket=bucket, error=str(error))
                 self._failures.inc()
-                self._retry_at_ms = self._context.clock.monotonic_ms() + TRIM_EVERY_MS
-                return
+                self._retry_at_ms[stream] = self._context.clock.monotonic_ms() + TRIM_EVERY_MS
+                return  # the others in the next round: a broker that does not answer is waited for once in each
             crash_point("manager.blocks_deleted")
             self._done[stream] = bucket
             self._offsets.labels(self._context.pipeline.name, stream).set(sum(offsets.values()))

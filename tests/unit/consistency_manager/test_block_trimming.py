@@ -8,11 +8,15 @@ import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin
+from anabranch.consistency_manager.block_trimming import BlockTrimming
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.ports import TopicPartition
+from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import DataMissing, Unavailable
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.records import BoundaryRecord, Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import HeartbeatSender
@@ -124,6 +128,32 @@ def test_a_restart_makes_up_for_what_was_not_deleted(world: World, monkeypatch: 
     manager.stop()
     again.stop()
     again.stop()
+
+
+def test_a_stream_that_cannot_be_trimmed_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted: list[str] = []
+
+    def delete(_self: LocalLogAdmin, offsets: Mapping[TopicPartition, int]) -> None:
+        (topic,) = {at.topic for at in offsets}
+        if topic.startswith("p.a."):
+            raise Unavailable("not allowed")
+        deleted.append(topic)
+
+    monkeypatch.setattr(LocalLogAdmin, "delete_before", delete)
+    pipeline = outputs.pipeline("p")
+    stage = pipeline.stages["totals"]
+    pipeline = pipeline.model_copy(update={"stages": {name: stage.model_copy(update={"name": name}) for name in ("a", "b")}})
+    clock = VirtualClock()
+    trimming = BlockTrimming(outputs.context(LocalEventLog(clock), pipeline, clock, SeededEntropy(1), "consistency_manager", "p"))
+    part = Part(1, 0, "t", 1, 0, 1, 1, 0)
+    for stream in ("a", "b"):
+        trimming.seen(
+            stream, BoundaryRecord("0", 0, BatchId("l", 1), None, 1, (part,)), Outcome(accepted=True, reason="accepted", replica="0")
+        )
+    for _ in range(2):
+        trimming.round({"a": 1, "b": 1})
+    assert deleted == ["p.b.blocks.0"]
+    trimming.close()
 
 
 def test_a_refusal_is_tried_again_after_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
