@@ -94,12 +94,12 @@ class ChildProcess:
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait(_KILL_WAIT_S)
 
-    def said(self) -> str:
+    def said(self, bytes_max: int = _TAIL_BYTES) -> str:
         """The end of what it wrote to its log; empty where that was moved or removed meanwhile."""
         try:
             with self.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(max(self._log_start, size - _TAIL_BYTES))
+                file.seek(max(self._log_start, size - bytes_max))
                 return file.read().decode(errors="replace")
         except OSError:
             return ""

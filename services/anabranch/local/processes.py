@@ -31,6 +31,9 @@ STOPPED: Final = "Tt"
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 """A log file larger than this is moved aside (one older file is kept) when its process starts."""
 
+_REASON_BYTES: Final = 256 * 1024
+"""Of the end of a log, in which a reason is looked for: the line that gives it holds the tracebacks of Python and Spark, too."""
+
 _KILL_WAIT_S: Final = 5.0
 _KILL_PAUSE_MS: Final = 10
 
@@ -100,7 +103,7 @@ class ManagedProcess:
 
     def last_error(self) -> str:
         """Why it ended, from the end of its log: the ``error`` of its last JSON line that has one, else the last line."""
-        return reason_in(self._child.said().splitlines())
+        return reason_in(self._child.said(_REASON_BYTES).splitlines())
 
 
 def reason_in(lines: Sequence[str]) -> str:

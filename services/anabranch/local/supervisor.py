@@ -65,7 +65,7 @@ class _Watched:
 
     spec: ProcessSpec
     process: ManagedProcess | None = None
-    started_ms: int = 0
+    ready_ms: int = 0
     again_ms: int | None = None
     restarts: int = 0
     ready: bool = False
@@ -196,12 +196,11 @@ class Supervisor:
             self._clock.sleep_ms(20)
 
     def _start(self, service: _Watched) -> None:
-        service.started_ms = self._clock.monotonic_ms()
         try:
             service.process = ManagedProcess(service.spec, self._state_dir, service.restarts)
         except OSError as error:  # no memory, no room, no such program: the same as if it had ended at once
             delay_ms = service.backoff.after_end(0, DELAY_MAX_MS)
-            service.again_ms, service.state, service.error = service.started_ms + delay_ms, "restarting", str(error)
+            service.again_ms, service.state, service.error = self._clock.monotonic_ms() + delay_ms, "restarting", str(error)
             self._say(f"{service.spec.label} cannot be started: {error}; again in {delay_ms / 1_000:g} s")
             return
         service.again_ms, service.ready, service.metrics_port, service.state = None, False, None, "starting"
@@ -226,7 +225,9 @@ class Supervisor:
             service.process, service.state, service.error = None, "failed", text
             raise ConfigurationError(f"{service.spec.label}: {text}")
         failed = code == ExitCode.STAGE_FAILED
-        delay_ms = service.backoff.after_end(now_ms - service.started_ms, STAGE_FAILED_DELAY_MAX_MS if failed else DELAY_MAX_MS)
+        # A start is no sign of health: where it takes a minute, a function that fails at once would be tried again without any rest.
+        ran_ms = now_ms - service.ready_ms if service.ready else 0
+        delay_ms = service.backoff.after_end(ran_ms, STAGE_FAILED_DELAY_MAX_MS if failed else DELAY_MAX_MS)
         service.process, service.ready, service.again_ms = None, False, now_ms + delay_ms
         service.state = "failed" if failed else "restarting"
         service.error = text or _how_ended(code)
@@ -239,6 +240,7 @@ class Supervisor:
             service.metrics_port = probe.metrics_port(self._state_dir, service.spec.service, service.spec.name, process.pid)
         if service.metrics_port is not None and probe.ready(service.metrics_port):
             service.ready, service.state, service.error = True, "running", None
+            service.ready_ms = self._clock.monotonic_ms()
             self._say(f"{service.spec.label} is running (pid {process.pid})")
 
     def _watch_server(self, watched: _WatchedServer) -> None:

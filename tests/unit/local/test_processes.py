@@ -82,6 +82,13 @@ def test_the_reason_is_that_of_this_run_only(tmp_path: Path) -> None:
     assert second.last_error() == ""
 
 
+def test_a_reason_with_a_long_traceback_is_found(tmp_path: Path) -> None:
+    program = "import json; print(json.dumps({'event': 'stopped', 'error': 'told', 'exception': 'at org.apache.spark ' * 2_000}))"
+    process = ManagedProcess(_spec(program), tmp_path)
+    wait_until(lambda: process.exit_code() is not None, 20, "ended")
+    assert process.last_error() == "told"
+
+
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [

@@ -11,8 +11,9 @@ import pytest
 from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import state_file
-from anabranch.local import supervisor as supervisor_module
+from anabranch.local import supervisor as module
 from anabranch.local.processes import ManagedProcess, ProcessSpec
+from anabranch.local.restarts import HEALTHY_AFTER_MS
 from anabranch.local.supervisor import Supervisor, stop_servers
 from anabranch.protocol.errors import Unavailable
 from harness.waiting import wait_until
@@ -79,7 +80,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeyp
             raise failures.pop(0)
         return real(spec, state_dir, restarts)
 
-    monkeypatch.setattr(supervisor_module, "ManagedProcess", start)
+    monkeypatch.setattr(module, "ManagedProcess", start)
     clock, lines = VirtualClock(), list[str]()
     spec = ProcessSpec("delivery", "o", [sys.executable, "-c", "import signal; signal.pause()"])
     supervisor = Supervisor(tmp_path, [spec], clock, lines.append, pipeline="p", kafka="k:1")
@@ -148,3 +149,47 @@ def test_all_servers_are_stopped() -> None:
     stop_servers(servers, 1.0)
     assert not any(server.up for server in servers.values())
     stop_servers({}, 1.0)
+
+
+class _Failing:
+    """A process that ends with exit code 4 when it is told to, and is never ready before."""
+
+    pid = 7
+    log_path = Path("log")
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+
+    def exit_code(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        pass
+
+    def terminate(self) -> None:
+        self.code = 0
+
+    def last_error(self) -> str:
+        return "it raised"
+
+
+def test_a_long_start_is_no_sign_of_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a function that fails at once would be tried again without any rest where Spark takes a minute to start."""
+    started: list[_Failing] = []
+
+    def start(*_: object) -> _Failing:
+        started.append(_Failing())
+        return started[-1]
+
+    monkeypatch.setattr(module, "ManagedProcess", start)
+    lines, clock = list[str](), VirtualClock()
+    supervisor = Supervisor(tmp_path, [ProcessSpec("processing", "s.0", ["x"])], clock, lines.append, pipeline="p", kafka="k")
+    supervisor._start(supervisor._services[0])
+    for number in range(3):
+        clock.advance(2 * HEALTHY_AFTER_MS)
+        started[number].code = 4
+        supervisor.step()
+        clock.advance(10_000)
+        supervisor.step()
+    assert [line.split("; ")[1] for line in lines if "ended" in line] == ["again in 0.5 s", "again in 1 s", "again in 2 s"]
+    supervisor.stop()
