@@ -22,7 +22,7 @@ class BlockReader:
     def __init__(self, log: EventLog, topic_of: Callable[[str], str], clock: Clock) -> None:
         """``topic_of(replica)`` is the block topic of a writer."""
         self._log, self._topic_of, self._clock = log, topic_of, clock
-        self._readers: dict[tuple[str, tuple[int, ...]], RangeReader] = {}
+        self._readers: dict[str, RangeReader] = {}
 
     def read(self, replica: str, parts: Sequence[Part]) -> pa.Table | None:
         """All rows of ``parts``, in the order of the parts; None if they have no rows. Raises as ``read_parts``."""
@@ -70,10 +70,9 @@ class BlockReader:
         self, replica: str, ranges: dict[int, list[Part]], parts: Sequence[Part], index: dict[tuple[int, str, int], int],
         blocks: list[dict[int, pa.Table]],
     ) -> None:  # fmt: skip
-        topic, key = self._topic_of(replica), (replica, tuple(sorted(ranges)))
-        reader = self._readers.get(key)
+        topic, reader = self._topic_of(replica), self._readers.get(replica)
         if reader is None:
-            reader = self._readers[key] = RangeReader(self._log, self._clock)
+            reader = self._readers[replica] = RangeReader(self._log, self._clock)
         start = {TopicPartition(topic, p): rs[0].offset_first for p, rs in ranges.items()}
         end = {TopicPartition(topic, p): max(r.offset_next for r in rs) for p, rs in ranges.items()}
 

@@ -3,6 +3,9 @@
 A consumer hands out whatever it has fetched, so reading up to an offset reads beyond it in other partitions, or in this one. To seek back for
 that costs a round trip to the broker and the wait for the empty answer before it, about 100 ms, which a small read cannot afford. So records
 beyond the range are kept, within bounds, for the next one.
+
+What is read differs from time to time: other partitions, another place in one of them. Every partition that was read once stays assigned and has a
+place of its own, so that one consumer serves all of them, and only what jumps is sought.
 """
 
 from __future__ import annotations
@@ -34,14 +37,14 @@ class RangeReader:
         self._reader = log.reader(committed=False, headers=True, timestamps=False)
         self._clock = clock
         self._passed: dict[TopicPartition, int] = {}
-        """Records below were given out or skipped; those from there to the consumer's position are kept. Empty: begin anew."""
+        """Of every partition that is assigned: records below were given out or skipped; those from there to the consumer's position are kept."""
         self._kept: dict[TopicPartition, deque[tuple[int, bytes | None, Headers]]] = {}
         self._kept_bytes = 0
         self._went_on = False
-        """The read that runs, or ran last, began where the one before had ended."""
+        """The read that runs, or ran last, began with something that one before had left."""
 
     def read(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take) -> None:
-        """Give ``take`` every record from ``start`` up to, not including, ``end`` of each partition; the same partitions in every call.
+        """Give ``take`` every record from ``start`` up to, not including, ``end`` of each partition.
 
         Where reading has to begin anew on the way, ``take`` gets some records a second time.
 
@@ -69,14 +72,10 @@ class RangeReader:
 
     def _read(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take) -> None:
         reader = self._reader
-        self._went_on = self._goes_on(start)
-        if not self._went_on:
-            self._begin_anew()
-            reader.assign(start)
-            self._passed = dict(start)
-            self._kept = {at: deque() for at in start}
-        for at, kept in self._kept.items():
-            while kept and kept[0][0] < end[at]:
+        self._seek({at: first for at, first in start.items() if not self._goes_on(at, first)})
+        for at, last in end.items():
+            kept = self._kept[at]
+            while kept and kept[0][0] < last:
                 offset, value, headers = kept.popleft()
                 self._kept_bytes -= len(value or b"")
                 if offset >= start[at]:
@@ -85,25 +84,35 @@ class RangeReader:
         deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
         while waiting:
             for chunk in reader.fetch(_FETCH_RECORDS, _FETCH_MS):
-                deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
                 at = chunk.at
+                if at in waiting:
+                    deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
+                first, last = start.get(at, 0), end.get(at, 0)
                 for offset, value, headers in zip(chunk.offsets, chunk.values, chunk.headers, strict=True):
-                    if offset >= end[at]:
+                    if offset >= last:
                         self._kept[at].append((offset, value, headers))
                         self._kept_bytes += len(value or b"")
-                    elif offset >= start[at]:
+                    elif offset >= first:
                         take(at, offset, value, headers)
             waiting = {at for at in waiting if reader.position(at) < end[at]}
             if waiting and self._clock.monotonic_ms() > deadline_ms:
                 at = min(waiting)
                 raise DataMissing(f"{at.topic}[{at.partition}]: nothing came up to offset {end[at]} within {_WAIT_MS} ms")
-        self._passed = dict(end)
+        self._passed |= end
 
-    def _goes_on(self, start: Mapping[TopicPartition, int]) -> bool:
-        """Whether all of ``start`` is at or a little ahead of where this stands."""
-        if self._passed.keys() != start.keys():
-            return False
-        return all(self._passed[at] <= first <= self._reader.position(at) + _SKIP_MAX for at, first in start.items())
+    def _goes_on(self, at: TopicPartition, first: int) -> bool:
+        """Whether ``first`` is at or a little ahead of where this stands in ``at``."""
+        return at in self._passed and self._passed[at] <= first <= self._reader.position(at) + _SKIP_MAX
+
+    def _seek(self, moved: Mapping[TopicPartition, int]) -> None:
+        """Go on from there in ``moved``, and from where it stands elsewhere."""
+        self._went_on = moved.keys() != self._passed.keys() | moved.keys()
+        if not moved:
+            return
+        self._reader.assign({at: self._reader.position(at) for at in self._passed if at not in moved} | dict(moved))
+        for at, first in moved.items():
+            self._kept_bytes -= sum(len(value or b"") for _, value, _ in self._kept.get(at, ()))
+            self._kept[at], self._passed[at] = deque(), first
 
     def _begin_anew(self) -> None:
         self._passed, self._kept, self._kept_bytes = {}, {}, 0

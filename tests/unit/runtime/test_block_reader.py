@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.local.log import LocalEventLog, LocalLogReader
 from anabranch.codec.blocks import BlockHeaders, encode_block
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
@@ -172,3 +172,20 @@ def test_parts_of_several_schemas_are_still_parts(world: World) -> None:
     wanted = [(4, "0", parts[:1]), (5, "0", [parts[1], world.write(5, rows(1, 1))])]
     found = [(bucket, table.column_names) for bucket, table in world.reader.read_buckets(wanted)]
     assert found == [(4, ["n", "stime"]), (5, ["n", "stime"]), (5, ["other", "stime"])]
+
+
+def test_one_consumer_per_writer_whatever_partitions_are_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    reader = world.log.reader
+
+    def counted(**options: bool) -> LocalLogReader:
+        opened.append(1)
+        return reader(**options)
+
+    monkeypatch.setattr(world.log, "reader", counted)
+    parts = [world.write(4, rows(partition, 1), partition=partition) for partition in range(3)]
+    for chosen in ((0,), (1,), (0, 2), (2,), (0, 1, 2), (1,)):
+        found = world.reader.read("0", [parts[n] for n in chosen])
+        assert numbers(found) == list(chosen)
+    world.reader.read("1", [world.write(4, rows(0, 1), replica="1")])
+    assert len(opened) == 2

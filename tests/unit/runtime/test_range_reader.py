@@ -76,6 +76,45 @@ def test_a_step_back_a_long_step_and_other_partitions_seek(world: World) -> None
     assert world.seeks == 3
 
 
+def test_every_partition_has_a_place_of_its_own(world: World) -> None:
+    """Reading now this one and now that, and both, seeks only once for each; nor does a jump in one move the other."""
+    world.put(A, 1_000)
+    world.put(B, 1_000)
+    assert world.read(a=(0, 2)) == ["a0", "a1"]
+    assert world.read(b=(5, 7)) == ["b5", "b6"]
+    assert world.seeks == 2
+    for n in range(2, 300, 3):
+        assert world.read(a=(n, n + 2)) == [f"a{n}", f"a{n + 1}"]
+        assert world.read(a=(n + 2, n + 3), b=(n + 5, n + 7)) == [f"a{n + 2}", f"b{n + 5}", f"b{n + 6}"]
+    assert world.seeks == 2
+    assert world.read(b=(0, 1)) == ["b0"]
+    assert world.read(a=(302, 303)) == ["a302"]
+    assert world.seeks == 3
+
+
+def test_what_is_kept_of_partitions_that_are_not_read_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT_BYTES_MAX", 500)
+    world.put(A, 100)
+    world.read(a=(0, 1), b=(0, 0))
+    assert world.seeks == 1
+    world.put(B, 100)
+    for n in range(1, 50):
+        assert world.read(b=(n, n + 1)) == [f"b{n}"]
+    assert world.reader._kept_bytes <= 2_000
+    assert world.read(a=(50, 51)) == ["a50"]
+
+
+def test_what_is_gone_of_a_partition_that_is_not_wanted_is_no_loss(world: World) -> None:
+    world.put(A, 2)
+    world.put(B, 2)
+    assert world.read(a=(0, 2), b=(0, 2)) == ["a0", "a1", "b0", "b1"]
+    world.put(A, 20)
+    world.put(B, 20)
+    world.log.trim(B, 20)
+    assert world.read(a=(2, 4)) == ["a2", "a3"]
+    assert world.read(a=(4, 6), b=(20, 21)) == ["a4", "a5", "b20"]
+
+
 def test_far_ahead_is_sought(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FETCH_RECORDS", 2)
     world.put(A, 1_000)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from anabranch.protocol.records import Part
 
 MARKER: Final = "marker"
+QUERIES_MAX: Final = 2
+"""Queries of a replica at a time: the stable one and a branch, or a range that is made again."""
 _ARROW_ROWS: Final = 65_536
 _STIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 
@@ -88,11 +90,24 @@ def _marker_row(schema: pa.Schema, boundary_ms: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=schema.names)
 
 
-@lru_cache(maxsize=16)
-def _reader(kafka: str, pipeline: str, stream: str, query: str) -> BlockReader:  # noqa: ARG001 - see below
-    """One per query: a branch and its successor stand at different places, and each jump between them costs a seek of about 0.1 s."""
-    names = TopicNames(pipeline)
-    return BlockReader(_log(kafka), lambda replica: names.blocks(stream, replica), SystemClock())
+_readers: dict[tuple[str, str, str], dict[str, BlockReader]] = {}
+"""By stream, and by query in the order of use."""
+
+
+def _reader(kafka: str, pipeline: str, stream: str, query: str) -> BlockReader:
+    """One per query: a branch and its successor stand at different places, and each jump between them costs a seek of about 0.1 s.
+
+    A query that two others were asked for after is gone: its reader is closed, with the threads, sockets and buffers of its consumers.
+    """
+    of_stream = _readers.setdefault((kafka, pipeline, stream), {})
+    reader = of_stream.pop(query, None)
+    if reader is None:
+        names = TopicNames(pipeline)
+        reader = BlockReader(_log(kafka), lambda replica: names.blocks(stream, replica), SystemClock())
+    of_stream[query] = reader
+    while len(of_stream) > QUERIES_MAX:
+        of_stream.pop(next(iter(of_stream))).close()
+    return reader
 
 
 @lru_cache(maxsize=2)

@@ -130,3 +130,27 @@ class TestChangedColumns:
         part = log.put(0, 2, pa.table({"n": ["many"], "text": ["x"], "stime": [110]}))
         with pytest.raises(StageFunctionError, match="bucket 2 of a has no column n of type int64"):
             rows(options(), Split([("0", (part,))], None))
+
+
+class TestReaders:
+    """Clients are kept from batch to batch, and given back."""
+
+    @pytest.fixture(autouse=True)
+    def _closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.closed: list[BlockReader] = []
+        monkeypatch.setattr(module, "_readers", {})
+
+        def close(reader: BlockReader) -> None:
+            self.closed.append(reader)
+
+        monkeypatch.setattr(BlockReader, "close", close)
+
+    def test_those_of_the_two_queries_that_were_used_last_are_kept(self) -> None:
+        first, second = (module._reader("k", "p", "a", query) for query in ("1", "2"))
+        assert first is not second
+        assert [module._reader("k", "p", "a", query) for query in ("1", "2", "1")] == [first, second, first]
+        module._reader("k", "p", "b", "1")
+        assert self.closed == []
+        module._reader("k", "p", "a", "3")
+        assert self.closed == [second]
+        assert module._reader("k", "p", "a", "1") is first
