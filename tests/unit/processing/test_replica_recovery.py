@@ -230,14 +230,14 @@ def test_where_the_beginning_is_deleted_it_waits_for_a_sibling(stage: Stage) -> 
 
 
 def test_a_stage_that_is_new_begins_after_what_is_deleted(stage: Stage) -> None:
-    """It says in the log what it leaves out, and its replicas begin at the same place."""
+    """It says in the log what it leaves out."""
     stage.source.close(10, *range(1, 11))
     stage.source.trim(6)
     zero = stage.start("0")
     assert (zero.runner.given_up, stage.waited) == (6, [])
     assert zero.step()
     one = stage.start("1")
-    assert one.runner.given_up == 6
+    assert (one.runner.given_up, last_base(stage, "1")) == (0, 6), "there is a checkpoint to copy by now"
     again = stage.start("0")
     assert again.runner.given_up == 0, "its checkpoint holds where it stands"
     fold = stage_fold(stage.log, NAMES)
@@ -250,6 +250,7 @@ def test_what_a_new_stage_makes_then_is_whole_from_there_on(stage: Stage) -> Non
     stage.source.close(10, *range(1, 11))
     stage.source.trim(6)
     replicas = [stage.start("0"), stage.start("1")]
+    assert [replica.runner.given_up for replica in replicas] == [6, 6]
     stage.source.close(20, 12, 15)
     for replica in replicas:
         replica.settle()
