@@ -1,6 +1,6 @@
 """How much of a replica's cores does its branch leave to the correction?
 
-Theory of operation. While a replica corrects, its branch gives new results beside it, with an equal share of the cores (DESIGN 3.3). Where two
+Theory of operation. While a replica corrects, its branch gives new results beside it, with an equal share of the cores. Where two
 queries cost more than real time neither catches up, though each would alone: the correction never ends, and the branch falls behind, too. So
 the correction is watched: over every ``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the branch is *paced*: it begins a batch only
 when the bound of its results asks for one, so that it needs fewer and larger ones. Where that is not enough it is *suspended*: at once if a sibling
