@@ -24,6 +24,7 @@ from anabranch.adapters.spark import plan_facts
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.catalog import topic_settings
 from anabranch.consistency_manager.service import build
 from anabranch.pipeline.model import Pipeline
@@ -379,7 +380,9 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[P
     reads = {**{name: case[0] for name, case in CASES.items()}, **{name: ["a"] for name in REFUSED}}
     stages = [f"{n}:\n  reads: [{', '.join(r)}]\n  participant: north\n  transform: MODULE:{n}\n" for n, r in reads.items()]
     pipeline = write_pipeline(tmp_path, "judged", FUNCTIONS, sources=["a", "b"], stages="".join(stages))
-    session = start_session("judged", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=tmp_path)
+    session = start_session(
+        "judged", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=Scratch(tmp_path / "scratch")
+    )
     try:
         made = {}
         for name, inputs in reads.items():
