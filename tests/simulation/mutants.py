@@ -98,9 +98,10 @@ MUTANTS: Final = (
 
 FOUND_BY: Final[dict[str, int]] = {
     "off_chain_accepted": 53, "token_not_compared": 168, "silence_not_observed": 1410, "copy_not_checked": 197, "delete_all_others": 148,
-    "dropped_at_a_hole": 14, "forks_again_at_once": 14, "later_buckets_wait_again": 67, "shown_twice": 28, "pending_not_inherited": 43,
+    "dropped_at_a_hole": 25, "forks_again_at_once": 14, "later_buckets_wait_again": 67, "shown_twice": 28, "pending_not_inherited": 43,
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
-    "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25,
+    "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
+    "sibling_not_asked": 63,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

@@ -11,7 +11,7 @@ from anabranch.protocol.control import Alarm
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.reach import GapBook, Reach, buckets_of
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, InputPosition, LogEntry, Part
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, InputPosition, LogEntry, Part, Resent
 
 WIDTH_MS = 100
 
@@ -152,6 +152,15 @@ def test_b3_until_something_new_is_closed_each_process_begins_anew() -> None:
     log.add(log.record(13, fresh=True, epoch=0))  # of a zombie
     log.begin()
     assert not is_open(log), "all was compared before 11 was closed"
+
+
+def test_b3_blocks_that_are_written_again_end_no_comparison() -> None:
+    log = backed_up()
+    begun(log)
+    log.add(log.record(6, fresh=True))
+    assert is_open(log)
+    log.add(Resent("0", log.fold.epoch("0") or 0, (part(10, 1_010),)))
+    assert is_open(log)
 
 
 def test_b3_the_first_process_of_all_and_one_that_gives_up_have_nothing_to_compare() -> None:
