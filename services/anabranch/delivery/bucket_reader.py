@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 from structlog.typing import FilteringBoundLogger
@@ -13,6 +14,7 @@ from anabranch.ports import Clock, EventLog
 from anabranch.protocol.boundary_log import contents
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.records import Part
+from anabranch.runtime.block_reach import last_gone
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 
@@ -31,13 +33,25 @@ class BucketReader:
         self, log: EventLog, clock: Clock, pipeline: Pipeline, output: Output, following: BoundaryReader, logger: FilteringBoundLogger
     ) -> None:
         names = pipeline.topic_names
+        self._log, self._topic_of = log, partial(names.blocks, output.stage)
         self._width_ms, self._output, self._following, self._logger = pipeline.bucket_ms, output, following, logger
         self._writers = pipeline.stream_writers(output.stage)
 
         def reader() -> BlockReader:
-            return BlockReader(log, lambda replica: names.blocks(output.stage, replica), clock)
+            return BlockReader(log, self._topic_of, clock)
 
         self._blocks, self._branches = reader(), reader()
+
+    def gone_upto(self) -> int:
+        """The last stable bucket of which nobody has all blocks, since what other readers had passed is deleted; 0: there is none.
+
+        What is new, an output or its live topic, begins after it.
+        """
+        reader = self._log.reader(committed=False, headers=False)
+        try:
+            return last_gone(reader, self._topic_of, self._following.fold, self._writers)
+        finally:
+            reader.close()
 
     def stable(self, wanted: Stable) -> list[Ordered]:
         """Stable buckets, none of them empty; where blocks of one writer are gone, from another that made the same of the bucket.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -37,13 +36,13 @@ from anabranch.protocol.errors import (
     RemoteProtocolError,
     Unavailable,
 )
+from anabranch.protocol.late_start import live_begins_after
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_CHUNK_ROWS, UNREADABLE_MAX
 from anabranch.protocol.live_delivery import Available, Failure, LiveDelivery, LiveProgress, LiveRun, resumed
 from anabranch.protocol.live_hold import Hold
 from anabranch.protocol.records import BranchNumber, Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.upsert_view import UpsertView
-from anabranch.runtime.block_reach import last_gone
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
@@ -255,17 +254,13 @@ class LiveTopic:
 
         The beginning is after the last bucket of which nobody has all blocks. ``begun``: it has begun, and nothing is written since.
         """
-        log, names, stage, fold = self._context.log, self._pipeline.topic_names, self._output.stage, self._following.fold
+        log, names = self._context.log, self._pipeline.topic_names
         corrected = read_back.last_progress(log, names.progress(self._output.name), self._output.name, self._wait_for)
-        if corrected is not None:
-            stable = max(end_of(corrected).bucket - 1, fold.forgotten)
-        else:
-            reader = log.reader(committed=False, headers=False)
-            try:
-                stable = last_gone(reader, partial(names.blocks, stage), fold, self._replicas)
-            finally:
-                reader.close()
-        if begun is not None and (corrected is not None or stable <= begun.stable):
+        delivered = None if corrected is None else end_of(corrected).bucket - 1
+        stable = live_begins_after(
+            delivered, self._following.fold.forgotten, self._buckets.gone_upto, None if begun is None else begun.stable
+        )
+        if begun is not None and stable == begun.stable:
             return begun
         progress = LiveProgress(self._output.name, self._partitions, sequence=0, stable=stable, written_ms=self._context.clock.now_ms())
         writer.begin()
@@ -296,7 +291,7 @@ class LiveTopic:
         self._hear()
         self._hold_ms = 0
         floor = max(fold.upto, now.stable, now.shown)
-        offers = {replica: upto for replica, upto in self._following.tentative_offers().items() if upto > floor}
+        offers = self._following.tentative_offers(floor)
         chosen: str | None = None
         if offers:
             states = self._states.states(self._context.clock.now_ms())

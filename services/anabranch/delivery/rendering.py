@@ -100,10 +100,8 @@ def in_order(buckets: list[tuple[int, pa.Table]], width_ms: int) -> list[Ordered
     """
     if not buckets:
         return []
-    alike = by_columns([table for _, table in buckets])
-    tables = [
-        canonical_sort(table) for table in alike
-    ]  # one sort for many buckets, since the order begins with stime, which orders buckets
+    # One sort for many buckets, since the order begins with stime, which orders buckets.
+    tables = [canonical_sort(table) for table in by_columns([table for _, table in buckets])]
     stimes = np.concatenate([table.column(STIME).to_numpy() for table in tables])
     kinds = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
     if len(tables) > 1:
@@ -117,8 +115,6 @@ def in_order(buckets: list[tuple[int, pa.Table]], width_ms: int) -> list[Ordered
     rows = Counter[int]()
     for bucket, table in buckets:
         rows[bucket] += table.num_rows
-    if len(tables) == 1:
-        return [Ordered(tuple(Slice(bucket, 0, count) for bucket, count in rows.items()), tables[0])]
     return _interleaved(tables, kinds, [Slice(bucket, 0, count) for bucket, count in rows.items()])
 
 

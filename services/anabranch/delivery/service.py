@@ -7,7 +7,6 @@ writer, which fences all older ones, then reading back. Being fenced ends the pr
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -29,7 +28,7 @@ from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
 from anabranch.protocol.records import Part
 from anabranch.runtime.block_asker import BlockAsker
-from anabranch.runtime.block_reach import gone_range, last_gone
+from anabranch.runtime.block_reach import gone_range
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
@@ -190,7 +189,7 @@ class DeliveryService:
             reader.close()
         if gone is None:
             raise error
-        if progress is None and self._gone_upto() >= delivery.cursor.bucket:
+        if progress is None and self._reader().gone_upto() >= delivery.cursor.bucket:
             self._give_up_writer()  # an output that is new begins after what is gone: the next take-over says where that is by now
             return
         told = self._asker.ask({stage: gone})
@@ -259,7 +258,7 @@ class DeliveryService:
         if progress is None and self._live is not None and not self._live.begun:
             raise Unavailable(f"it is not recorded yet where the live topic of output {name} begins")
         starts, stops = read_back.ends(log, self._topic, self._partitions)
-        left_out = 0 if progress is not None else self._gone_upto()
+        left_out = 0 if progress is not None else self._reader().gone_upto()
         if left_out:
             self.status.detail["left_out_ms"] = bound_ms(left_out, self._pipeline.bucket_ms)
             self._context.logger.warning(
@@ -282,16 +281,6 @@ class DeliveryService:
         self.status.detail.update(partitions=self._partitions, foreign_records=foreign)
         self._context.logger.info("taken_over", output=name, cursor=str(delivery.cursor), ids_read_back=found, foreign=foreign)
         return delivery
-
-    def _gone_upto(self) -> int:
-        """An output that is new begins after the last bucket of which nobody has all blocks: what other readers had passed is deleted."""
-        stage, names = self._output.stage, self._pipeline.topic_names
-        reader = self._context.log.reader(committed=False, headers=False)
-        try:
-            writers = self._pipeline.stream_writers(stage)
-            return last_gone(reader, partial(names.blocks, stage), self._following().fold, writers)
-        finally:
-            reader.close()
 
     def _wait_for(self, text: str | None) -> None:
         if self._context.stopping.is_set():

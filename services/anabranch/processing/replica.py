@@ -389,8 +389,7 @@ class ReplicaRunner:
         upstream, chosen = self._upstream, dict[str, str | None]()
         if query == self._started().branch:
             for name, reader in self._inputs.items():
-                offers = {replica: upto for replica, upto in reader.tentative_offers().items() if upto > position.bucket}
-                chosen[name] = upstream.choose(name, offers)
+                chosen[name] = upstream.choose(name, reader.tentative_offers(position.bucket))
         return Situation(
             now_ms=self._clock.monotonic_ms(), folds={name: reader.fold for name, reader in self._inputs.items()},
             chosen=chosen,

@@ -26,6 +26,20 @@ def says_late_start(record: BoundaryRecord) -> bool:
     return record.prev is None and record.base is None and bool(record.missing) and not record.parts
 
 
+def live_begins_after(delivered: int | None, forgotten: int, gone: Callable[[], int], begun: int | None) -> int:
+    """The bucket after which a live topic begins to which nothing was written yet.
+
+    Args:
+        delivered: The last bucket that the corrected topic has whole; None: it has nothing, so the live one begins where the corrected one will.
+        forgotten: Up to here the boundary log's fold describes nothing any more.
+        gone: The last bucket of which nobody has all blocks.
+        begun: What an earlier process said. By now more may be gone, but where anything is delivered it stands.
+    """
+    if delivered is None:
+        return max(gone(), begun or 0)
+    return max(delivered, forgotten) if begun is None else begun
+
+
 class LateStart:
     """Of one process of a stage."""
 

@@ -103,10 +103,11 @@ class BoundaryReader:
                 message = f"{self._at.topic}: nothing came after offset {self.offset_next}, but it goes on to {end}"
                 raise Unavailable(message)
 
-    def tentative_offers(self) -> dict[str, int]:
-        """The writers that have tentative buckets beyond the stable ones, and up to where."""
+    def tentative_offers(self, after: int = 0) -> dict[str, int]:
+        """The writers that have tentative buckets beyond the stable ones and beyond ``after``, and up to where."""
         fold = self.fold
-        return {writer: upto for writer in self._writers if (upto := fold.tentative_upto(writer)) > fold.upto}
+        floor = max(fold.upto, after)
+        return {writer: upto for writer in self._writers if (upto := fold.tentative_upto(writer)) > floor}
 
     def close(self) -> None:
         """Idempotent."""

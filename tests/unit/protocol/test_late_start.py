@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.late_start import LateStart, says_late_start
+from anabranch.protocol.late_start import LateStart, live_begins_after, says_late_start
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
 
 FIRST = BoundaryRecord("0", 0, BatchId("l", 0), None, 7, missing=("a",), made_from=(("a", 7),))
@@ -45,3 +45,21 @@ def test_c1_a_stage_that_made_anything_leaves_nothing_out() -> None:
 def test_c2_all_begin_where_the_first_has_said(gone: int) -> None:
     assert says_late_start(FIRST)
     assert told(gone, FIRST).decide() == 7
+
+
+@pytest.mark.parametrize(
+    ("delivered", "gone", "begun", "after"),
+    [
+        (None, 0, None, 0),
+        (None, 6, None, 6),
+        (None, 6, 4, 6),
+        (None, 6, 8, 8),
+        (9, 6, None, 9),
+        (2, 6, None, 3),
+        (9, 6, 4, 4),
+        (2, 6, 0, 0),
+    ],
+)
+def test_a_live_topic_begins_where_the_corrected_one_is(delivered: int | None, gone: int, begun: int | None, after: int) -> None:
+    """Where nothing is delivered yet: after what is gone by now."""
+    assert live_begins_after(delivered, 3, lambda: gone, begun) == after

@@ -14,7 +14,7 @@ from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.boundary_log import Outcome
+from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry
@@ -167,3 +167,13 @@ def test_a_log_that_lost_its_end_is_missing_data(log: LocalEventLog, reader: Bou
     log.cut(AT, 1)
     with pytest.raises(DataMissing):
         reader.poll(0)
+
+
+def test_offers_are_what_is_tentative_beyond_the_stable_buckets_and_beyond_what_was_read(
+    reader: BoundaryReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StreamFold, "upto", 5)
+    monkeypatch.setattr(StreamFold, "tentative_upto", lambda _, writer: {"0": 5, "1": 9}[writer])
+    assert reader.tentative_offers() == {"1": 9}
+    assert reader.tentative_offers(8) == {"1": 9}
+    assert reader.tentative_offers(9) == {}

@@ -36,10 +36,11 @@ class Doing(Enum):
 
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
-_NOT_SENT: Final = frozenset(
+_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+"""Of one record, or of those that were sent together with it."""
+
+_NOT_SENT: Final = _TOO_LARGE | frozenset(
     {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -61,9 +62,6 @@ _NOT_SENT: Final = frozenset(
     }
 )
 """A record with one of these is certainly not in the log. Time-outs are not here: librdkafka does not tell whether it was under way."""
-
-_TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-"""Of one record, or of those that were sent together with it."""
 
 _FOLLOWING: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._STATE})
 """What the records behind a failed one get: dropped from the queue, or not taken into it since the transaction can only be aborted."""

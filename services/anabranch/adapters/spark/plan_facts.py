@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch import stateful
@@ -36,18 +37,47 @@ def _name(node: Any) -> str:
     return str(node.getClass().getSimpleName()).rstrip("$")
 
 
-def _sets_shown(expression: Any, parent: str = "") -> Iterator[str]:
-    """Uses of collect_set whose order can be seen."""
+def _named(expression: Any, parent: str = "") -> Iterator[tuple[Any, str, str]]:
+    """(node, its name, that of the node above it) of ``expression`` and all below: every question to Java takes time, so each is asked once."""
     name = _name(expression)
-    if name == "AggregateExpression" and _name(expression.aggregateFunction()) == "CollectSet" and parent not in _ORDERLESS:
-        yield str(expression.sql())[:80]
+    yield expression, name, parent
     for child in _items(expression.children()):
-        yield from _sets_shown(child, name)
+        yield from _named(child, name)
 
 
 def _is_random(expression: Any) -> bool:
     """Whether the expression itself is not deterministic, and not only what it is made from."""
     return not expression.deterministic() and all(child.deterministic() for child in _items(expression.children()))
+
+
+@dataclass(slots=True)
+class _Expressions:
+    """What the expressions of a plan are; the fields are those of ``PlanFacts``."""
+
+    names: set[str] = field(default_factory=set)
+    random: set[str] = field(default_factory=set)
+    aggregates: set[str] = field(default_factory=set)
+    inexact: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+
+    def read(self, expression: Any) -> None:
+        """Take note of ``expression`` and all below."""
+        for inner, kind, parent in _named(expression):
+            self.names.add(kind)
+            if kind not in self.aggregates and _is_random(inner):  # an aggregate comes after the expression that holds it
+                self.random.add(str(inner.name()) if kind == "PythonUDF" else kind)
+            if kind == "AggregateExpression":
+                self._read_aggregate(inner, parent)
+
+    def _read_aggregate(self, expression: Any, parent: str) -> None:
+        function = expression.aggregateFunction()
+        name = _name(function)
+        self.aggregates.add(name)
+        types = {str(child.dataType().typeName()) for child in _items(function.children())}
+        if types & _INEXACT.get(name, frozenset()):
+            self.inexact.append(str(expression.toString())[:80])
+        if name == "CollectSet" and parent not in _ORDERLESS:
+            self.shown.append(str(expression.sql())[:80])
 
 
 def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> PlanFacts:
@@ -58,9 +88,8 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
         inputs: Names of the inputs; each was given ``observe(OBSERVED + name)``.
         processors_known: How many of its transformWithState operators were made by ``anabranch.stateful``.
     """
-    operators, expressions, aggregates, joins, random = set(), set(), set(), set(), set()
-    inexact, deduplicated, observed, processors = [], [], set(), 0
-    shown: list[str] = []
+    operators, joins, found = set(), set(), _Expressions()
+    deduplicated, observed, processors = [], set(), 0
     for node in _nodes(frame._jdf.queryExecution().analyzed()):  # noqa: SLF001 - the only way to the plan
         name = _name(node)
         if name.startswith("TransformWithState"):
@@ -77,22 +106,12 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
             if missing:
                 deduplicated += [str(key.name()) for key in _items(node.keys())]
         for expression in _items(node.expressions()):
-            shown += _sets_shown(expression)
-            for inner in _nodes(expression):
-                expressions.add(_name(inner))
-                if _is_random(inner) and _name(inner) not in aggregates:  # an aggregate comes after the expression that holds it
-                    random.add(str(inner.name()) if _name(inner) == "PythonUDF" else _name(inner))
-                if _name(inner) == "AggregateExpression":
-                    function = inner.aggregateFunction()
-                    aggregates.add(_name(function))
-                    types = {str(child.dataType().typeName()) for child in _items(function.children())}
-                    if types & _INEXACT.get(_name(function), frozenset()):
-                        inexact.append(str(inner.toString())[:80])
+            found.read(expression)
     safe = min(processors, processors_known)
     return PlanFacts(
-        operators=frozenset(operators), expressions=frozenset(expressions), not_deterministic=frozenset(random), aggregates=frozenset(aggregates),
-        inexact_sums=tuple(inexact), sets_shown=tuple(shown), join_types=frozenset(joins), deduplicated=tuple(deduplicated),
-        inputs_unused=tuple(n for n in inputs if n not in observed),
+        operators=frozenset(operators), expressions=frozenset(found.names), not_deterministic=frozenset(found.random),
+        aggregates=frozenset(found.aggregates), inexact_sums=tuple(found.inexact), sets_shown=tuple(found.shown),
+        join_types=frozenset(joins), deduplicated=tuple(deduplicated), inputs_unused=tuple(n for n in inputs if n not in observed),
         stateful_processors=frozenset(f"transformWithState {i}" for i in range(processors)),
         batch_safe_processors=frozenset(f"transformWithState {i}" for i in range(processors if safe == processors else 0)),
     )  # fmt: skip

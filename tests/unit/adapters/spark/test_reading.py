@@ -14,22 +14,12 @@ from anabranch.adapters.local.log import LocalEventLog
 from anabranch.adapters.spark import reading as module
 from anabranch.adapters.spark.reading import MARKER, arrow_schema
 from anabranch.adapters.spark.source import PlannedReader, SourceOptions, Split
-from anabranch.codec.blocks import schema_text
 from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.records import Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
-
-SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("stime", pa.int64())])
-
-
-def options(**changes: Any) -> SourceOptions:
-    fields: dict[str, Any] = {
-        "pipeline": "p", "query": "000000000007-000001", "stream": "a", "kafka": "k", "socket": "/none", "schema": schema_text(SCHEMA),
-        "columns": ("n", "text"), "width_ms": 100, "splits_max": 2, "ordered": False,
-    }  # fmt: skip
-    return SourceOptions(**(fields | changes))
+from harness.spark_options import SCHEMA, options
 
 
 def test_the_schema_is_the_streams_and_the_marker() -> None:

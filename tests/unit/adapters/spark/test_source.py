@@ -5,28 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.reading import MARKER
 from anabranch.adapters.spark.source import FORMAT, AnabranchSource, PlannedReader, SourceOptions, Split
 from anabranch.adapters.system.scratch import Scratch
-from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_fields
 from anabranch.protocol.records import Part
 from anabranch.protocol.serialization import Plan, QueryPosition
-
-SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("stime", pa.int64())])
-
-
-def options(**changes: Any) -> SourceOptions:
-    fields: dict[str, Any] = {
-        "pipeline": "p", "query": "000000000007-000001", "stream": "a", "kafka": "k", "socket": "/none", "schema": schema_text(SCHEMA),
-        "columns": ("n", "text"), "width_ms": 100, "splits_max": 2, "ordered": False,
-    }  # fmt: skip
-    return SourceOptions(**(fields | changes))
+from harness.spark_options import options
 
 
 def taken(partition: int, rows: int, bucket: int = 2) -> Part:

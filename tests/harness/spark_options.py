@@ -1,0 +1,20 @@
+"""What a stage's source is told, as the tests of its halves (planning, reading) give it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.adapters.spark.source import SourceOptions
+from anabranch.codec.blocks import schema_text
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("stime", pa.int64())])
+
+
+def options(**changes: Any) -> SourceOptions:
+    fields: dict[str, Any] = {
+        "pipeline": "p", "query": "000000000007-000001", "stream": "a", "kafka": "k", "socket": "/none", "schema": schema_text(SCHEMA),
+        "columns": ("n", "text"), "width_ms": 100, "splits_max": 2, "ordered": False,
+    }  # fmt: skip
+    return SourceOptions(**(fields | changes))
