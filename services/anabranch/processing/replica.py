@@ -9,6 +9,7 @@ appended is either continued or cut off by its records; branches are gone.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -297,7 +298,19 @@ class ReplicaRunner:
         return True
 
     def failed(self, query: str) -> bool:
-        """``query`` died. Whether the process may go on without it: it was a branch, or had been dropped before."""
+        """``query`` died. Whether the process may go on without it: it was a branch, or had been dropped before.
+
+        The log is asked first. A newer process of this replica takes the directories of the older ones away, so
+        whatever a query of an older one met then is the end of its epoch and nothing else. A log that cannot be read
+        says nothing, and the query's own error counts.
+
+        Raises:
+            Fenced: a newer process took over.
+        """
+        with self.log_lock:
+            with contextlib.suppress(Unavailable):
+                self._boundary.read_to_end()
+            self._boundary.check_epoch()
         with self.lock:
             replica = self._started()
             if query == replica.main:

@@ -128,6 +128,14 @@ class BoundaryWriter:
         """Read on without writing."""
         return self._reader.poll(wait_ms)
 
+    def read_to_end(self) -> None:
+        """Read on without writing, up to where the log ends now.
+
+        Raises:
+            Unavailable: nothing came for a while although there is more.
+        """
+        self._reader.read_to_end()
+
     def close(self) -> None:
         """Idempotent."""
         if self._writer is not None:

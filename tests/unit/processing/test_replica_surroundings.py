@@ -9,7 +9,7 @@ import pytest
 from anabranch.adapters.local.log import Operation
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.processing.surroundings import Upstream
-from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica_states import ReplicaState
@@ -70,6 +70,31 @@ class TestBranchesThatFail:
 
     def test_the_process_does_not_go_on_without_its_stable_query(self) -> None:
         _, process = running()
+        assert not process.runner.failed(process.runner.main)
+
+    def test_what_a_query_of_an_ended_epoch_died_of_says_nothing(self) -> None:
+        """The newer process took its directory away, in the middle of a batch."""
+        world, zombie = running()
+        world.start().begin()
+        with pytest.raises(Fenced):
+            zombie.runner.failed(zombie.runner.main)
+        assert not zombie.runner.log_lock.locked()
+
+    def test_a_branch_of_an_ended_epoch_is_not_gone_on_without(self) -> None:
+        world, zombie = failing()
+        world.start().begin()
+        assert zombie.runner.branch is not None
+        with pytest.raises(Fenced):
+            zombie.runner.failed(zombie.runner.branch)
+
+    def test_its_own_error_counts_while_the_log_is_away(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        _, process = running()
+
+        def away() -> None:
+            message = "no broker"
+            raise Unavailable(message)
+
+        monkeypatch.setattr(process.boundary, "read_to_end", away)
         assert not process.runner.failed(process.runner.main)
 
 
