@@ -416,7 +416,8 @@ def main(arguments: list[str] | None = None) -> int:
     console.print("[dim]latency: from a result's time (the end of its window), by the clock, until a read_committed consumer had it[/dim]")
     if outcome.failure is not None and not outcome.failure.can_judge():
         console.print(
-            "[yellow]this machine is too slow or too busy: results were late before the cut, so the bound shows nothing; try --rate 300[/]"
+            "[yellow]this machine is too slow or too busy: results took more than twice the bound before the cut, so what the failure added says "
+            "nothing; end what else runs here and try again[/]"
         )
     told = [] if outcome.failure is None else [*outcome.failure.broken, *outcome.failure.final.examples, *outcome.failure.answer.examples]
     for example in [*told, *outcome.refusals.examples, *(text for output in outcome.outputs.values() for text in output.examples)]:

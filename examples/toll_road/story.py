@@ -17,6 +17,8 @@ from examples.toll_road.live import REC_DONE, TENTATIVE, UNDO, LiveRecord, accou
 
 USUAL_MS = 20_000
 """The time before the cut that tells what is usual: before that, everything was just started and slow."""
+_USUAL_BOUNDS_MAX = 2
+"""What is usual may be so many times the bound."""
 NOTHING = Comparison(0, 0, 0, 0, 0, 0)
 
 
@@ -113,8 +115,12 @@ class FailureReport:
         return None if self.longest_ms is None or self.usual_max_ms is None else self.longest_ms - self.usual_max_ms
 
     def can_judge(self) -> bool:
-        """Whether the machine was fast enough for its load before the cut: a bound on what is added says nothing beside seconds of queueing."""
-        return self.usual_max_ms is not None and self.usual_max_ms <= self.max_delay_ms
+        """Whether the machine was fast enough before the cut: what a failure adds says nothing beside a long queue.
+
+        Twice the bound: two busy cores need about as long as the bound for the usual way of a result, and a cut of 20 s without tentative
+        results would still stand out.
+        """
+        return self.usual_max_ms is not None and self.usual_max_ms <= _USUAL_BOUNDS_MAX * self.max_delay_ms
 
     def is_good(self) -> bool:
         """Whether the live topic kept its promises, as far as this machine could show it."""

@@ -95,7 +95,7 @@ def test_it_cuts_heals_and_tells_what_is_seen() -> None:
     [
         replace(GOOD, longest_ms=3_701),
         replace(GOOD, longest_ms=None),
-        replace(GOOD, usual_max_ms=3_001, longest_ms=3_000),
+        replace(GOOD, usual_max_ms=6_001, longest_ms=6_000),
         replace(GOOD, usual_max_ms=None),
         replace(GOOD, tentative=0),
         replace(GOOD, undos=2),
