@@ -22,6 +22,7 @@ from anabranch.protocol.records import (
     EpochStarted,
     InputPosition,
     LogEntry,
+    Origin,
     Part,
     ReplicaSummary,
     Resent,
@@ -158,6 +159,18 @@ def _branches_value(entry: BranchSummary) -> dict[str, Any]:
     }
 
 
+def _origin_value(entry: Origin) -> dict[str, Any]:
+    return {
+        "tip_by": entry.tip_by,
+        "made_by": entry.made_by,
+        "made_after": entry.made_after,
+        "gap": entry.gap,
+        "open_upto": entry.open_upto,
+        "late_upto": entry.late_upto,
+        "has_results": entry.has_results,
+    }
+
+
 def _summary_value(entry: Summary) -> dict[str, Any]:
     replicas = [
         {
@@ -173,11 +186,14 @@ def _summary_value(entry: Summary) -> dict[str, Any]:
             "last": None if r.last is None else _record_value(r.last),
             "final": [_part_value(part) for part in r.final],
             "branches": None if r.branches is None else _branches_value(r.branches),
+            "origin": _origin_value(r.origin),
+            "history": r.history,
         }
         for r in entry.replicas
     ]
     ranges = [
-        {"first": s.first, "last": s.last, "replica": s.replica, "parts": [_part_value(part) for part in s.parts]} for s in entry.ranges
+        {"first": s.first, "last": s.last, "replica": s.replica, "parts": [_part_value(part) for part in s.parts], "resent": s.resent}
+        for s in entry.ranges
     ]
     return {"as_of": entry.as_of, "forgotten": entry.forgotten, "replicas": replicas, "ranges": ranges, "past": entry.past}
 
@@ -226,7 +242,7 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSummary:
 
 
 def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
-    replica, epoch, mark, schema, closed, base, path, lineages, pending, last, final, branches = fields
+    replica, epoch, mark, schema, closed, base, path, lineages, pending, last, final, branches, origin, history = fields
     return ReplicaSummary(
         replica=replica,
         epoch=epoch,
@@ -240,6 +256,8 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
         last=None if last is None else _record_of(last),
         final=_parts_of(final),
         branches=None if branches is None else _branches_of(branches),
+        origin=Origin(*origin),
+        history=history,
     )
 
 
@@ -249,7 +267,7 @@ def _summary_of(fields: tuple[Any, ...]) -> Summary:
         as_of=as_of,
         forgotten=forgotten,
         replicas=tuple([_replica_of(replica) for replica in replicas]),
-        ranges=tuple([StableRange(first, last, replica, _parts_of(parts)) for first, last, replica, parts in ranges]),
+        ranges=tuple([StableRange(first, last, replica, _parts_of(parts), resent) for first, last, replica, parts, resent in ranges]),
         past=past,
     )
 
@@ -275,9 +293,17 @@ def _check_summary(entry: Summary) -> None:
     _require(entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a summary out of range")
     _check_buckets(entry.forgotten, entry.past)
     for replica in entry.replicas:
-        _check_texts(replica.replica, replica.fingerprint, *(ident.lineage for ident in (*replica.path, *replica.lineages)))
+        _check_texts(
+            replica.replica,
+            replica.fingerprint,
+            replica.origin.tip_by,
+            replica.origin.made_by,
+            replica.history,
+            *(ident.lineage for ident in (*replica.path, *replica.lineages)),
+        )
         _require(replica.epoch >= -1, "an epoch out of range")
-        _check_buckets(replica.closed, replica.base)
+        origin = replica.origin
+        _check_buckets(replica.closed, replica.base, origin.made_after, origin.gap or 0, origin.open_upto, origin.late_upto)
         _require(len(replica.path) <= limits.CHAIN_RECORDS_MAX, "a chain that is too long")
         _require(len(replica.lineages) <= limits.LINEAGES_MAX, "too many lineages")
         _require(len(replica.pending) <= limits.PENDING_PARTS_MAX + limits.PARTS_PER_RECORD_MAX, "too many open parts")

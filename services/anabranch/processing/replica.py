@@ -19,7 +19,6 @@ from anabranch.codec.plan_offsets import Offset, kind_of, missing_of, offset_of,
 from anabranch.ports import Checkpoints, Clock
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
-from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -50,7 +49,7 @@ from anabranch.protocol.lineage import (
     take_over_steps,
 )  # fmt: skip
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark
@@ -169,21 +168,16 @@ class ReplicaRunner:
             Fenced: another process of this replica began after this one.
         """
         points, fold, recovery = CleanPoints(self._recovery.siblings, self._name), self._boundary.fold, self._recovery
-
-        def seen(_offset: int, entry: LogEntry, outcome: Outcome) -> None:
-            points.seen(fold, entry, outcome)
-            recovery.seen(entry, outcome)
-
-        self._boundary.listen(seen)
+        self._boundary.listen(lambda _offset, entry, outcome: points.seen(fold, entry, outcome))
         epoch = self._boundary.start()
         plan = fold.fingerprint(self._name)
         own = OwnChain(
             fold.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, fold.upto),
-            is_open=recovery.reach is not None and recovery.reach.is_open,
+            is_open=recovery.reach is not None and recovery.reach.is_open(fold.origin(self._name)),
         )  # fmt: skip
         lineage = self._perform(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, fold.upto), own))
         self._boundary.listen(None)
-        after, self.given_up = recovery.begin(fold, fold.closed(self._name), is_fresh=lineage.start_batch < 0)
+        after, self.given_up = recovery.begin(fold, self._name, is_fresh=lineage.start_batch < 0)
         self._replica = Replica(
             epoch, lineage.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms,
             after=after, given_up=self.given_up, empty_every_ms=self._empty_every_ms, successor_after_ms=self._successor_after_ms,
@@ -497,7 +491,9 @@ class ReplicaRunner:
                 return self._disk.whole(name, batches)
             case FindMissing(name, batch):
                 closed = self._boundary.fold.closed(self._name)
-                return self._recovery.missing(self._disk.bucket(name, batch) if batch >= 0 else self._recovery.begins_after(closed))
+                return self._recovery.missing(
+                    self._disk.bucket(name, batch) if batch >= 0 else self._recovery.begins_after(self._boundary.fold, closed)
+                )
             case FindResent(name, batch):
                 return int(self._recovery.resent(self._disk.bucket(name, batch) if batch >= 0 else 0))
             case FindSiblings():

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.reach import Reach
-from anabranch.protocol.records import LogEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +40,13 @@ class Recovery:
     resent: Callable[[int], bool] = lambda _after: False
     """(bucket) -> whether blocks of later buckets of the inputs stand elsewhere than they did."""
 
-    def begins_after(self, closed: int) -> int:
-        """The bucket after which a replica without a checkpoint reads its inputs, when its stream is closed up to ``closed``."""
-        late = 0 if self.late is None else self.late.decide()
+    def begins_after(self, fold: StreamFold, closed: int) -> int:
+        """The bucket after which a replica without a checkpoint reads its inputs, when its stream ``fold`` is closed up to ``closed``."""
+        late = 0 if self.late is None else self.late.decide(fold)
         return late or (0 if self.reach is None else self.reach.after(closed))
 
-    def seen(self, entry: LogEntry, outcome: Outcome) -> None:
-        """Take note of a record of the stage's own log, right after the fold took it."""
-        for each in (self.reach, self.late):
-            if each is not None:
-                each.seen(entry, outcome)
-
-    def begin(self, fold: StreamFold, closed: int, *, is_fresh: bool) -> tuple[int, int]:
+    def begin(self, fold: StreamFold, replica: str, *, is_fresh: bool) -> tuple[int, int]:
         """(after, given up to) for the process's first query. ``is_fresh``: it begins without a checkpoint, where ``begins_after`` said last."""
         if is_fresh and self.late is not None and self.late.after:
             return self.late.after, self.late.given_up
-        return (0, 0) if self.reach is None else self.reach.begin(fold, closed, is_fresh=is_fresh)
+        return (0, 0) if self.reach is None else self.reach.begin(fold, replica, is_fresh=is_fresh)

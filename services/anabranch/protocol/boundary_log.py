@@ -19,7 +19,7 @@ Invariants:
     L5  stable bucket n is taken from one writer: the first in the log that closed it. What is in it never changes (rule 5).
     L6  a base record makes buckets up to ``base`` not this writer's, and resets its pending parts (rule 6).
     L7  ``upto`` never goes back, and every bucket up to it is stable.
-    L8  folding from a ``Summary`` gives the same as folding from the beginning.
+    L8  folding from a ``Summary`` gives the same as folding from the beginning, but for buckets that the summary has forgotten.
     L9  a tentative record changes nothing that is stable: neither ``upto``, nor the chain, nor what is pending on it (rules 11, 16).
     L10 stable beats tentative: a bucket up to ``upto`` has no tentative version (rule 16).
     L11 a tentative bucket of a writer is that of the newest of its branches that closed it; an older branch counts no more (rule 16).
@@ -42,12 +42,14 @@ from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX, LINEAGES_MAX, PENDING_PARTS_MAX
 from anabranch.protocol.open_parts import OpenParts
+from anabranch.protocol.origins import origin_after
 from anabranch.protocol.records import (
     BoundaryKind,
     BoundaryRecord,
     BranchNumber,
     EpochStarted,
     LogEntry,
+    Origin,
     Part,
     ReplicaSummary,
     Resent,
@@ -64,7 +66,7 @@ class Outcome:
 
     accepted: bool
     reason: str
-    """Accepted: epoch, accepted (a stable record), tentative, resent. Not: summary, unknown_writer, fenced, known, off_chain, older_branch, no_base,
+    """Accepted: epoch, accepted (a stable record), tentative, resent, adopted (a summary: the fold is what it says now). Not: summary, unknown_writer, fenced, known, off_chain, older_branch, no_base,
     malformed, pending (more parts that are not stable than PENDING_PARTS_MAX)."""
     replica: str
 
@@ -105,6 +107,7 @@ class _Writer:
     final: BucketMap[tuple[Part, ...]] = field(default_factory=BucketMap)
     last: BoundaryRecord | None = None
     branches: Branches = field(default_factory=Branches)
+    origin: Origin = field(default_factory=Origin)
 
     def know(self, ident: BatchId) -> None:
         """L2: the record of this id was accepted."""
@@ -123,6 +126,11 @@ class StreamFold:
         self._stable: BucketMap[tuple[str, tuple[Part, ...]]] = BucketMap()
         self._resent: BucketMap[None] = BucketMap()
         self._past = 0
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """Who writes the stream."""
+        return tuple(self._writers)
 
     @property
     def upto(self) -> int:
@@ -156,6 +164,10 @@ class StreamFold:
     def fingerprint(self, replica: str) -> str:
         """Of the plan of the writer's newest epoch; empty before the first."""
         return self._writers[replica].fingerprint
+
+    def origin(self, replica: str) -> Origin:
+        """Where what the writer has closed comes from."""
+        return self._writers[replica].origin
 
     def schema(self) -> str:
         """Columns of the stream as the first of its writers that said so makes them; empty while none has begun."""
@@ -210,7 +222,7 @@ class StreamFold:
             return Outcome(accepted=True, reason="resent", replica=entry.replica)
         if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):
             return Outcome(accepted=False, reason="known", replica=entry.replica)
-        is_tentative = entry.kind is BoundaryKind.TENTATIVE
+        is_tentative, closed = entry.kind is BoundaryKind.TENTATIVE, writer.closed
         reason = writer.branches.refusal(entry) if is_tentative else self._continue(writer, entry)
         if reason:
             return Outcome(accepted=False, reason=reason, replica=entry.replica)
@@ -219,6 +231,7 @@ class StreamFold:
             self._past = max(self._past, writer.branches.upto)
         else:
             self._take(writer, entry)
+            writer.origin = origin_after(writer.origin, entry, closed, writer.fingerprint)
         writer.know(entry.id)
         self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])
         return Outcome(accepted=True, reason="accepted" if entry.kind is BoundaryKind.STABLE else "tentative", replica=entry.replica)
@@ -295,6 +308,10 @@ class StreamFold:
             if found is not None and contents(found[1]) == contents(parts):
                 self._stable[bucket] = (entry.replica, tuple(parts))
                 self._resent[bucket] = None
+
+    def stable_parts(self) -> int:
+        """Parts of stable buckets that are not forgotten."""
+        return sum(len(parts) for _, (_, parts) in self._stable)
 
     def resent_after(self, bucket: int) -> bool:
         """Whether a bucket after this one, not forgotten, is read from other parts than at first: a plan made before may name blocks that are gone."""
@@ -378,45 +395,79 @@ class StreamFold:
             writer.final.pop_upto(upto)
         self._forgotten = upto
 
-    def summary(self, as_of: int) -> Summary:
-        """The state after all records below offset ``as_of``."""
+    def summary(self, as_of: int, forgotten: int = 0) -> Summary:
+        """The state after all records below offset ``as_of``, as if buckets up to ``forgotten`` were forgotten here."""
+        after = max(self._forgotten, min(forgotten, self._upto))
         replicas = tuple(
             ReplicaSummary(
                 replica=name, epoch=w.epoch, fingerprint=w.fingerprint, schema=w.schema, closed=w.closed, base=w.base, path=tuple(w.path),
                 lineages=tuple(BatchId(k, v) for k, v in w.lineages.items()), pending=w.pending.items(), last=w.last,
-                final=tuple(p for b in w.final.between(self._upto + 1, w.closed) for p in w.final[b]), branches=w.branches.summary(),
+                final=tuple(part for bucket in self._own(name, after) for part in w.final[bucket]), branches=w.branches.summary(),
+                origin=w.origin,
             )
             for name, w in self._writers.items()
         )  # fmt: skip
-        ranges = [StableRange(bucket, bucket, name, parts) for bucket, (name, parts) in self._stable]
+        ranges = [
+            StableRange(bucket, bucket, *self._stable[bucket], resent=self._resent.has(bucket))
+            for bucket in self._stable.between(after + 1, self._upto)
+        ]
         ranges.append(StableRange(self._upto, self._upto, "", ()))
-        return Summary(as_of=as_of, forgotten=self._forgotten, replicas=replicas, ranges=tuple(ranges), past=self._past)
+        return Summary(as_of=as_of, forgotten=after, replicas=replicas, ranges=tuple(ranges), past=self._past)
+
+    def _own(self, name: str, after: int) -> list[int]:
+        """The buckets after ``after`` that this writer closed with other parts than those that the stable range names, or that have none."""
+        final = self._writers[name].final
+        between = final.between(after + 1, final.highest)
+        return [b for b in between if (found := self._stable.get(b)) is None or found[0] != name or self._resent.has(b)]
+
+    def adopt(self, summary: Summary) -> None:
+        """Be what ``summary`` says, and go on from offset ``summary.as_of``. Only where nothing was applied yet.
+
+        A writer that it does not know begins later. Of one that is not a writer any more the stable buckets stay.
+
+        Raises:
+            RemoteProtocolError: no fold of this stream has this summary. Nothing has changed.
+        """
+        known = {r.replica for r in summary.replicas}
+        if not known & self._writers.keys():
+            raise RemoteProtocolError("a summary of other writers")
+        for entry in summary.ranges:
+            if entry.replica and entry.replica not in known:
+                raise RemoteProtocolError(f"a summary gives bucket {entry.first} to {entry.replica[:60]!r}, which is not a writer in it")
+        self._forgotten, self._past = summary.forgotten, summary.past
+        for r in summary.replicas:
+            if r.replica in self._writers:
+                self._writers[r.replica] = _restored(r)
+        own = {r.replica: {part.bucket for part in r.final} for r in summary.replicas}
+        for entry in summary.ranges:
+            if not entry.replica:
+                self._upto = entry.last
+                continue
+            self._stable[entry.first] = (entry.replica, entry.parts)
+            if entry.resent:
+                self._resent[entry.first] = None
+            elif entry.replica in self._writers and entry.first not in own[entry.replica]:
+                self._writers[entry.replica].final[entry.first] = entry.parts
 
     @classmethod
     def from_summary(cls, summary: Summary) -> Self:
         """The fold to go on with from offset ``summary.as_of``.
 
-        Only stable buckets come back whole; what a slower sibling closed itself (``replica_bucket``) is known again from here on.
-
         Raises:
             RemoteProtocolError: no fold has this summary.
         """
         fold = cls(r.replica for r in summary.replicas)
-        fold._forgotten, fold._past = summary.forgotten, summary.past
-        for r in summary.replicas:
-            writer = fold._writers[r.replica] = _Writer(
-                epoch=r.epoch, fingerprint=r.fingerprint, schema=r.schema, closed=r.closed, base=r.base, path=list(r.path),
-                lineages={i.lineage: i.batch for i in r.lineages}, pending=OpenParts(r.pending), last=r.last,
-                branches=Branches.from_summary(r.branches),
-            )  # fmt: skip
-            for part in r.final:
-                writer.final[part.bucket] = (*(writer.final.get(part.bucket) or ()), part)
-        for entry in summary.ranges:
-            if not entry.replica:
-                fold._upto = entry.last
-            elif entry.replica in fold._writers:
-                fold._stable[entry.first] = (entry.replica, entry.parts)
-                fold._writers[entry.replica].final[entry.first] = entry.parts
-            else:
-                raise RemoteProtocolError(f"a summary gives bucket {entry.first} to {entry.replica[:60]!r}, which is not a writer in it")
+        fold.adopt(summary)
         return fold
+
+
+def _restored(r: ReplicaSummary) -> _Writer:
+    """The writer that ``r`` was made from, without those of its buckets that are in stable ranges."""
+    writer = _Writer(
+        epoch=r.epoch, fingerprint=r.fingerprint, schema=r.schema, closed=r.closed, base=r.base, path=list(r.path),
+        lineages={i.lineage: i.batch for i in r.lineages}, pending=OpenParts(r.pending), last=r.last,
+        branches=Branches.from_summary(r.branches), origin=r.origin,
+    )  # fmt: skip
+    for part in r.final:
+        writer.final[part.bucket] = (*(writer.final.get(part.bucket) or ()), part)
+    return writer

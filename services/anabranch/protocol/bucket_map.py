@@ -52,6 +52,10 @@ class BucketMap(Generic[V]):
         """The value of ``bucket``; None: it has none."""
         return self._values.get(bucket)
 
+    def has(self, bucket: int) -> bool:
+        """Whether ``bucket`` has a value, which may be None."""
+        return bucket in self._values
+
     def between(self, first: int, last: int, count_max: int | None = None) -> list[int]:
         """The buckets in ``first..last`` that have a value, ascending; the first ``count_max`` of them."""
         begin, end = bisect_left(self._order, first), bisect_right(self._order, last)

@@ -17,13 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anabranch.protocol.boundary_log import Outcome
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
-
-
-def says_late_start(record: BoundaryRecord) -> bool:
-    """Whether a record leaves out the buckets up to its ``closed``, as the first of its chain."""
-    return record.prev is None and record.base is None and bool(record.missing) and not record.parts
+from anabranch.protocol.boundary_log import StreamFold
 
 
 def live_begins_after(delivered: int | None, forgotten: int, gone: Callable[[], int], begun: int | None) -> int:
@@ -46,22 +40,14 @@ class LateStart:
     def __init__(self, gone: Callable[[], int], reach_buckets: int = 0) -> None:
         """``gone``: the last bucket of which an input's blocks are gone, the inputs' logs read to their end; 0: none is."""
         self._gone, self._reach_buckets = gone, reach_buckets
-        self._has_results, self._said = False, 0
         self.after = 0
         """What ``decide`` said last."""
 
-    def seen(self, entry: LogEntry, outcome: Outcome) -> None:
-        """Take note of a record of the stage's own log, from its beginning on, right after the fold took it."""
-        if not outcome.accepted or not isinstance(entry, BoundaryRecord) or entry.kind is not BoundaryKind.STABLE:
-            return
-        if says_late_start(entry):
-            self._said = max(self._said, entry.closed)
-        else:
-            self._has_results = True
-
-    def decide(self) -> int:
-        """The bucket after which a process without a checkpoint begins; 0: nothing is left out, or may be (C1)."""
-        self.after = 0 if self._has_results else self._said or self._gone()
+    def decide(self, fold: StreamFold) -> int:
+        """The bucket after which a process without a checkpoint begins; 0: nothing is left out, or may be (C1). ``fold``: of the stage's own stream."""
+        origins = [fold.origin(writer) for writer in fold.writers]
+        said = max(origin.late_upto for origin in origins)
+        self.after = 0 if any(origin.has_results for origin in origins) else said or self._gone()
         return self.after
 
     @property

@@ -32,7 +32,7 @@ from typing import Final
 from anabranch.protocol.boundary_log import Outcome, StreamFold, contents
 from anabranch.protocol.control import Alarm
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Origin, Summary
 
 GAP: Final = "gap"
 """Kind of an alarm: results were given up."""
@@ -50,14 +50,6 @@ class Reach:
         """``complete``: amnesia; the last bucket that is complete on all inputs, their logs read to the end. None: upstream backup."""
         self._stage, self._reach_ms, self._buckets = stage, reach_ms, buckets_of(reach_ms, width_ms)
         self._complete = complete
-        self._fingerprint = ""
-        """Of the newest epoch."""
-        self._closed = 0
-        self._made_by, self._made_after = "", 0
-        """Fingerprint of the function that made the last buckets, and the last bucket before them."""
-        self._gap_upto = 0
-        self._open_upto = 0
-        """A process without a checkpoint has begun when this bucket was the last one closed, and none has closed a new one since; 0: none."""
         self._after = 0
         self._expected: dict[int, tuple[int, int]] = {}
         self._compared = 0
@@ -65,25 +57,9 @@ class Reach:
         self._compare_upto = 0
         self._made: dict[int, tuple[int, int]] = {}
 
-    def seen(self, entry: LogEntry, outcome: Outcome) -> None:
-        """Take note of a record of the stage's own log, from its beginning on, right after the fold took it."""
-        if not outcome.accepted:
-            return
-        if isinstance(entry, EpochStarted):
-            self._fingerprint = entry.fingerprint
-        elif isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE:
-            if entry.prev is None:
-                self._gap_upto = entry.closed + self._buckets if entry.missing else 0
-                self._open_upto = self._closed if self._complete is None else 0
-            if entry.closed > self._closed:
-                if self._made_by != self._fingerprint:
-                    self._made_by, self._made_after = self._fingerprint, self._closed
-                self._closed, self._open_upto = entry.closed, 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a checkpoint there may be is not to be gone on from: it was not compared to its end (B3)."""
-        return self._open_upto > 0
+    def is_open(self, origin: Origin) -> bool:
+        """Whether a checkpoint there may be is not to be gone on from: it was not compared to its end (B3). ``origin``: of the only writer."""
+        return self._complete is None and origin.open_upto > 0
 
     def after(self, closed: int) -> int:
         """The bucket after which a process without a checkpoint begins to read. ``closed``: the last one that its stream has closed (B2, B6)."""
@@ -95,15 +71,22 @@ class Reach:
             self._after = self._complete()
         return self._after
 
-    def begin(self, fold: StreamFold, closed: int, *, is_fresh: bool) -> tuple[int, int]:
-        """(after, given up to) for the process's first query. ``is_fresh``: it begins without a checkpoint, at what ``after`` said last."""
+    def begin(self, fold: StreamFold, replica: str, *, is_fresh: bool) -> tuple[int, int]:
+        """(after, given up to) for the process's first query.
+
+        Args:
+            fold: The stage's own stream, of which ``replica`` is the only writer; its epoch has begun.
+            replica: The process writes as this one.
+            is_fresh: It begins without a checkpoint, at what ``after`` said last.
+        """
+        closed, origin = fold.closed(replica), fold.origin(replica)
         if not is_fresh:
-            return 0, self._gap_upto
+            return 0, 0 if origin.gap is None else origin.gap + self._buckets
         if self._complete is not None:
             return self._after, 0 if closed == 0 else self._after + self._buckets
         # Of a function that was changed on the way only what it made from its own state is compared.
-        whole_from = max(begun + self._buckets if begun else 0 for begun in (self._after, self._made_after))
-        if self._made_by in ("", self._fingerprint) and whole_from < closed <= fold.upto:
+        whole_from = max(begun + self._buckets if begun else 0 for begun in (self._after, origin.made_after))
+        if origin.made_by in ("", fold.fingerprint(replica)) and whole_from < closed <= fold.upto:
             self._compared, self._compare_upto = whole_from, closed
             self._expected = {bucket: contents(parts) for bucket, _, parts in fold.stable(whole_from + 1, closed)}
         return self._after, 0
@@ -137,16 +120,19 @@ class Reach:
 
 
 class GapBook:
-    """The gaps of one stream, as its log says them: for alarms. Reading the log again gives the same."""
+    """The gaps of one stream, as its log says them: for alarms. Reading the log again gives the same, as far as it is still there."""
 
     def __init__(self, stream: str, reach_buckets: int, width_ms: int) -> None:
         self._stream, self._reach_buckets, self._width_ms = stream, reach_buckets, width_ms
         self._closed = 0
         self.lost = 0
-        """Buckets that were given up."""
+        """Buckets that were given up, as far as the log was read."""
 
     def seen(self, entry: LogEntry, outcome: Outcome, now_ms: int) -> Alarm | None:
         """Take note of a record right after the fold took it; the alarm, where a gap begins."""
+        if outcome.accepted and isinstance(entry, Summary):
+            self._closed = max(r.closed for r in entry.replicas)
+            return None
         if not outcome.accepted or not isinstance(entry, BoundaryRecord) or entry.kind is not BoundaryKind.STABLE:
             return None
         before, self._closed = self._closed, max(self._closed, entry.closed)

@@ -123,6 +123,26 @@ class BranchSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where what a writer has closed comes from (``protocol.origins``)."""
+
+    tip_by: str = ""
+    """Fingerprint of the plan that made the chain's last record; empty: there is none."""
+    made_by: str = ""
+    """Of the plan that made the last buckets that were closed."""
+    made_after: int = 0
+    """The last bucket before these."""
+    gap: int | None = None
+    """What the chain begins with has given up results (``protocol.reach``), and closed buckets up to here; None: it has not."""
+    open_upto: int = 0
+    """The chain began when this bucket was the last one closed, and has closed no new one since; 0: it has."""
+    late_upto: int = 0
+    """Up to here the writer has left results out since the stage began late (``protocol.late_start``)."""
+    has_results: bool = False
+    """Whether it wrote anything else."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaSummary:
     """One writer in a ``Summary``."""
 
@@ -138,8 +158,12 @@ class ReplicaSummary:
     pending: tuple[tuple[BatchId, Part], ...]
     last: BoundaryRecord | None
     final: tuple[Part, ...] = ()
-    """Of buckets that it has closed and that are not stable, because an earlier one is not."""
+    """Of buckets that it has closed, except those whose stable range has the same parts: because an earlier one is not stable, because another
+    writer was first, or because the stable one was resent."""
     branches: BranchSummary | None = None
+    origin: Origin = Origin()
+    history: str = ""
+    """By which plans the chain was made (``protocol.consistency``); empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +174,16 @@ class StableRange:
     last: int
     replica: str
     parts: tuple[Part, ...]
+    resent: bool = False
+    """They are not the parts that the bucket had at first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The whole fold of a boundary log just before offset ``as_of``: a reader may start there instead of at the beginning."""
+    """The whole fold of a boundary log just before offset ``as_of``: a reader may start there instead of at the beginning.
+
+    The stable bucket up to which all is stable stands as a last range, of no replica.
+    """
 
     as_of: int
     forgotten: int

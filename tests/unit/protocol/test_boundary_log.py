@@ -11,7 +11,7 @@ from anabranch.protocol.boundary_log import Outcome, StreamFold, TentativeBucket
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part, Resent, StableRange, Summary
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Origin, Part, Resent, StableRange, Summary
 from harness.boundary_logs import folded, part, record, started
 
 
@@ -302,6 +302,56 @@ def test_a_summary_that_names_a_stranger_is_refused() -> None:
     summary = dataclasses.replace(folded(started()).summary(1), ranges=(StableRange(1, 1, "stranger", (part(1),)),))
     with pytest.raises(RemoteProtocolError, match="stranger"):
         StreamFold.from_summary(summary)
+
+
+def test_l8_what_a_slower_writer_closed_and_what_was_resent_comes_back() -> None:
+    fold = two_writers()
+    fold.apply(4, Resent("1", 1, (part(2, "c"),)))
+    fold.apply(5, Resent("0", 0, (part(3, "d"),)))
+    again = StreamFold.from_summary(fold.summary(6))
+    assert again.stable(1, 3) == fold.stable(1, 3) == [(1, "0", (part(1),)), (2, "1", (part(2, "c"),)), (3, "0", (part(3, "d"),))]
+    assert [again.replica_bucket(w, b) for w in "01" for b in (1, 2, 3)] == [(part(1),), (part(2),), (part(3),), (part(1, "b"),), (), ()]
+    assert [again.resent_after(b) for b in (0, 2, 3)] == [True, True, False]
+    assert again.stable_parts() == 3
+    assert again.summary(6) == fold.summary(6)
+
+
+def test_l8_a_summary_may_forget_more_than_the_fold_has() -> None:
+    fold = two_writers()
+    assert fold.summary(4, 2) == StreamFold.from_summary(fold.summary(4, 2)).summary(4)
+    again = StreamFold.from_summary(fold.summary(4, 2))
+    assert (again.forgotten, again.upto, fold.forgotten) == (2, 3, 0)
+    assert again.stable(3, 3) == fold.stable(3, 3)
+    assert fold.summary(4, 99).forgotten == 3
+
+
+def test_l8_where_it_all_comes_from_comes_back() -> None:
+    fold = folded(
+        started(), record(0, 0, 3, missing=("x",)), record(0, 1, 4, missing=("x",)), dataclasses.replace(started(), fingerprint="new")
+    )
+    origin = Origin(tip_by="plan of 0", made_by="plan of 0", gap=3, late_upto=3, has_results=True)
+    assert (fold.origin("0"), fold.origin("1")) == (origin, Origin())
+    again = StreamFold.from_summary(fold.summary(4))
+    assert (again.origin("0"), again.fingerprint("0")) == (origin, "new")
+    again.apply(4, record(3, 0, 5, prev=None, lineage="m"))
+    assert again.origin("0") == Origin(tip_by="new", made_by="new", made_after=4, late_upto=3, has_results=True)
+
+
+def test_a_fold_becomes_what_a_summary_says_in_place_and_knows_its_own_writers() -> None:
+    fold = StreamFold(("1", "2"))
+    fold.adopt(two_writers().summary(4))
+    assert fold.writers == ("1", "2")
+    assert (fold.upto, fold.stable(1, 3)) == (3, two_writers().stable(1, 3)), "of one that is a writer no more the buckets stay"
+    assert (fold.closed("1"), fold.closed("2"), fold.epoch("2")) == (3, 0, None)
+    assert fold.apply(4, started("0")).reason == "unknown_writer"
+    assert fold.apply(5, started("2")).accepted
+
+
+def test_a_summary_of_others_is_refused_and_changes_nothing() -> None:
+    fold = StreamFold(("7",))
+    with pytest.raises(RemoteProtocolError, match="other writers"):
+        fold.adopt(two_writers().summary(4))
+    assert fold.summary(0) == StreamFold(("7",)).summary(0)
 
 
 # -- blocks that were resent ----------------------------------------------------------------------------------------------------------

@@ -6,45 +6,63 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.protocol.boundary_log import Outcome
+from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.late_start import LateStart, live_begins_after, says_late_start
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+from anabranch.protocol.late_start import LateStart, live_begins_after
+from anabranch.protocol.origins import says_late_start
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 
 FIRST = BoundaryRecord("0", 0, BatchId("l", 0), None, 7, missing=("a",), made_from=(("a", 7),))
 PART = Part(8, 0, "t", 1, 0, 1, 1, 0)
 
 
-def told(gone: int, *entries: LogEntry, accepted: bool = True, reach_buckets: int = 0) -> LateStart:
-    made = LateStart(lambda: gone, reach_buckets)
-    for entry in entries:
-        made.seen(entry, Outcome(accepted=accepted, reason="", replica="0"))
-    return made
+def fold_of(*records: BoundaryRecord, summed_up: bool = False) -> StreamFold:
+    """Of a log with an epoch of each of two replicas, in which ``records`` follow each other."""
+    fold = StreamFold(["0", "1"])
+    for offset, replica in enumerate(fold.writers):
+        fold.apply(offset, EpochStarted(replica, "f", "t"))
+    for number, record in enumerate(records):
+        fold.apply(2 + number, replace(record, id=BatchId("l", number)))
+    return StreamFold.from_summary(fold.summary(99)) if summed_up else fold
 
 
 def test_a_stage_that_made_nothing_begins_after_what_is_gone() -> None:
-    late = told(9, EpochStarted("0", "f", "t"))
-    assert (late.decide(), late.after, late.given_up) == (9, 9, 9)
-    late = told(0)
-    assert (late.decide(), late.given_up) == (0, 0)
-    late = told(9, reach_buckets=3)
-    assert (late.decide(), late.given_up) == (9, 12)
+    late = LateStart(lambda: 9)
+    assert (late.decide(fold_of()), late.after, late.given_up) == (9, 9, 9)
+    late = LateStart(lambda: 0)
+    assert (late.decide(fold_of()), late.given_up) == (0, 0)
+    late = LateStart(lambda: 9, reach_buckets=3)
+    assert (late.decide(fold_of()), late.given_up) == (9, 12)
 
 
-def test_c1_a_stage_that_made_anything_leaves_nothing_out() -> None:
-    for record in (
+@pytest.mark.parametrize("summed_up", [False, True])
+@pytest.mark.parametrize(
+    "record",
+    [
         replace(FIRST, missing=()), replace(FIRST, parts=(PART,)), replace(FIRST, prev=BatchId("l", 0)), replace(FIRST, base=7),
-    ):  # fmt: skip
-        assert not says_late_start(record)
-        assert told(9, FIRST, record).decide() == 0
-        assert told(9, record, accepted=False).decide() == 9, "a record that does not count says nothing"
-    assert told(9, replace(FIRST, kind=BoundaryKind.TENTATIVE, prev=BatchId("l", 0))).decide() == 9, "nor does a branch"
+        replace(FIRST, replica="1", epoch=1, missing=()),
+    ],
+)  # fmt: skip
+def test_c1_a_stage_that_made_anything_leaves_nothing_out(record: BoundaryRecord, summed_up: bool) -> None:
+    """Nor does one of whose log a summary is left."""
+    late = LateStart(lambda: 9)
+    assert late.decide(fold_of(FIRST, record, summed_up=summed_up)) == 0
+    assert late.decide(fold_of(FIRST, replace(record, epoch=55), summed_up=summed_up)) == 7, "a record that does not count says nothing"
 
 
+def test_c1_a_branch_is_no_result() -> None:
+    tentative = replace(FIRST, kind=BoundaryKind.TENTATIVE, prev=BatchId("l", 0), base=7, closed=8, branch=(0, 1))
+    fold = fold_of(FIRST, tentative)
+    assert fold.tentative_upto("0") == 8
+    assert LateStart(lambda: 9).decide(fold) == 7
+
+
+@pytest.mark.parametrize("summed_up", [False, True])
 @pytest.mark.parametrize("gone", [0, 9])
-def test_c2_all_begin_where_the_first_has_said(gone: int) -> None:
+def test_c2_all_begin_where_the_first_has_said(gone: int, summed_up: bool) -> None:
     assert says_late_start(FIRST)
-    assert told(gone, FIRST).decide() == 7
+    assert LateStart(lambda: gone).decide(fold_of(FIRST, summed_up=summed_up)) == 7
+    assert LateStart(lambda: gone).decide(fold_of(FIRST, replace(FIRST, closed=5), summed_up=summed_up)) == 7, "one that is behind"
 
 
 @pytest.mark.parametrize(

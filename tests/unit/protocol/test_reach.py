@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.control import Alarm
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import BatchId
@@ -30,8 +30,6 @@ class Log:
     def add(self, entry: LogEntry) -> None:
         outcome = self.fold.apply(self._offset, entry)
         self._offset += 1
-        if self.reach is not None:
-            self.reach.seen(entry, outcome)
         if self.book is not None and (alarm := self.book.seen(entry, outcome, 77)) is not None:
             self.alarms.append(alarm)
 
@@ -59,7 +57,7 @@ def backed_up(reach_ms: int = 200, *, again: str = "f") -> Log:
 def begun(log: Log) -> tuple[int, int]:
     assert log.reach is not None
     log.reach.after(log.fold.closed("0"))
-    return log.reach.begin(log.fold, log.fold.closed("0"), is_fresh=True)
+    return log.reach.begin(log.fold, "0", is_fresh=True)
 
 
 @pytest.mark.parametrize(("reach_ms", "buckets"), [(0, 0), (1, 1), (100, 1), (101, 2), (1_000, 10)])
@@ -123,13 +121,15 @@ def test_another_function_is_not_compared() -> None:
 def test_with_a_checkpoint_nothing_is_left_out_or_compared() -> None:
     log = backed_up()
     assert log.reach is not None
-    assert log.reach.begin(log.fold, 10, is_fresh=False) == (0, 0)
+    assert log.reach.begin(log.fold, "0", is_fresh=False) == (0, 0)
     made_again(log, b9=4_711)
 
 
 def is_open(log: Log) -> bool:
     assert log.reach is not None
-    return log.reach.is_open
+    again = StreamFold.from_summary(log.fold.summary(99))
+    assert again.origin("0") == log.fold.origin("0")
+    return log.reach.is_open(again.origin("0"))
 
 
 def test_b3_until_something_new_is_closed_each_process_begins_anew() -> None:
@@ -226,9 +226,9 @@ def test_b5_a_gap_that_a_crash_interrupted_goes_on() -> None:
     log.begin()
     log.add(log.record(30, fresh=True, missing="a", epoch=0))  # of a zombie
     assert log.reach is not None
-    assert log.reach.begin(log.fold, 16, is_fresh=False) == (0, 17)
+    assert log.reach.begin(log.fold, "0", is_fresh=False) == (0, 17)
     log.add(log.record(17, fresh=True))
-    assert log.reach.begin(log.fold, 17, is_fresh=False) == (0, 0)
+    assert log.reach.begin(log.fold, "0", is_fresh=False) == (0, 0)
 
 
 def test_a_gap_is_one_alarm_and_its_buckets_are_counted() -> None:
@@ -251,3 +251,39 @@ def test_only_stages_have_gaps() -> None:
     log.add(replace(log.record(5, fresh=True, missing="a"), positions=(InputPosition("t", 0, 1, 1),)))
     log.add(replace(log.record(9, missing="a"), kind=BoundaryKind.TENTATIVE, branch=(0, 1), base=5))
     assert (log.alarms, book.lost) == ([], 0)
+
+
+def begun_at_a_summary(log: Log, book: GapBook | None = None) -> Log:
+    """Somebody who reads the log from a summary on, that was written now."""
+    summary = log.fold.summary(log._offset)
+    again = Log(log.reach, book)
+    again._offset, again._batch = log._offset, log._batch
+    again.fold.adopt(summary)
+    if book is not None:
+        assert book.seen(summary, Outcome(accepted=False, reason="summary", replica=""), 77) is None
+        assert book.seen(summary, Outcome(accepted=True, reason="adopted", replica=""), 77) is None
+    return again
+
+
+def test_what_was_before_a_summary_is_compared_and_a_gap_in_it_goes_on() -> None:
+    log = begun_at_a_summary(backed_up())
+    assert begun(log) == (6, 0)
+    with pytest.raises(StageFunctionError, match="bucket 9"):
+        made_again(log, b9=4_711)
+    log = begun_at_a_summary(backed_up(again="g"))
+    begun(log)
+    made_again(log, b9=4_711)
+    log = forgetful()
+    log.add(log.record(15, fresh=True, missing="a"))
+    log.add(log.record(16, missing="a"))
+    log = begun_at_a_summary(log)
+    assert log.reach is not None
+    assert log.reach.begin(log.fold, "0", is_fresh=False) == (0, 17)
+
+
+def test_a_gap_after_a_summary_begins_where_it_does() -> None:
+    book = GapBook("s", 2, WIDTH_MS)
+    log = begun_at_a_summary(forgetful(), book)
+    log.add(log.record(15, fresh=True, missing="a"))
+    (alarm,) = log.alarms
+    assert (alarm.bucket, book.lost) == (11, 5)
