@@ -72,6 +72,10 @@ class Source:
         self.rows |= dict.fromkeys(filled, 1)
         self._boundary.append(BoundaryRecord("0", self._boundary.epoch, BatchId("l", self._batch), self._boundary.tip(), upto, parts))
 
+    def poll(self) -> None:
+        """Read its own log on."""
+        self._boundary.poll()
+
     def trim(self, bucket: int) -> None:
         """Delete the blocks of buckets up to ``bucket``."""
         admin = self._log.admin()

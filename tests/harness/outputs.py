@@ -111,6 +111,10 @@ class Replica:
         )  # fmt: skip
         self._boundaries.append(record)
 
+    def poll(self) -> None:
+        """Read its own log on."""
+        self._boundaries.poll()
+
     def resend(self, tables: Mapping[int, pa.Table]) -> None:
         """Write buckets once more, for a reader whose blocks are gone."""
         self._boundaries.resend(Resent(self._replica, self.epoch, self._parts(tables)))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import count as numbers
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,14 +18,16 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.redis.index import RedisIndex
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
-from anabranch.codec import control_records
+from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
-from anabranch.protocol.identifiers import TopicNames, TupleId
+from anabranch.protocol.identifiers import BatchId, TopicNames, TupleId
+from anabranch.protocol.limits import SUMMARY_EVERY_RECORDS
 from anabranch.protocol.live_delivery import Kind
+from anabranch.protocol.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import HeartbeatSender
@@ -276,6 +280,52 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
     index.close()
     for replica in replicas:
         replica.close()
+
+
+@pytest.mark.parametrize("point", ["manager.summary_written", "manager.log_trimmed"])
+def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: Path, point: str) -> None:
+    world = World(kafka, topic_prefix, tmp_path)
+    at = TopicPartition(world.pipeline.topic_names.boundaries("reports"), 0)
+    whole = BoundaryReader(world.log, at.topic, ["0"])
+    writer, batches = world.log.writer(), numbers()
+
+    def grow() -> None:
+        """By as many records as make a summary due."""
+        batch = 0
+        for batch in islice(batches, SUMMARY_EVERY_RECORDS):
+            ident, prev = BatchId("l", batch), BatchId("l", batch - 1) if batch else None
+            value, headers = boundary_records.encode(BoundaryRecord("0", 0, ident, prev, batch + 1))
+            writer.send(at, value, headers=headers)
+        writer.flush()
+        whole.read_to_end()
+        assert whole.fold.upto == batch + 1
+
+    def begins() -> int:
+        reader = world.log.reader()
+        found = reader.offsets(at)[0]
+        reader.close()
+        return found
+
+    value, headers = boundary_records.encode(EpochStarted("0", "f", "t"))
+    writer.send(at, value, headers=headers)
+    grow()
+    if point == "manager.log_trimmed":  # nothing is deleted before there are two
+        world.until("consistency_manager", world.name, lambda: whole.poll(100) * 0 + whole.counts["summary"])
+        grow()
+    for _ in range(2):
+        world.killed("consistency_manager", world.name, point)
+        grow()
+    before = begins()
+    assert before > 0 or point == "manager.summary_written"
+    world.until("consistency_manager", world.name, lambda: begins() > before)
+    whole.read_to_end()
+    again = BoundaryReader(world.log, at.topic, ["0"])
+    again.read_to_end()
+    assert again.counts["adopted"] == 1
+    assert again.fold.summary(0) == whole.fold.summary(0)
+    writer.close()
+    whole.close()
+    again.close()
 
 
 @pytest.mark.parametrize(

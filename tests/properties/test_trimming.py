@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
@@ -54,6 +54,8 @@ class World:
         self.readers = [Reader(name) for name in NAMES]
         self.trimming = Trimming({"s": [StreamReader("delivery", name, "0") for name in NAMES]})
         self.ends: dict[Place, int] = {}
+        self.said: dict[Place, int] = {}
+        """By the manager that runs."""
         self.deleted: dict[Place, int] = {}
         self.writers = [Writer(name, epoch) for epoch, name in enumerate(WRITERS)]
         self.now_ms = 1_000_000
@@ -145,12 +147,19 @@ class World:
         self.now_ms += TRIM_EVERY_MS
         for point in self.trimming.due(self.now_ms, {"s": self.fold.upto}):
             for place, offset in self.offsets.below(point.bucket).items():
-                assert offset >= self.deleted.get(place, 0), "D3"
+                assert offset >= self.said.get(place, 0), "D3"
                 assert offset <= self.ends[place]
-                self.deleted[place] = offset
+                self.said[place] = offset
+                self.deleted[place] = max(offset, self.deleted.get(place, 0))
         for writer in self.writers:
             for part in writer.under_way.get(False, (0, ()))[1]:
                 assert part.offset_first >= self.deleted.get((writer.name, part.partition), 0), "D2"
+
+    def take_over(self) -> None:
+        """Another manager, which begins to read at a summary."""
+        self.offsets, self.said = TrimOffsets(), {}
+        summary = self.fold.summary(self.offset, self.trimming.point("s"))
+        self.offsets.seen(summary, Outcome(accepted=True, reason="adopted", replica=""))
 
 
 BATCH = st.tuples(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 5), st.integers(0, PARTITIONS - 1)), max_size=4))
@@ -164,6 +173,7 @@ ACTION = st.one_of(
     st.tuples(st.just("pass"), st.integers(1, 4)),
     st.tuples(st.just("restart"), st.integers(0, 2)),
     st.tuples(st.just("trim")),
+    st.tuples(st.just("take over")),
 )
 
 
@@ -186,6 +196,8 @@ def test_nothing_is_deleted_that_a_reader_has_still_to_read(actions: list[tuple]
             world.everybody_passes(*arguments)
         elif name == "restart":
             world.restart(*arguments)
+        elif name == "take over":
+            world.take_over()
         else:
             world.trim()
     for writer in (0, 1):

@@ -98,8 +98,8 @@ def test_what_the_matrix_never_gives() -> None:
     for who, own in rights.items():
         for topic, letters in own.items():
             assert not set(letters) & set("AS"), "nobody alters topics"
-            assert "X" not in letters or (who == "secure.consistency_manager" and ".blocks." in topic), (
-                "only the manager trims, and only blocks"
+            assert "X" not in letters or (who == "secure.consistency_manager" and (".blocks." in topic or topic.endswith(".boundaries"))), (
+                "only the manager trims, and only blocks and boundary logs"
             )
             assert "C" not in letters or who == "secure.operator", "only the operator makes topics"
             if "W" in letters:
@@ -107,8 +107,8 @@ def test_what_the_matrix_never_gives() -> None:
     for topic, several in writers.items():
         if ".blocks." in topic or topic.startswith("secure-out.") or topic.endswith(".progress"):
             assert len(several) == 1, f"{topic} has one writer"
-    assert writers["secure.totals.boundaries"] == ["secure.processing.totals.0", "secure.processing.totals.1"]
-    assert writers["secure.reports.boundaries"] == ["secure.ingestion.reports"]
+    assert writers["secure.totals.boundaries"] == ["secure.processing.totals.0", "secure.processing.totals.1", "secure.consistency_manager"]
+    assert writers["secure.reports.boundaries"] == ["secure.ingestion.reports", "secure.consistency_manager"]
     north, south = ("reports", "totals", ".out"), ("payments", "audits", ".audit.")
     for who, own in rights.items():
         mine, others = (north, south) if any(word in f"{who}." for word in north) else (south, north)

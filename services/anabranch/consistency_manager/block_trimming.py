@@ -58,6 +58,7 @@ class BlockTrimming:
             offsets = {
                 TopicPartition(self._names.blocks(stream, writer), partition): offset
                 for (writer, partition), offset in self._streams[stream].below(bucket).items()
+                if writer in self._context.pipeline.stream_writers(stream)  # a summary may name blocks of one that there is no more
             }
             try:
                 if offsets:

@@ -77,6 +77,10 @@ class ControlRoom:
         """The newest trim point of each stream that stands in the topic."""
         return dict(self._points)
 
+    def trim_point(self, stream: str) -> int:
+        """The newest one of ``stream`` that stands in the topic; 0: none."""
+        return self._points.get(stream, 0)
+
     def fence(self, stage: str, replica: str, epoch: int, bucket: int) -> Fence | None:
         """Have a process fenced; None if it was already. Written with the next round, and until it could be."""
         fence = self._fences.fence(stage, replica, epoch, bucket, self._clock.now_ms())

@@ -1,6 +1,6 @@
 """The consistency manager: wiring of ``protocol.consistency``, ``staggering``, ``fencing`` and ``trimming`` to the logs and the index.
 
-It keeps nothing of its own: a start reads the logs from their beginning and comes to the same conclusions. Two of them may run; they write the
+It keeps nothing of its own: a start reads the logs, from their beginning or from a summary on, and comes to the same conclusions. Two of them may run; they write the
 same index, and know of each other's grants by the log. While the index cannot be reached everything goes on, and what should stand in it is
 kept, bounded, until it can. What it says to the services - grants, fences, trim points - they can do without.
 """
@@ -17,6 +17,7 @@ from anabranch.codec import control_records
 from anabranch.codec.topic_rules import differences
 from anabranch.consistency_manager.block_trimming import BlockTrimming
 from anabranch.consistency_manager.control import ControlRoom
+from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
 from anabranch.protocol.boundary_log import Outcome
@@ -25,7 +26,7 @@ from anabranch.protocol.consistency import AlarmBook, IndexImage, Mismatch, Stre
 from anabranch.protocol.control import Alarm, ControlRecord
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.reach import GapBook, buckets_of
-from anabranch.protocol.records import BoundaryRecord, LogEntry
+from anabranch.protocol.records import BoundaryRecord, LogEntry, Summary
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.service import ServiceContext, ServiceStatus
@@ -59,6 +60,7 @@ class ConsistencyManager:
         self._image = IndexImage(self._pipeline.name)
         self._control = ControlRoom(context, self._image)
         self._trimming = BlockTrimming(context)
+        self._log_trimming = LogTrimming(context)
         self._book = AlarmBook()
         self._gaps = {
             name: GapBook(name, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms), self._pipeline.bucket_ms)
@@ -108,6 +110,7 @@ class ConsistencyManager:
         self._control.start()
         for reader in self._streams.values():
             reader.read_to_end()
+        self._log_trimming.read_to_end()
 
     def step(self) -> None:
         """One round: what is there of every log, then alarms, then the index."""
@@ -118,6 +121,7 @@ class ConsistencyManager:
             self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
             self._unsent.append(alarm)
         self._trimming.round(self._control.trim_points())
+        self._log_trimming.round(self._streams, self._control.trim_points(), self._audits)
         self._raise_alarms()
         busy = self._write_index()
         self._report()
@@ -130,6 +134,7 @@ class ConsistencyManager:
             reader.close()
         self._control.close()
         self._trimming.close()
+        self._log_trimming.close()
         if self._alarms is not None:
             self._alarms.close()
             self._alarms = None
@@ -152,8 +157,10 @@ class ConsistencyManager:
 
     def _seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """A record of a boundary log, right after the fold took it."""
-        fold = self._streams[stream].fold
+        reader = self._streams[stream]
+        fold = reader.fold
         self._trimming.seen(stream, entry, outcome)
+        self._log_trimming.seen(stream, offset, entry, outcome)
         for mismatch in self._audits[stream].seen(fold, entry, outcome):
             self._mismatch(mismatch)
             for replica in mismatch.outvoted:
@@ -162,6 +169,9 @@ class ConsistencyManager:
             self._gap(self._gaps[stream].seen(entry, outcome, self._context.clock.now_ms()))
         if outcome.accepted and isinstance(entry, BoundaryRecord):
             self._image.boundary(stream, offset, entry, fold)
+        elif outcome.accepted and isinstance(entry, Summary):
+            self._image.adopted(stream, entry, fold)
+        self._log_trimming.forget(stream, reader, self._control.trim_point(stream), self._audits[stream].floor)
 
     def _mismatch(self, mismatch: Mismatch) -> None:
         self._mismatches.inc()
@@ -293,5 +303,6 @@ class ConsistencyManager:
             "processes": self._image.states(now_ms),
             "compared": {stream: audit.compared for stream, audit in self._audits.items()},
             "topics": self._topic_differences,
+            "not_summed_up": self._log_trimming.report(),
             "index": "none" if self._index is None else "written" if self._whole else "incomplete",
         }

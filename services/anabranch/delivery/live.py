@@ -231,6 +231,10 @@ class LiveTopic:
         progress = live_read_back.last_progress(log, self._progress_topic, name, self._wait_for)
         if progress is None or not progress.sequence:  # nothing was written since it began: more may be deleted by now
             progress = self._begin(self._writer, progress)
+        if progress.stable < (forgotten := self._following.fold.forgotten):
+            raise Unavailable(
+                f"buckets {progress.stable + 1}..{forgotten} of {self._output.stage} are trimmed, and its log describes them no more"
+            )
         machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
         if self._sink.upsert:
             view = UpsertView(name)

@@ -127,6 +127,9 @@ class DeliveryService:
         if self._delivery is None:
             self._try_to_take_over()
             return
+        if self._delivery.cursor.bucket <= self._following().fold.forgotten:
+            self._stand(self._delivery)
+            return
         run, stable = self._next_run(self._delivery)
         if run is None:
             self._report(self._delivery)
@@ -194,6 +197,17 @@ class DeliveryService:
             return
         told = self._asker.ask({stage: gone})
         self.status.state, self.status.waiting_for = "waiting", f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {told}"
+        self._following().poll(_ASK_MS)
+
+    def _stand(self, delivery: CorrectedDelivery) -> None:
+        """What comes next is trimmed, and the boundary log describes it no more: nobody can be asked for it, and never is less delivered."""
+        text = (
+            f"buckets {delivery.cursor.bucket}..{self._following().fold.forgotten} of {self._output.stage}, which are trimmed since all other readers "
+            "are beyond: this output was away for longer than a day, and can be made whole only by a run from the beginning of the input"
+        )
+        if self.status.waiting_for != text:
+            self._context.logger.error("buckets_trimmed", output=self._output.name, waiting_for=text)
+        self.status.state, self.status.waiting_for = "waiting", text
         self._following().poll(_ASK_MS)
 
     def _beat(self) -> None:

@@ -223,6 +223,8 @@ class Resending:
         own = self._follow(made.stage, points)
         try:
             fold = own.fold
+            if ask.bucket_first <= fold.forgotten:
+                raise _UnableError(f"buckets of {made.stage} up to {fold.forgotten} are trimmed, and its log describes them no more")
             reach = BlockReach(reader, partial(self._names.blocks, made.stage))
             stable = fold.stable(ask.bucket_first, min(ask.bucket_last, fold.upto)) if ask.bucket_first <= fold.upto else []
             wanted = self._gone(reach, stable)
@@ -341,6 +343,10 @@ class Resending:
         for stream, fold in folds.items():
             if fold.upto < last:
                 raise _UnableError(f"{stream} is not known up to bucket {last}")
+            if after < fold.forgotten:
+                raise _UnableError(
+                    f"no checkpoint is older than the range, and the log of {stream} describes its buckets up to {fold.forgotten} no more"
+                )
             for bucket, writer, parts in fold.stable(after + 1, last):
                 if reach.is_gone(self._names.blocks(stream, writer), parts):
                     raise _UnableError(

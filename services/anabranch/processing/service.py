@@ -112,6 +112,8 @@ class ProcessingService:
         """(position, what is gone after it) of the start that was tried and lacks least."""
         self._resending: Resending | None = None
         self._standby: Standby | None = None
+        self._forgot = 0
+        """Buckets of the inputs up to this one this process has forgotten while it stood by."""
         self._reach: Reach | None = None
         if self._stage.reach_ms is not None:
             complete = self._complete_input if self._stage.ha == "amnesia" else None
@@ -175,18 +177,23 @@ class ProcessingService:
             finally:
                 beats.end()
             return
+        self._check_forgotten(standby.bucket)
         with self._changed:
             for follower in self._followers.values():
-                if standby.bucket < follower.reader.fold.forgotten:
-                    message = "the new primary went on from an older checkpoint than this process had copied: it follows the logs anew"
-                    raise Unavailable(message)
                 follower.reader.fold.forget(standby.bucket)
+        self._forgot = standby.bucket
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
 
     def _starting_beat(self) -> Heartbeat | None:
         """Of a process that has no query yet. It names no checkpoint: nothing is trimmed before it has read it."""
         epoch = -1 if self._boundary is None else self._boundary.epoch
         return None if epoch < 0 else Heartbeat("processing", self._stage_name, self._replica, epoch, self.status.state, 0, written_ms=0)
+
+    def _check_forgotten(self, after: int) -> None:
+        """Raises Unavailable where buckets after ``after`` are needed which this process has forgotten itself."""
+        if after < self._forgot:
+            message = "the primary went on from an older checkpoint than this process had copied: it follows the logs anew"
+            raise Unavailable(message)
 
     def _take_over(self, query: StageQuery) -> None:
         """Rules 1 and 8: epoch, copy of the newest lineage's directory, own lineage file; then the query."""
@@ -262,10 +269,14 @@ class ProcessingService:
 
     def _missing_input(self, after: int) -> str:
         """What is gone of the inputs' blocks of buckets after ``after``, in words; empty: they are there."""
+        self._check_forgotten(after)
         reader, gone = self._context.log.reader(committed=False, headers=False), dict[str, tuple[int, int]]()
         try:
             self._read_inputs(reader)
             for stream, follower in self._followers.items():
+                if after < (forgotten := follower.reader.fold.forgotten):
+                    # Nobody knows what was in them, so nobody can be asked for it.
+                    return f"buckets {after + 1}..{forgotten} of {stream} are trimmed, and its log describes them no more"
                 with self._changed:
                     found = gone_range(reader, partial(self._names.blocks, stream), follower.reader.fold, after)
                 if found is not None:

@@ -15,6 +15,7 @@ Invariants:
     K2  a point was made under the plan of the one who asks: another plan's state means something else.
     K3  memory is bounded by what Spark retains: older batches cannot be gone back to.
     K4  a point is the record of a batch on the sibling's accepted chain; of the replica itself, one that was on its chain once.
+    K5  of a log that is read from a summary on, the tip of each chain is known, and what came after it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ class CleanPoints:
 
     def seen(self, fold: StreamFold, entry: LogEntry, outcome: Outcome) -> None:
         """Take note of a record."""
+        if outcome.accepted and isinstance(entry, Summary):
+            for replica in self._chains:
+                if replica in fold.writers and (tip := fold.tip(replica)) is not None:
+                    self._mark(fold, replica, tip)
+            return
         if not outcome.accepted or not isinstance(entry, BoundaryRecord) or entry.kind is not BoundaryKind.STABLE:
             return
         chain = self._chains.get(entry.replica)
@@ -59,9 +65,12 @@ class CleanPoints:
             mark = chain.pop()  # cut off (rule 4)
             if entry.replica == self._own:
                 self._cut_off.append(mark)
-        pending = fold.pending(entry.replica)
-        base = max(fold.closed(entry.replica), pending[-1].bucket if pending else 0)
-        chain.append(_Mark(entry.id, base, fold.fingerprint(entry.replica)))
+        self._mark(fold, entry.replica, entry.id)
+
+    def _mark(self, fold: StreamFold, replica: str, tip: BatchId) -> None:
+        pending = fold.pending(replica)
+        base = max(fold.closed(replica), pending[-1].bucket if pending else 0)
+        self._chains[replica].append(_Mark(tip, base, fold.origin(replica).tip_by))
 
     def base(self, replica: str, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
         """The base of the record ``ident`` of ``replica``; None: it is not a point for ``fingerprint`` now (K1, K2, K4)."""

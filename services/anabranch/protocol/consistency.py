@@ -14,7 +14,7 @@ never read to decide anything, so it may vanish at any time; writing the image a
 
 Keys of the index (all below ``anabranch:<pipeline>:``):
     stream:<stream>               hash: upto (every bucket up to it is stable)
-    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, bucket, epoch, lineage, batch, fingerprint, written_ms)
+    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing where only a summary names it; bucket, epoch, lineage, batch, fingerprint, written_ms)
     boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the bucket that it closed
     tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch, missing)
     process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and checkpoint; expires
@@ -26,7 +26,9 @@ Invariants:
     A1  two buckets are compared at most once, only when both writers closed them, they are their own, and their histories are equal.
     A2  an empty bucket is compared too: nothing against something is a difference.
     A3  memory is bounded whatever a replica does or does not do; what was given up is counted in ``uncompared``.
-    X1  the image depends on the logs only: two managers have the same one.
+    A4  of a log that is read from a summary on, only buckets are compared that both replicas closed after it. (Who wrote the summary compared
+        what could be until then.) The history goes on with what the summary says.
+    X1  the image depends on the logs only, and on where a log begins: two managers that read the same have the same one.
     X2  after ``everything_lost`` and one complete writing, the index holds the image.
 """
 
@@ -131,21 +133,44 @@ class StreamAudit:
         self._replicas = {w: _Replica() for w in writers}
         self.compared = 0
         self.uncompared = 0
-        """Buckets of two replicas that were given up by A3, or whose histories differ."""
-        self._floor = 0
+        """Buckets of two replicas that were given up by A3 or A4, or whose histories differ."""
+        self.floor = 0
+        """Buckets up to this one are compared, or never will be."""
 
     def seen(self, fold: StreamFold, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
-        """Take note of a record; the differences that it shows. Lets the fold forget what is not needed any more."""
-        if not outcome.accepted or isinstance(entry, (Summary, Resent)) or outcome.reason == "tentative":
+        """Take note of a record; the differences that it shows. The fold may forget buckets up to ``floor``."""
+        if not outcome.accepted or isinstance(entry, Resent) or outcome.reason == "tentative":
             return []  # tentative buckets of two replicas may well differ; what is resent was compared
         found: list[Mismatch] = []
-        if isinstance(entry, EpochStarted):
+        if isinstance(entry, Summary):
+            self._adopt(fold, entry)
+        elif isinstance(entry, EpochStarted):
             self._replicas[entry.replica].fingerprint = entry.fingerprint
         else:
             self._continued(self._replicas[entry.replica], entry)
             found = self._closed(fold, entry.replica, self._replicas[entry.replica], entry)
-        self._forget(fold)
+        self._forget()
         return found
+
+    def history(self, replica: str) -> str:
+        """By which plans the replica's chain was made, for a summary; empty: not known."""
+        spans = self._replicas[replica].spans
+        return spans[-1][1] if spans else ""
+
+    def _adopt(self, fold: StreamFold, summary: Summary) -> None:
+        """A4."""
+        said = {r.replica: r for r in summary.replicas}
+        for name, replica in self._replicas.items():
+            replica.closed = replica.base = fold.closed(name)
+            replica.open = {part.bucket for part in fold.pending(name)}
+            replica.fingerprint = fold.fingerprint(name)
+            if name in said and (last := said[name].last) is not None:
+                history = said[name].history
+                replica.points = {last.id: _Point(fold.origin(name).tip_by, history, _place(last))}
+                replica.spans = [(replica.closed + 1, history)]
+        self.floor = max(r.closed for r in self._replicas.values())
+        slowest = min(r.closed for r in self._replicas.values())
+        self.uncompared += len(fold.stable(max(slowest, fold.forgotten) + 1, fold.upto)) if fold.upto > fold.forgotten else 0
 
     def _continued(self, replica: _Replica, record: BoundaryRecord) -> None:
         """Take note of the history of ``record``, which is that of what it closes from now on."""
@@ -162,7 +187,7 @@ class StreamAudit:
         else:
             history = _joined(before.history, before.place, plan)
         replica.points.pop(record.id, None)
-        replica.points[record.id] = _Point(plan, history, f"{record.closed} {record.made_from}")
+        replica.points[record.id] = _Point(plan, history, _place(record))
         if len(replica.points) > CHAIN_RECORDS_MAX:
             del replica.points[next(iter(replica.points))]
         if not replica.spans or replica.spans[-1][1] != history:
@@ -190,7 +215,7 @@ class StreamAudit:
             if parts:  # none: they were cut off the chain, or the bucket is forgotten or not its own
                 insort(replica.order, bucket)
                 replica.digests[bucket] = (sum(p.rows for p in parts), sum(p.digest for p in parts) % _MODULUS)
-        after = max(before, replica.base, self._floor)
+        after = max(before, replica.base, self.floor)
         return [m for other in self._replicas if other != name for m in self._compare(fold, name, other, after)]
 
     def _compare(self, fold: StreamFold, name: str, other: str, after: int) -> list[Mismatch]:
@@ -216,16 +241,16 @@ class StreamAudit:
         able = {n: r for n, r in self._replicas.items() if r.base < bucket <= r.closed and r.history_of(bucket) == history}
         return {name: replica.digests.get(bucket, _EMPTY) for name, replica in able.items()}
 
-    def _forget(self, fold: StreamFold) -> None:
+    def _forget(self) -> None:
         slowest = floor = min(r.closed for r in self._replicas.values())
         for replica in self._replicas.values():
             if len(replica.order) > COMPARED_BUCKETS_MAX:
                 floor = max(floor, replica.order[len(replica.order) // 2])
         for replica in self._replicas.values():
             self.uncompared += max(0, bisect_right(replica.order, floor) - bisect_right(replica.order, slowest))
-        if floor <= self._floor:
+        if floor <= self.floor:
             return
-        self._floor = floor
+        self.floor = floor
         for replica in self._replicas.values():
             cut = bisect_right(replica.order, floor)
             for bucket in replica.order[:cut]:
@@ -233,7 +258,11 @@ class StreamAudit:
             del replica.order[:cut]
             while len(replica.spans) > 1 and replica.spans[1][0] <= floor:
                 del replica.spans[0]
-        fold.forget(floor)
+
+
+def _place(record: BoundaryRecord) -> str:
+    """Where a replica stood after ``record``."""
+    return f"{record.closed} {record.made_from}"
 
 
 def _joined(*facts: object) -> str:
@@ -318,17 +347,28 @@ class IndexImage:
             tentative = {"bucket": str(record.closed), "branch": f"{epoch}.{counter}", "missing": ",".join(record.missing)}
             self._put(f"{self.prefix}tentative:{stream}:{writer}", tentative)
             return
-        fields = {
-            "offset": str(offset), "bucket": str(record.closed), "epoch": str(record.epoch), "lineage": record.id.lineage,
-            "batch": str(record.id.batch), "fingerprint": fold.fingerprint(writer), "written_ms": str(record.written_ms),
-        }  # fmt: skip
-        self._put(f"{self.prefix}boundary:{stream}:{writer}", fields)
-        self._put(f"{self.prefix}stream:{stream}", {"upto": str(fold.upto)})
+        self._tip(stream, str(offset), record, fold)
         key = f"{self.prefix}boundaries:{stream}:{writer}"
         ranking = self._rankings.setdefault(key, _Ranking())
         ranking.entries.append((str(offset), record.closed))
         ranking.unsent = min(ranking.unsent + 1, INDEXED_BOUNDARIES_MAX)
         self._dirty[key] = None
+
+    def adopted(self, stream: str, summary: Summary, fold: StreamFold) -> None:
+        """The log of ``stream`` is read from ``summary`` on: of what came before, only the tip of each chain is known, not where it stands."""
+        self._put(f"{self.prefix}stream:{stream}", {"upto": str(fold.upto)})
+        for r in summary.replicas:
+            if r.last is not None and r.replica in fold.writers:
+                self._tip(stream, "", r.last, fold)
+
+    def _tip(self, stream: str, offset: str, record: BoundaryRecord, fold: StreamFold) -> None:
+        writer = record.replica
+        fields = {
+            "offset": offset, "bucket": str(record.closed), "epoch": str(record.epoch), "lineage": record.id.lineage,
+            "batch": str(record.id.batch), "fingerprint": fold.fingerprint(writer), "written_ms": str(record.written_ms),
+        }  # fmt: skip
+        self._put(f"{self.prefix}boundary:{stream}:{writer}", fields)
+        self._put(f"{self.prefix}stream:{stream}", {"upto": str(fold.upto)})
 
     def heartbeat(self, beat: Heartbeat) -> bool:
         """A process is alive; whether there was room to remember it."""

@@ -138,6 +138,16 @@ holds nothing is in the way of the next result. Half of HOP_MS, since stages aft
 NAME_CHARACTERS_MAX: Final = 249
 """Any name in a boundary or control record: as long as the longest topic name, so that names cannot be used to fill memory."""
 
+SUMMARY_EVERY_RECORDS: Final = 10_000
+"""Between two summaries of a boundary log, and at least so many records are left of it: a start folds two or three times as many, in about a
+second. So many hold what a copy of a sibling's checkpoint needs of its last batches (REPLICAS_MAX * CHECKPOINT_BATCHES_RETAINED)."""
+
+SUMMARY_EVERY_PARTS: Final = 100_000
+"""Named parts after which a summary is written although few records came: large records must not make a start slow, nor the manager grow."""
+
+SUMMARY_LATE_RECORDS: Final = 1_000
+"""Records between what a summary sums up and the summary: a reader that begins holds so many back (about a MiB). A later one does not count."""
+
 SUMMARY_BYTES_MAX: Final = 15 * MIB
 """A summary as a Kafka record: below the ``max.message.bytes`` of a boundary log."""
 

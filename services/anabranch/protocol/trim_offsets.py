@@ -8,6 +8,9 @@ stand between those of earlier ones, and blocks may be there that no record name
   blocks of its *next* stable record stand behind all blocks that its stable records have named so far, in each partition. Its branch writes
   at the same time, so that tentative parts say nothing of the kind, nor do those of buckets that it makes again for a reader.
 
+A summary in place of the beginning of the log names all that is above the trim point. What records named of buckets below it is not known then,
+and not needed: it was deleted, or will be behind what later buckets have.
+
 Hence: delete below the end of what stable records named of trimmed buckets, but nothing that a later bucket needs.
 
 Invariants:
@@ -19,11 +22,12 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.bucket_map import BucketMap
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Resent
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Resent, Summary
 
 Place = tuple[str, int]
 """(writer, partition of its block topic)."""
@@ -50,11 +54,28 @@ class TrimOffsets:
 
     def seen(self, entry: LogEntry, outcome: Outcome) -> None:
         """Take note of a record."""
-        if not outcome.accepted or not isinstance(entry, (BoundaryRecord, Resent)):
+        if not outcome.accepted:
             return
-        in_order = isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE
-        for part in entry.parts:
-            place = entry.replica, part.partition
+        if isinstance(entry, Summary):
+            self._adopt(entry)
+        elif isinstance(entry, (BoundaryRecord, Resent)):
+            in_order = isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE
+            self._named(entry.replica, entry.parts, in_order=in_order)
+
+    def _adopt(self, summary: Summary) -> None:
+        for stable in summary.ranges:
+            self._named(stable.replica, stable.parts, in_order=not stable.resent)
+        for r in summary.replicas:
+            self._named(r.replica, (*r.final, *(part for _, part in r.pending)), in_order=True)
+            if r.branches is not None:
+                self._named(r.replica, [part for _, part in r.branches.pending], in_order=False)
+                for covered in r.branches.ranges:
+                    self._named(r.replica, covered.parts, in_order=False)
+
+    def _named(self, replica: str, parts: Iterable[Part], *, in_order: bool) -> None:
+        """Parts of ``replica``; ``in_order``: named by a stable record."""
+        for part in parts:
+            place = replica, part.partition
             stable_next = part.offset_next if in_order else 0
             if part.bucket <= self._bucket:
                 self._passed[place] = max(self._passed.get(place, 0), stable_next)

@@ -49,7 +49,7 @@ class BlockReach:
 
 
 def missing_blocks(reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, after: int) -> int | None:
-    """The first stable bucket after ``after`` of which blocks are gone; None: none of them is.
+    """The first stable bucket after ``after`` of which blocks are gone, or that the log describes no more; None: none of them is.
 
     Args:
         reader: Of the log, to ask for the beginnings of partitions.
@@ -60,6 +60,8 @@ def missing_blocks(reader: LogReader, topic_of: Callable[[str], str], fold: Stre
     Raises:
         Unavailable: the log does not answer.
     """
+    if after < fold.forgotten:
+        return after + 1
     found = gone_range(reader, topic_of, fold, after, _BUCKETS)
     return None if found is None else found[0]
 

@@ -11,7 +11,8 @@ from typing import Final
 from anabranch.codec import boundary_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.boundary_log import Outcome, StreamFold
-from anabranch.protocol.errors import RemoteProtocolError, Unavailable
+from anabranch.protocol.errors import DataMissing, RemoteProtocolError, Unavailable
+from anabranch.protocol.log_start import LogStart
 from anabranch.protocol.records import LogEntry
 
 _FETCH_RECORDS: Final = 2_000
@@ -29,7 +30,7 @@ Listener = Callable[[int, LogEntry, Outcome], None]
 class BoundaryReader:
     """One reader of one stream's boundary log. Not thread-safe.
 
-    A crash loses nothing: a new reader folds the log again.
+    A crash loses nothing: a new reader folds the log again, from its beginning or from a summary on (``protocol.log_start``).
     """
 
     def __init__(self, log: EventLog, topic: str, writers: Iterable[str], *, listener: Listener | None = None,
@@ -40,7 +41,8 @@ class BoundaryReader:
             log: Where the topic is.
             topic: The boundary log.
             writers: The replicas of the stream; records of others are refused.
-            listener: Called with every decoded record, after it was folded: (offset, record, outcome).
+            listener: Called with every decoded record, after it was folded: (offset, record, outcome). Where the log is read from a summary on,
+                that comes first, accepted: all that was folded until there.
             lock: Held while the fold changes, for callers that look at it from another thread.
         """
         self._at = TopicPartition(topic, 0)
@@ -51,11 +53,17 @@ class BoundaryReader:
         self.fold = StreamFold(self._writers)
         self.counts: Counter[str] = Counter()
         self._refused: Counter[tuple[str, str]] = Counter()
-        self.offset_next, _ = self._reader.offsets(self._at)
+        self.offset_next, self._end_at_first = self._reader.offsets(self._at)
+        self._start = LogStart(self.fold, self.offset_next)
         self._reader.assign({self._at: self.offset_next})
 
     def poll(self, wait_ms: int) -> int:
-        """Apply what is there; waits up to ``wait_ms`` for the first record. Returns the number of records read."""
+        """Apply what is there; waits up to ``wait_ms`` for the first record. Returns the number of records read.
+
+        Raises:
+            DataMissing: the log does not begin at its beginning, and no summary in it says what stood there; or it was cut, or this reader was
+                overtaken by trimming: the process ends, and the next one begins at a summary.
+        """
         read = 0
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
             for offset, value, headers in zip(chunk.offsets, chunk.values, chunk.headers, strict=True):
@@ -66,15 +74,38 @@ class BoundaryReader:
                     self.counts["undecodable"] += 1
                     self._tell("undecodable", "", offset, str(error))
                     continue
-                with self._lock:
-                    outcome = self.fold.apply(offset, entry)
-                self.counts[outcome.reason] += 1
-                if not outcome.accepted:
-                    self._tell(outcome.reason, outcome.replica, offset)
-                if self._listener is not None:
-                    self._listener(offset, entry, outcome)
+                if self._start.is_over:
+                    with self._lock:
+                        outcome = self.fold.apply(offset, entry)
+                    self._pass_on(offset, entry, outcome)
+                else:
+                    self._begin(offset, entry)
         self.offset_next = self._reader.position(self._at)
+        if not self._start.is_over and self.offset_next >= self._end_at_first:
+            message = (
+                f"{self._at.topic}: its first records are deleted, and no summary after them can be read that says what they were. The consistency "
+                "manager leaves one behind when it deletes: this was done by retention, or by hand. Restore the topic from a copy, or begin anew "
+                "under another name of the pipeline"
+            )
+            raise DataMissing(message)
         return read
+
+    def _begin(self, offset: int, entry: LogEntry) -> None:
+        """As long as the beginning is being looked for."""
+        steps = self._start.apply(offset, entry)
+        while True:
+            with self._lock:
+                step = next(steps, None)
+            if step is None:
+                return
+            self._pass_on(*step)
+
+    def _pass_on(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        self.counts[outcome.reason] += 1
+        if not outcome.accepted:
+            self._tell(outcome.reason, outcome.replica, offset)
+        if self._listener is not None:
+            self._listener(offset, entry, outcome)
 
     def _tell(self, reason: str, writer: str, offset: int, why: str = "") -> None:
         """Log the first, tenth, hundredth ... record refused for this reason of this writer: all together are no flood, whoever writes them."""
@@ -92,6 +123,7 @@ class BoundaryReader:
 
         Raises:
             Unavailable: nothing came for a while although there is more.
+            DataMissing: as ``poll``.
         """
         _, end = self._reader.offsets(self._at)
         silent = 0

@@ -7,15 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.adapters.local.log import Operation
 from anabranch.codec import control_records, live_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery import live as module
 from anabranch.delivery import read_back
 from anabranch.delivery import service as service_module
 from anabranch.delivery.service import DeliveryService
-from anabranch.pipeline.model import LiveSink, Pipeline
+from anabranch.pipeline.model import LiveSink
 from anabranch.ports import Chunk, LogReader, TopicPartition
 from anabranch.protocol import upsert_view
 from anabranch.protocol.control import Heartbeat
@@ -24,77 +23,18 @@ from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.limits import LIVE_HOLD_MS
 from anabranch.protocol.live_delivery import Kind, LiveProgress
 from harness import outputs
-from harness.outputs import Replica, create_topics, delivered, drain, ids, rows, transcript
+from harness.live_world import FAILURE, World, feed, settle
+from harness.outputs import delivered, drain, ids, rows
 from harness.sources import everything
+from harness.summed_up import sum_up
 
 LIVE = "p.out.live"
 PROGRESS = "p.out.live.progress"
 
 
-class World:
-    """One output with a live topic, and what feeds it."""
-
-    def __init__(self, **facts: object) -> None:
-        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
-        self.log = LocalEventLog(self.clock)
-        self.pipeline: Pipeline = outputs.pipeline("p", **{"live": True, "partitions": 1, **facts})  # type: ignore[arg-type]
-        create_topics(self.log, self.pipeline)
-        writers = self.pipeline.stream_writers(outputs.STAGE)
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in writers]
-        self.replica = self.replicas[0]
-
-    def service(self) -> DeliveryService:
-        made = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
-        made.start()
-        return made
-
-    def transcript(self) -> list[str]:
-        return transcript(self.log, self.pipeline)
-
-    def says(self, replica: str, state: str) -> None:
-        """A heartbeat of a replica of the stage."""
-        beat = Heartbeat("processing", outputs.STAGE, replica, 0, "running", 0, self.clock.now_ms(), replica_state=state)
-        writer = self.log.writer()
-        writer.send(TopicPartition(self.pipeline.topic_names.control(), 0), control_records.encode(beat))
-        writer.flush()
-        writer.close()
-
-
-def settle(service: DeliveryService, rounds: int = 6) -> None:
-    for _ in range(rounds):
-        service.step()
-
-
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-FAILURE = [
-    "insertion 2 x3, insertion 3 x2, boundary 3",
-    "tentative 4, boundary 3/4",
-    "tentative 5 x2, tentative 6, boundary 3/6",
-    "undo 3.1, insertion 4 x4, tentative 5 x2, tentative 6, boundary 4/6",
-    "insertion 5 x5, boundary 5/6",
-    "insertion 6, rec_done, boundary 7",
-]
-
-
-def feed(world: World, number: int) -> None:
-    """The log entry that leads to line ``number`` of FAILURE."""
-    replica = world.replica
-    if number == 0:
-        replica.close_buckets(3, {2: rows(2, 3), 3: rows(3, 2)})
-    elif number == 1:
-        replica.show(4, {4: rows(4, 1)})
-    elif number == 2:
-        replica.show(6, {5: rows(5, 2), 6: rows(6, 1)})
-    elif number == 3:
-        replica.close_buckets(4, {4: rows(4, 4)})
-    elif number == 4:
-        replica.close_buckets(5, {5: rows(5, 5)})
-    else:
-        replica.close_buckets(7, {6: rows(6, 1)})
 
 
 def test_a_failure_from_its_first_tentative_bucket_to_rec_done(world: World) -> None:
@@ -250,6 +190,33 @@ def test_the_corrected_topic_begins_only_when_it_is_recorded_where_the_live_one_
     drain(service, 3)
     settle(service)
     assert world.transcript() == FAILURE[:1]
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_restart_over_a_log_that_was_summed_up_at_any_point(world: World, at: int) -> None:
+    service = world.service()
+    for number in range(6):
+        feed(world, number)
+        if number == at:
+            service.stop()
+            world.replica.poll()
+            sum_up(world.log, "p.totals.boundaries", "0", forgotten=3 if at else 0)
+            service = world.service()
+        settle(service)
+    assert world.transcript() == FAILURE
+
+
+def test_what_is_trimmed_and_not_described_any_more_is_said(world: World) -> None:
+    feed(world, 0)
+    service = world.service()
+    settle(service)
+    service.stop()
+    world.replica.close_buckets(9, {9: rows(9, 4)})
+    sum_up(world.log, "p.totals.boundaries", "0", forgotten=9)
+    service = world.service()
+    settle(service)
+    assert "are trimmed, and its log describes them no more" in str(service.status.detail["live"])
+    assert service.status.state == "waiting"
 
 
 def test_a_live_topic_that_is_added_later_begins_where_the_corrected_one_is(world: World) -> None:

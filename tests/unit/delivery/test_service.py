@@ -19,6 +19,7 @@ from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, O
 from anabranch.protocol.identifiers import TupleId
 from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
+from harness.summed_up import sum_up
 
 
 class World:
@@ -359,6 +360,48 @@ def test_a_new_output_whose_blocks_are_deleted_after_its_start_begins_anew(world
     world.sizes = {3: 6, 4: 6}
     world.check()
     assert str((service.status.state, service.status.waiting_for)) == "('running', None)"
+
+
+def test_it_goes_on_over_a_log_that_was_summed_up(world: World) -> None:
+    world.feed(9, {2: 30, 5: 8})
+    drain(world.service(), 9)
+    world.feed(12, {11: 5})
+    assert sum_up(world.log, "p.totals.boundaries", "0") == 3
+    world.feed(14, {13: 5})
+    service = world.service()
+    drain(service, 14)
+    world.check()
+    service.step()
+    sum_up(world.log, "p.totals.boundaries", "0", forgotten=9)
+    world.feed(16, {15: 5})
+    drain(service, 16)
+    world.check()
+
+
+def test_a_bucket_that_is_trimmed_and_not_described_any_more_is_never_left_out(world: World) -> None:
+    """The output was away while all others went on."""
+    world.feed(1, {1: 6})
+    first = world.service()
+    drain(first, 1)
+    first.stop()
+    world.feed(9, {3: 30, 5: 8})
+    sum_up(world.log, "p.totals.boundaries", "0", forgotten=3)
+    service = world.service()
+    for _ in range(3):
+        service.step()
+    assert service.status.state == "waiting"
+    assert str(service.status.waiting_for).startswith("buckets 1..3 of totals, which are trimmed since all other readers are beyond: ")
+    assert len(delivered(world.log, world.pipeline)) == 6
+
+
+def test_a_new_output_begins_after_what_is_not_described_any_more(world: World) -> None:
+    world.feed(9, {2: 30, 5: 8})
+    sum_up(world.log, "p.totals.boundaries", "0", forgotten=2)
+    service = world.service()
+    assert service.status.detail["left_out_ms"] == 200
+    drain(service, 9)
+    world.sizes = {5: 8}
+    world.check()
 
 
 def test_a_replaced_process_does_not_ask_for_what_its_successor_let_be_deleted() -> None:

@@ -31,6 +31,7 @@ from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import ControlReader
 from harness import outputs
 from harness.outputs import STAGE
+from harness.summed_up import sum_up
 
 INPUT = "means"
 STATELESS = PlanTraits(is_stateful=False, is_batch_safe=True)
@@ -170,6 +171,12 @@ class World:
                 below[TopicPartition(self.names.blocks(stream, replica), part.partition)] = part.offset_next
         reader.close()
         self.log.admin().delete_before(below)
+
+    def sum_up(self, stream: str, forgotten: int) -> None:
+        """The boundary log is trimmed below a summary."""
+        for writer in (self.input, self.first, self.second):
+            writer.boundary.poll()
+        sum_up(self.log, self.names.boundaries(stream), self.pipeline.stream_writers(stream), forgotten)
 
     def ask(self, first: int = 1, last: int = 20, number: int = 1) -> Ask:
         return Ask(STAGE, "delivery.out", number, first, last, 0)
@@ -327,6 +334,31 @@ def test_a_process_that_is_fenced_says_nothing(world: World) -> None:
     resending = asked(world)
     Writer(world, STAGE, "0")
     assert world.settle(resending) == [(AskOutcome.TAKEN, "")]
+
+
+def test_of_buckets_that_are_not_described_any_more_nothing_can_be_made(world: World) -> None:
+    world.delete(STAGE, "0", 5)
+    world.sum_up(STAGE, 2)
+    told = "buckets of totals up to 2 are trimmed, and its log describes them no more"
+    assert world.settle(asked(world, world.ask(2)))[-1] == (AskOutcome.UNABLE, told)
+    assert world.settle(asked(world, world.ask(3, number=2)))[-1] == (AskOutcome.RESENT, "")
+    assert world.begun == [-1]
+
+
+def test_of_input_that_is_not_described_any_more_nothing_can_be_made(world: World) -> None:
+    world.delete(STAGE, "0", 5)
+    world.sum_up(INPUT, 3)
+    outcome, reason = world.settle(asked(world))[-1]
+    assert outcome is AskOutcome.UNABLE
+    assert reason == "no checkpoint is older than the range, and the log of means describes its buckets up to 3 no more"
+
+
+def test_it_is_made_again_over_logs_that_were_summed_up(stateful: World) -> None:
+    for stream in (STAGE, INPUT):
+        stateful.sum_up(stream, 0)
+    stateful.delete(STAGE, "0", 8)
+    assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RESENT, "")
+    assert stateful.readable(1, LAST) == list(range(1, 10))
 
 
 def test_a_replica_with_a_branch_begins_nothing(world: World) -> None:

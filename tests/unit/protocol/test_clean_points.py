@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
@@ -97,3 +97,23 @@ def test_k4_the_own_records_that_were_cut_off_are_known() -> None:
     assert log.points.cut_off_base(BatchId("a", 1), "f", 8) is None, "it is not stable yet"
     assert log.points.cut_off_base(BatchId("a", 1), "g", 9) is None
     assert log.base(1, replica="2") is None
+
+
+def test_k5_of_a_summary_the_tips_are_points() -> None:
+    log = Log()
+    log.batch(0, 4, prev=None)
+    log.batch(1, 6, 9, prev=0)
+    log.batch(3, 5, prev=None, replica="1")
+    log.add(EpochStarted("1", "g", "token"))
+    summary = log.fold.summary(log.offset)
+    again = Log()
+    again.fold, again.points, again.offset = StreamFold("012"), CleanPoints("01"), log.offset
+    again.fold.adopt(summary)
+    again.points.seen(again.fold, summary, Outcome(accepted=False, reason="summary", replica=""))
+    assert again.base(1) is None
+    again.points.seen(again.fold, summary, Outcome(accepted=True, reason="adopted", replica=""))
+    assert [again.base(batch) for batch in (0, 1)] == [None, 9]
+    assert again.base(3, replica="1") == 5, "made by the plan before its newest epoch"
+    assert again.points.base("1", BatchId("a", 3), "g", 9) is None
+    again.batch(2, 9, prev=1)
+    assert [again.base(batch) for batch in (1, 2)] == [9, 9]

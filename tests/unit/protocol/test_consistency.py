@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from anabranch.protocol import consistency, limits
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.consistency import AlarmBook, IndexImage, IndexWrite, Mismatch, StreamAudit
 from anabranch.protocol.control import Alarm, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import BatchId
@@ -68,7 +68,7 @@ def test_equal_buckets_are_no_news(log: Log) -> None:
     assert log.close("1", 2, {1: 3}) == []
     assert log.close("1", 9, {3: 4}) == []
     assert (log.audit.compared, log.audit.uncompared) == (2, 0)
-    assert log.fold.forgotten == 3
+    assert log.audit.floor == 3
 
 
 def test_digests_are_added_up_modulo_two_to_the_64(log: Log) -> None:
@@ -309,7 +309,7 @@ def test_one_writer_is_never_compared() -> None:
     log = Log(("0",))
     log.begin("0")
     log.close("0", 5, {1: 3})
-    assert (log.audit.compared, log.fold.forgotten) == (0, 5)
+    assert (log.audit.compared, log.audit.floor) == (0, 5)
 
 
 def test_memory_is_bounded_when_a_sibling_is_down(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,10 +318,80 @@ def test_memory_is_bounded_when_a_sibling_is_down(log: Log, monkeypatch: pytest.
         log.close("0", bucket, {bucket: 3})
         assert len(log.audit._replicas["0"].order) <= 10
     assert log.audit.uncompared > 80
-    assert log.fold.forgotten >= 90
+    assert log.audit.floor >= 90
     found = log.close("1", 100, dict.fromkeys(range(1, 101), 4))
     assert 0 < len(found) <= 10
     assert found[-1].bucket == 100
+
+
+def restarted(log: Log, forgotten: int = 0) -> Log:
+    """Somebody who reads the log from a summary on, that was written now."""
+    plain = log.fold.summary(log.offset + 1, forgotten)
+    summary = replace(plain, replicas=tuple(replace(r, history=log.audit.history(r.replica)) for r in plain.replicas))
+    again = Log(log.writers, log.offset, dict(log.batches), dict(log.epochs), dict(log.tips))
+    again.fold.adopt(summary)
+    adopted = Outcome(accepted=True, reason="adopted", replica="")
+    assert again.audit.seen(again.fold, summary, adopted) == []
+    again.image.adopted("s", summary, again.fold)
+    return again
+
+
+def test_a4_what_was_closed_before_a_summary_is_not_compared_and_what_comes_after_it_is(log: Log) -> None:
+    log.close("0", 4, {2: 3, 3: 4, 6: 5})
+    log.close("1", 1, {2: 9})
+    again = restarted(log)
+    assert again.audit.floor == 4
+    assert again.audit.uncompared == 2
+    assert again.close("1", 5, {3: 9}) == [], "wrong, but the summary does not say what the first one made"
+    assert again.close("0", 6, {6: 1}) == []
+    (found,) = again.close("1", 6, {6: 9})
+    assert (found.bucket, found.first, again.audit.compared) == (6, ("0", 20, 6), 1), "bucket 6 was begun before"
+
+
+def test_a4_a_history_goes_on_after_a_summary(log: Log) -> None:
+    """The same for both, so that they are compared for ever; one that was not known stays so."""
+    log.close("0", 3, {2: 3})
+    log.close("1", 3, {2: 3})
+    for replica in ("0", "1"):
+        log.begin(replica, "g")
+        log.close(replica, 4, {4: 1})
+    assert (log.audit.compared, log.audit.history("0")) == (2, log.audit.history("1"))
+    again = restarted(restarted(log))
+    again.close("0", 5, {5: 1})
+    assert len(again.close("1", 5, {5: 2})) == 1
+    log.begin("1", "h")
+    again = restarted(log)
+    again.close("1", 5, {5: 2})
+    assert again.close("0", 5, {5: 1}) == [], "another plan since a summary that was written just before its first record"
+    assert again.audit.history("1") == after_another_plan(log)
+
+
+def after_another_plan(log: Log) -> str:
+    """What the whole log says."""
+    log.close("1", 5, {5: 2})
+    return log.audit.history("1")
+
+
+def test_a4_what_a_summary_has_forgotten_is_not_counted(log: Log) -> None:
+    log.close("0", 4, {2: 3, 3: 4})
+    assert restarted(log, 2).audit.uncompared == 1
+    assert restarted(log, 4).audit.uncompared == 0
+
+
+def test_a_begun_log_is_in_the_index_by_the_tips_of_its_chains(log: Log) -> None:
+    log.close("0", 4, {2: 3})
+    again = restarted(log)
+    written = {write.key: write.fields for write in write_all(again.image)}
+    assert written["anabranch:p:stream:s"] == {"upto": "4"}
+    tip = written["anabranch:p:boundary:s:0"]
+    assert tip is not None
+    assert (tip["offset"], tip["bucket"], tip["batch"]) == ("", "4", "1")
+    assert "anabranch:p:boundary:s:1" not in written
+    alone = StreamFold("1")
+    alone.adopt(log.fold.summary(log.offset + 1))
+    image = IndexImage("p")
+    image.adopted("s", log.fold.summary(log.offset + 1), alone)
+    assert [write.key for write in write_all(image)] == ["anabranch:p:stream:s"], "0 is a writer no more"
 
 
 def test_an_alarm_is_raised_once_and_known_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:

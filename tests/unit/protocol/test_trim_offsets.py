@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part, Resent
+from anabranch.protocol.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    BranchSummary,
+    EpochStarted,
+    Part,
+    ReplicaSummary,
+    Resent,
+    StableRange,
+    Summary,
+    TentativeRange,
+)
 from anabranch.protocol.trim_offsets import TrimOffsets
 
 YES = Outcome(accepted=True, reason="accepted", replica="0")
@@ -75,3 +86,27 @@ def test_resent_blocks_are_kept_and_say_nothing_of_stable_ones_to_come() -> None
     assert offsets.below(3) == {("0", 0): 4}, "D2: a stable record may still name blocks before those that were resent"
     offsets.seen(record(part(4, 20, 22)), YES)
     assert offsets.below(4) == {("0", 0): 22}
+
+
+def test_a_summary_names_all_that_is_above_the_trim_point() -> None:
+    def stable(bucket: int, first: int, after: int, *, resent: bool = False, replica: str = "0") -> StableRange:
+        return StableRange(bucket, bucket, replica, (part(bucket, first, after),), resent)
+
+    ident = BatchId("a", 0)
+    branches = BranchSummary((0, 1), ident, 9, 9, ((ident, part(12, 50, 51)),), (TentativeRange(8, 9, (0, 1), (), (part(9, 60, 61),)),))
+    replica = ReplicaSummary(
+        "0", 0, "f", "s", 9, 0, (), (), ((ident, part(10, 30, 31)),), None, final=(part(6, 70, 71), part(7, 20, 21)), branches=branches
+    )
+    ranges = (stable(4, 0, 10), stable(5, 10, 20), stable(6, 80, 81, resent=True), stable(7, 5, 6, replica="1"))
+    summary = Summary(8, 3, (replica, ReplicaSummary("1", 0, "f", "s", 7, 0, (), (), (), None)), ranges, 9)
+    offsets = TrimOffsets()
+    offsets.seen(summary, Outcome(accepted=False, reason="summary", replica=""))
+    assert offsets.below(7) == {}
+    offsets = TrimOffsets()
+    offsets.seen(summary, Outcome(accepted=True, reason="adopted", replica=""))
+    assert offsets.below(3) == {}
+    assert offsets.below(4) == {("0", 0): 10}
+    assert offsets.below(5) == {("0", 0): 20}
+    assert offsets.below(7) == {("0", 0): 30, ("1", 0): 6}, "what is open comes next"
+    assert offsets.below(10) == {("0", 0): 50, ("1", 0): 6}, "what a branch made of an open bucket"
+    assert offsets.below(12) == {("0", 0): 71, ("1", 0): 6}, "D2: of what stable records named"

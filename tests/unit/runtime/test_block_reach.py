@@ -50,11 +50,12 @@ def test_the_first_bucket_that_is_gone_is_named(log: LocalEventLog) -> None:
     assert [missing(log, after) for after in (0, 1, 2, 3, 4)] == [1, 2, 3, None, None]
 
 
-def test_what_was_forgotten_was_read(log: LocalEventLog) -> None:
+def test_what_the_log_describes_no_more_is_gone(log: LocalEventLog) -> None:
     log.admin().delete_before({PLACES[1]: 3})
     of = fold()
     of.forget(3)
-    assert missing(log, 0, of) is None
+    assert [missing(log, after, of) for after in (0, 2, 3)] == [1, 3, None]
+    assert gone_range(log.reader(), lambda writer: f"s.{writer}", of, 0) is None
 
 
 def test_the_range_that_is_gone(log: LocalEventLog, monkeypatch: pytest.MonkeyPatch) -> None:

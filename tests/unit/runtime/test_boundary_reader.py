@@ -17,7 +17,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Summary
 from anabranch.runtime.boundary_reader import BoundaryReader
 
 AT = TopicPartition("p.s.boundaries", 0)
@@ -152,13 +152,67 @@ def test_a_listener_hears_every_record_after_it_was_folded_under_the_lock(log: L
     following.close()
 
 
-def test_reading_begins_at_the_first_record_that_is_left(log: LocalEventLog) -> None:
-    append(log, STARTED, record(0, 1))
+@pytest.mark.parametrize("polls", [True, False])
+def test_a_log_whose_beginning_nothing_sums_up_cannot_be_read(log: LocalEventLog, polls: bool) -> None:
+    append(log, STARTED, record(0, 1), Summary(0, 0), Summary(3, 0))
     log.trim(AT, 1)
     reader = BoundaryReader(log, AT.topic, ["0"])
-    reader.read_to_end()
-    assert (reader.offset_next, reader.counts) == (2, {"fenced": 1})
+    with pytest.raises(DataMissing, match=r"p.s.boundaries: its first records are deleted, .* Restore the topic"):
+        reader.poll(0) if polls else reader.read_to_end()
+    assert reader.counts == {}
     reader.close()
+
+
+def test_an_empty_log_that_does_not_begin_at_its_beginning_cannot_be_read(log: LocalEventLog) -> None:
+    append(log, STARTED)
+    log.trim(AT, 1)
+    reader = BoundaryReader(log, AT.topic, ["0"])
+    with pytest.raises(DataMissing):
+        reader.poll(0)
+    reader.close()
+
+
+def test_a_trimmed_log_is_read_from_its_first_summary_on(log: LocalEventLog) -> None:
+    append(log, STARTED, record(0, 1), record(1, 4))
+    first = BoundaryReader(log, AT.topic, ["0"])
+    first.read_to_end()
+    append(log, record(2, 6), first.fold.summary(3), record(3, 7))
+    log.trim(AT, 2)
+    heard: list[tuple[int, str, int]] = []
+    entered: list[int] = []
+
+    class Counted:
+        def __enter__(self) -> None:
+            entered.append(1)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    second = BoundaryReader(
+        log,
+        AT.topic,
+        ["0"],
+        listener=lambda offset, _entry, outcome: heard.append((offset, outcome.reason, second.fold.upto)),
+        lock=Counted(),
+    )
+    fold = second.fold
+    second.read_to_end()
+    first.read_to_end()
+    assert heard == [(4, "adopted", 4), (3, "accepted", 6), (5, "accepted", 7)]
+    assert second.fold is fold, "who holds it sees what it is now"
+    assert fold.summary(6) == first.fold.summary(6)
+    assert second.counts == {"adopted": 1, "accepted": 2}
+    assert first.counts["summary"] == 1
+    assert len(entered) >= 3
+    first.close()
+    second.close()
+
+
+def test_who_is_overtaken_by_trimming_ends(log: LocalEventLog, reader: BoundaryReader) -> None:
+    append(log, STARTED, record(0, 1))
+    log.trim(AT, 1)
+    with pytest.raises(DataMissing):
+        reader.poll(0)
 
 
 def test_a_log_that_lost_its_end_is_missing_data(log: LocalEventLog, reader: BoundaryReader) -> None:

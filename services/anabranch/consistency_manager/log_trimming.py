@@ -1,0 +1,182 @@
+"""Sums boundary logs up and deletes what lies below (``protocol.summaries``).
+
+Deleted is only what a summary that stands in the log sums up. A summary or a deletion that did not come about is made up for by a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter, Gauge
+
+from anabranch.codec import boundary_records
+from anabranch.ports import TopicPartition
+from anabranch.protocol import limits
+from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
+from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.reach import buckets_of
+from anabranch.protocol.summaries import LogSummaries, forgettable
+from anabranch.runtime.crash_points import crash_point
+
+if TYPE_CHECKING:
+    from anabranch.ports import LogAdmin, LogWriter
+    from anabranch.protocol.boundary_log import Outcome
+    from anabranch.protocol.consistency import StreamAudit
+    from anabranch.protocol.records import LogEntry, Summary
+    from anabranch.runtime.boundary_reader import BoundaryReader
+    from anabranch.runtime.service import ServiceContext
+
+_LABELS: Final = ("pipeline",)
+
+
+@dataclass(slots=True)
+class _Log:
+    """The boundary log of one stream."""
+
+    at: TopicPartition
+    writer: str
+    reach_buckets: int
+    summaries: LogSummaries
+    deleted_below: int = 0
+    told: str = ""
+    retry_at_ms: int = 0
+
+
+class LogTrimming:
+    """The boundary logs of all streams of a pipeline."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        """Nothing is contacted before something is due."""
+        pipeline = context.pipeline
+        self._context, self._logs = context, dict[str, _Log]()
+        for stream in pipeline.streams():
+            writers, stage = pipeline.stream_writers(stream), pipeline.stages.get(stream)
+            reach_ms = None if stage is None else stage.reach_ms
+            self._logs[stream] = _Log(
+                TopicPartition(pipeline.topic_names.boundaries(stream), 0), writers[0], buckets_of(reach_ms or 0, pipeline.bucket_ms),
+                LogSummaries(writers, limits.SUMMARY_EVERY_RECORDS),
+            )  # fmt: skip
+        self._writer: LogWriter | None = None
+        self._admin: LogAdmin | None = None
+        registry, own = context.registry, pipeline.name
+        self._written = Counter("anabranch_summaries_written", "Summaries of boundary logs", (*_LABELS, "stream"), registry=registry)
+        self._refused = Counter(
+            "anabranch_summaries_refused", "Summaries that were due and could not be: a start takes longer and longer", (*_LABELS, "stream"),
+            registry=registry,
+        )  # fmt: skip
+        self._start = Gauge(
+            "anabranch_boundary_log_start",
+            "Records of a boundary log below this offset are deleted",
+            (*_LABELS, "stream"),
+            registry=registry,
+        )
+        self._failures = Counter(
+            "anabranch_summary_failures", "Summaries and deletions that the log refused or did not answer; each is made up for", _LABELS,
+            registry=registry,
+        ).labels(own)  # fmt: skip
+
+    def seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        """A record of a boundary log, right after the fold took it."""
+        self._logs[stream].summaries.seen(offset, entry, outcome)
+
+    def read_to_end(self) -> None:
+        """Every log was read as far as it went."""
+        for log in self._logs.values():
+            log.summaries.read_to_end()
+
+    def forget(self, stream: str, reader: BoundaryReader, trim_point: int, audited: int) -> None:
+        """Let the fold forget what neither a summary nor the audit needs; what there is no room for, too."""
+        log = self._logs[stream]
+        upto = audited if log.summaries.overfull(reader.fold) else min(audited, self._forgettable(log, reader, trim_point))
+        reader.fold.forget(upto)
+
+    def round(self, readers: Mapping[str, BoundaryReader], points: Mapping[str, int], audits: Mapping[str, StreamAudit]) -> None:
+        """Write the summaries that are due, delete what may be. ``points``: the trim points that stand in the control topic."""
+        clock = self._context.clock
+        for stream, log in self._logs.items():
+            if clock.monotonic_ms() < log.retry_at_ms:
+                continue
+            try:
+                self._sum_up(stream, log, readers[stream], points.get(stream, 0), audits[stream])
+                self._delete(stream, log)
+            except (OutcomeUnknown, Unavailable) as error:
+                self._context.logger.warning("log_trimming_delayed", stream=stream, error=str(error))
+                self._failures.inc()
+                log.retry_at_ms = clock.monotonic_ms() + TRIM_EVERY_MS
+                self._close_writer()
+
+    def report(self) -> dict[str, str]:
+        """Of each stream whose log is not summed up, why."""
+        return {stream: reason for stream, log in self._logs.items() if (reason := _why_not(log.summaries))}
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._close_writer()
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    @staticmethod
+    def _forgettable(log: _Log, reader: BoundaryReader, trim_point: int) -> int:
+        return forgettable(reader.fold, trim_point, log.writer, log.reach_buckets)
+
+    def _sum_up(self, stream: str, log: _Log, reader: BoundaryReader, trim_point: int, audit: StreamAudit) -> None:
+        as_of, summaries = reader.offset_next, log.summaries
+        if summaries.due(as_of):
+            histories = {writer: audit.history(writer) for writer in reader.fold.writers}
+            summary = summaries.make(reader.fold, as_of, self._forgettable(log, reader, trim_point), histories)
+            if summary is not None and self._append(log, summary):
+                self._written.labels(self._context.pipeline.name, stream).inc()
+            else:
+                self._refused.labels(self._context.pipeline.name, stream).inc()
+        reason = _why_not(summaries)
+        if reason != log.told:
+            log.told = reason
+            if reason:
+                self._context.logger.warning("no_summary", stream=stream, reason=reason)
+
+    def _append(self, log: _Log, summary: Summary) -> bool:
+        """Whether it could be said. What became of it is seen in the log.
+
+        Raises:
+            OutcomeUnknown, Unavailable: see there.
+        """
+        try:
+            value, headers = boundary_records.encode(summary)
+        except LocalProtocolError as error:
+            log.summaries.too_large(summary.as_of, str(error))
+            return False
+        if self._writer is None:
+            self._writer = self._context.log.writer()
+        self._writer.send(log.at, value, headers=headers)
+        self._writer.flush()
+        crash_point("manager.summary_written")
+        return True
+
+    def _delete(self, stream: str, log: _Log) -> None:
+        cut = log.summaries.cut()
+        if cut <= log.deleted_below:
+            return
+        if self._admin is None:
+            self._admin = self._context.log.admin()
+        self._admin.delete_before({log.at: cut})
+        crash_point("manager.log_trimmed")
+        log.deleted_below = cut
+        self._start.labels(self._context.pipeline.name, stream).set(cut)
+        self._context.logger.info("log_trimmed", stream=stream, below=cut)
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _why_not(summaries: LogSummaries) -> str:
+    if summaries.stranger:
+        return (
+            f"a process writes to the log as {summaries.stranger!r}, which no replica of this pipeline file is: restart the manager when all have "
+            "the same file"
+        )
+    return summaries.refused

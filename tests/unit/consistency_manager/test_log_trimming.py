@@ -1,0 +1,257 @@
+"""The manager sums boundary logs up and trims them; on a log in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, LocalLogWriter
+from anabranch.codec import boundary_records
+from anabranch.consistency_manager.service import ConsistencyManager, build
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import Headers, TopicPartition
+from anabranch.protocol import boundary_log, limits, summaries
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, Unavailable
+from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.records import LogEntry, Summary
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.heartbeats import HeartbeatSender
+from harness import outputs
+from harness.outputs import Replica, create_topics, rows
+
+AT = TopicPartition("p.totals.boundaries", 0)
+EVERY = 20
+
+
+class World:
+    """A stage of two replicas with an output, and its managers."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.log = LocalEventLog(self.clock)
+        self.pipeline = outputs.pipeline("p", replicas=2)
+        create_topics(self.log, self.pipeline)
+        self.replicas = [Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n)) for n in (0, 1)]
+        self._sender = HeartbeatSender(self.log, "p.control", self.clock)
+        self.started = self.bucket = 0
+        self.whole = self.read()
+
+    def manager(self, pipeline: Pipeline | None = None) -> ConsistencyManager:
+        self.started += 1
+        made = outputs.context(
+            self.log, pipeline or self.pipeline, self.clock, SeededEntropy(10 + self.started), "consistency_manager", "p"
+        )
+        manager = build(made.settings, made)
+        manager.start()
+        return manager
+
+    def read(self) -> BoundaryReader:
+        """Somebody who has read all there is."""
+        reader = BoundaryReader(self.log, AT.topic, ["0", "1"])
+        reader.read_to_end()
+        return reader
+
+    def close(self, buckets: int, *managers: ConsistencyManager) -> None:
+        """Both replicas close so many buckets; the delivery is two behind."""
+        for _ in range(buckets):
+            self.bucket += 1
+            for replica in self.replicas:
+                replica.close_buckets(self.bucket, {self.bucket: rows(self.bucket, 2)})
+            self.clock.advance(TRIM_EVERY_MS)
+            self.delivered(self.bucket - 2)
+            for manager in managers:
+                manager.step()
+            self.whole.read_to_end()
+
+    def delivered(self, bucket: int) -> None:
+        self._sender.send(Heartbeat("delivery", "out", "0", -1, "running", bucket, 0, checkpoint_bucket=bucket))
+
+    @property
+    def start(self) -> int:
+        return self.log.partition(AT).start
+
+    def summaries(self) -> list[Summary]:
+        partition = self.log.partition(AT)
+        found = [boundary_records.decode(partition.at(offset).value) for offset in range(partition.start, partition.end)]
+        return [entry for entry in found if isinstance(entry, Summary)]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(limits, "SUMMARY_EVERY_RECORDS", EVERY)
+    return World()
+
+
+def agrees(world: World) -> None:
+    """Who begins to read now knows what one knows who read everything."""
+    begun = world.read()
+    floor = begun.fold.forgotten
+    assert begun.fold.summary(0, floor) == world.whole.fold.summary(0, floor)
+    begun.close()
+
+
+def test_a_log_is_summed_up_and_trimmed_as_it_grows(world: World) -> None:
+    manager = world.manager()
+    world.close(8, manager)
+    assert (world.start, world.summaries()) == (0, []), "not yet"
+    world.close(3, manager)
+    assert (world.start, len(world.summaries())) == (0, 1), "a reader may just have begun"
+    world.close(40, manager)
+    assert world.start > 2 * EVERY
+    partition = world.log.partition(AT)
+    newest = world.summaries()[-1]
+    assert EVERY <= newest.as_of - world.start <= 2 * EVERY + 2
+    assert partition.end - newest.as_of <= EVERY + 2
+    assert newest.forgotten >= world.bucket - EVERY, "it stays small"
+    assert len(newest.ranges) < EVERY
+    agrees(world)
+    assert manager.status.detail["not_summed_up"] == {}
+
+
+def test_two_managers_and_restarts_harm_nobody(world: World) -> None:
+    first, second = world.manager(), world.manager()
+    for _ in range(5):
+        world.close(8, first, second)
+        agrees(world)
+        second.stop()
+        second = world.manager()
+    assert world.start > 2 * EVERY
+    for one, other in zip(world.summaries(), world.summaries()[1:], strict=False):
+        assert one.as_of != other.as_of or one == other
+    first.stop()
+    for _ in range(4):
+        alone = world.manager()
+        world.close(8, alone)
+        alone.stop()
+    assert world.start > 6 * EVERY
+    agrees(world)
+
+
+def test_a_manager_that_begins_at_a_summary_compares_and_trims_on(world: World) -> None:
+    manager = world.manager()
+    world.close(40, manager)
+    manager.stop()
+    manager = world.manager()
+    blocks = TopicPartition("p.totals.blocks.0", 0)
+    before = world.log.partition(blocks).start
+    assert before > 0
+    world.close(10, manager)
+    assert world.log.partition(blocks).start > before
+    compared = manager.status.detail["compared"]
+    assert isinstance(compared, dict)
+    assert compared["totals"] >= 10
+    assert world.whole.fold.upto == 50
+
+
+def test_where_nothing_is_trimmed_nothing_is_forgotten(world: World) -> None:
+    """The delivery was never heard: it may exist, and need everything."""
+    manager = world.manager()
+    world.delivered = lambda bucket: None  # type: ignore[method-assign]
+    world.close(50, manager)
+    assert world.start > 0
+    begun = world.read()
+    assert begun.fold.forgotten == 0
+    assert begun.fold.stable(1, 50) == world.whole.fold.stable(1, 50)
+
+
+def test_what_is_too_large_is_not_written_and_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summaries, "SUMMARY_ITEMS_MAX", 10)
+    manager = world.manager()
+    world.close(15, manager)
+    assert world.summaries() == []
+    told = manager.status.detail["not_summed_up"]
+    assert isinstance(told, dict)
+    assert "more than 10" in told["totals"]
+    monkeypatch.setattr(summaries, "SUMMARY_ITEMS_MAX", 1_000)
+    encode = boundary_records.encode
+
+    def encode_small(entry: LogEntry) -> tuple[bytes, Headers]:
+        if isinstance(entry, Summary):
+            raise LocalProtocolError("a summary has 101 bytes, more than 100")
+        return encode(entry)
+
+    monkeypatch.setattr(boundary_records, "encode", encode_small)
+    world.close(15, manager)
+    assert world.summaries() == []
+    assert "bytes, more than 100" in manager.status.detail["not_summed_up"]["totals"]  # type: ignore[index]
+    monkeypatch.setattr(boundary_records, "encode", encode)
+    world.close(15, manager)
+    assert world.summaries()
+    assert manager.status.detail["not_summed_up"] == {}
+
+
+def test_what_there_is_no_room_for_is_forgotten_and_comes_back_when_readers_went_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary_log, "CHAIN_RECORDS_MAX", 5)
+    monkeypatch.setattr(summaries, "SUMMARY_ITEMS_MAX", 60)
+    monkeypatch.setattr(summaries, "SUMMARY_EVERY_PARTS", 8)
+    manager = world.manager()
+    say, world.delivered = world.delivered, lambda bucket: None  # type: ignore[method-assign]
+    world.close(60, manager)
+    assert "readers need buckets from" in manager.status.detail["not_summed_up"]["totals"]  # type: ignore[index]
+    assert manager._streams["totals"].fold.stable_parts() < 100
+    world.delivered = say  # type: ignore[method-assign]
+    world.close(30, manager)
+    assert manager.status.detail["not_summed_up"] == {}
+    agrees(world)
+
+
+def test_while_a_replica_of_another_pipeline_file_writes_nothing_is_summed_up(world: World) -> None:
+    manager = world.manager()
+    more = outputs.pipeline("p", replicas=3)
+    create_topics(world.log, more)
+    world.replicas.append(Replica(world.log, more, world.clock, SeededEntropy(2), "2"))
+    world.close(20, manager)
+    assert world.summaries() == []
+    assert "writes to the log as '2'" in manager.status.detail["not_summed_up"]["totals"]  # type: ignore[index]
+    manager.stop()
+    manager = world.manager(more)
+    world.close(20, manager)
+    assert world.start > 0
+    begun = BoundaryReader(world.log, AT.topic, ["0", "1", "2"])
+    begun.read_to_end()
+    assert begun.fold.closed("2") == world.bucket
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), OutcomeUnknown("who knows")])
+@pytest.mark.parametrize("what", ["summary", "deletion"])
+def test_what_fails_is_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, what: str) -> None:
+    manager = world.manager()
+    fails = [True]
+
+    def delete_before(self: LocalLogAdmin, offsets: Mapping[TopicPartition, int]) -> None:
+        if fails[0] and AT in offsets:
+            raise error
+        original_delete(self, offsets)
+
+    def flush(self: LocalLogWriter) -> object:
+        found = original_flush(self)
+        if fails[0] and any(each.at == AT and world.log.partition(AT).at(each.offset).value[10:] for each in found):  # type: ignore[index]
+            entry = boundary_records.decode(world.log.partition(AT).at(found[-1].offset).value)
+            if isinstance(entry, Summary):
+                raise error
+        return found
+
+    original_delete, original_flush = LocalLogAdmin.delete_before, LocalLogWriter.flush
+    monkeypatch.setattr(LocalLogAdmin, "delete_before", delete_before) if what == "deletion" else monkeypatch.setattr(
+        LocalLogWriter, "flush", flush
+    )
+    world.close(40, manager)
+    assert manager._context.registry.get_sample_value("anabranch_summary_failures_total", {"pipeline": "p"})
+    agrees(world)
+    fails[0] = False
+    world.close(40, manager)
+    assert world.start > 2 * EVERY
+    agrees(world)
+
+
+def test_who_lags_by_more_than_is_left_is_overtaken(world: World) -> None:
+    lagging = BoundaryReader(world.log, AT.topic, ["0", "1"])
+    manager = world.manager()
+    world.close(EVERY // 2 + 2, manager)
+    lagging.poll(0)
+    world.close(40, manager)
+    with pytest.raises(DataMissing):
+        lagging.poll(0)
