@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -41,10 +42,11 @@ def records(run: Run, topic: str) -> Iterator[tuple[int, int, Record]]:
 
 
 def boundary_log(run: Run, stream: str) -> list[tuple[int, LogEntry]]:
-    """The entries of a boundary log."""
+    """The entries of a boundary log, those that are trimmed too."""
     topic = run.pipeline.topic_names.boundaries(stream)
+    gone = [(offset, record) for (of, _, offset), record in run.trimmed.items() if of == topic]
     found = []
-    for _, offset, record in records(run, topic):
+    for offset, record in [*sorted(gone, key=itemgetter(0)), *((offset, record) for _, offset, record in records(run, topic))]:
         with contextlib.suppress(RemoteProtocolError):
             found.append((offset, boundary_records.decode(record.value, record.headers)))
     return found

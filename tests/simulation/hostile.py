@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -18,11 +18,11 @@ _AHEAD: Final = 3
 _NOBODY: Final = BatchId("forged", 0)
 
 
-def forged(values: Sequence[bytes | None], choice: int) -> bytes | None:
-    """A record that looks like those of a log, ``values``, and must not count; None: there is nothing yet to look like."""
+def forged(values: Mapping[int, bytes | None], choice: int) -> bytes | None:
+    """A record that looks like those of a log, ``values`` by offset, and must not count; None: there is nothing yet to look like."""
     begun: dict[str, int] = {}
     newest: dict[tuple[str, BoundaryKind], BoundaryRecord] = {}
-    for offset, value in enumerate(values):
+    for offset, value in values.items():
         try:
             entry = boundary_records.decode(value)
         except RemoteProtocolError:
@@ -39,7 +39,7 @@ def forged(values: Sequence[bytes | None], choice: int) -> bytes | None:
     if choice % 8 == 4:  # of an older branch, if there is a newer one
         alike = [record for record in alike if record.kind is BoundaryKind.TENTATIVE] or alike
     record = alike[choice % len(alike)]
-    return _torn(values[-1], choice) if choice % 8 in (0, 1) else boundary_records.encode(_forged(record, choice))[0]
+    return _torn(list(values.values())[-1], choice) if choice % 8 in (0, 1) else boundary_records.encode(_forged(record, choice))[0]
 
 
 def _torn(value: bytes | None, choice: int) -> bytes:

@@ -21,12 +21,17 @@ from simulation.world import keys
 SEEDS_MAX: Final = 1_000
 ALWAYS: Final = 10
 FAULTS_MIN: Final = 4
+MANY_RECORDS: Final = 30
+"""Where a boundary log is summed up so seldom, nobody begins at a summary."""
 
 _FOLD: Final = "protocol.boundary_log:StreamFold"
 _WRITER: Final = "runtime.boundary_writer:BoundaryWriter"
 _SOURCE: Final = "protocol.ingestion:SourceMachine"
 _DELIVERY: Final = "protocol.delivery:CorrectedDelivery"
 _REPLICA: Final = "protocol.replica:Replica"
+
+_OVER: Final = ("crash", "double", "race", "zombie")
+"""Somebody starts again while others go on."""
 
 MUTANTS: Final = (
     Mutant("epoch_not_checked", f"{_FOLD}.apply", "if entry.epoch != writer.epoch:", "if False:", "rule 1", ("double", "zombie")),
@@ -92,6 +97,9 @@ MUTANTS: Final = (
     Mutant("gate_always_open", "protocol.staggering:CorrectionGate.open", "return self.why in OPEN", "return True", "G1", ("silent",)),
     Mutant("never_forgets", f"{_FOLD}.forget", "self._stable.pop_upto(upto)", "pass", "L13"),
     Mutant("branch_directory_stays", "processing.replica:ReplicaRunner.stopped", "self._disk.remove(query)", "pass", "rule 8"),
+    Mutant("summary_forgets_all", "protocol.summaries:forgettable", "min(trim_point, fold.upto)", "fold.upto", "S3", _OVER),
+    Mutant("trims_beyond_the_summary", "protocol.summaries:LogSummaries.cut", "return below[-1] if below else 0", "return self.newest + 1 if below else 0", "S1"),
+    Mutant("summary_without_pending", "protocol.boundary_log:_restored", "pending=OpenParts(r.pending)", "pending=OpenParts()", "L8", _OVER),
     Mutant("nothing_cleaned", "protocol.lineage:take_over_steps", "yield Clean(epoch)", "pass", "rule 8", ("crash",)),
 )  # fmt: skip
 
@@ -101,7 +109,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "dropped_at_a_hole": 25, "forks_again_at_once": 14, "later_buckets_wait_again": 67, "shown_twice": 28, "pending_not_inherited": 43,
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
     "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
-    "sibling_not_asked": 63,
+    "sibling_not_asked": 63, "summary_forgets_all": 68, "trims_beyond_the_summary": 6, "summary_without_pending": 6,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 
@@ -119,6 +127,8 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
         return chosen.is_live and not chosen.is_upsert and bool(drawn)
     if module in ("protocol.replica", "protocol.tentative", "protocol.availability", "protocol.staggering"):
         return chosen.is_live and bool(drawn)
+    if mutant.needs is _OVER or module == "protocol.summaries":
+        return chosen.has_manager and chosen.summary_every < MANY_RECORDS
     if module in ("protocol.lineage", "processing.replica", "protocol.trimming"):
         return any(fault.target.startswith("processing/") for fault in drawn)
     return bool(mutant.needs) or len(drawn) >= FAULTS_MIN

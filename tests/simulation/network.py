@@ -75,11 +75,11 @@ class Network:
         """Told of each record that came into the log."""
 
     def delete(self, offsets: Mapping[TopicPartition, int], admin: LocalLogAdmin) -> None:
-        """Blocks before these offsets are gone; the checkers have them still."""
+        """Records before these offsets are gone; the checkers have them still."""
         for at, end in offsets.items():
             partition = self.log.partition(at)
             for offset in range(partition.start, min(end, partition.end)):
-                self.history.reached("blocks trimmed")
+                self.history.reached("boundary log trimmed" if at.topic.endswith(".boundaries") else "blocks trimmed")
                 self.trimmed[at.topic, at.partition, offset] = partition.at(offset)
         admin.delete_before(offsets)
 

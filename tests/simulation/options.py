@@ -67,6 +67,8 @@ class Options:
     latency_max_ms: int
     heal_ms: int
     trim_every_ms: int
+    summary_every: int
+    """SUMMARY_EVERY_RECORDS; in many seeds so few that boundary logs are summed up and trimmed several times."""
     seen_wait_ms: int
     """How soon a boundary record that is not seen in the log is sent again; in many seeds much sooner than for real, so that it is there twice."""
     scenario: str = ""
@@ -132,6 +134,7 @@ def _draw(seed: int, *, stages_max: int) -> Options:
         latency_max_ms=rng.choice((1, 2, 5)),
         heal_ms=buckets * bucket_ms + rng.choice((1_500, 3_000, 5_000)),
         trim_every_ms=rng.choice((300, 300, 10_000)),
+        summary_every=random.Random(f"{seed}/summaries").choice((10_000, 10, 25, 60)),
         seen_wait_ms=rng.choice((10_000, 1_000, 100)),
     )
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from anabranch.protocol import live_delivery, switching
+from anabranch.protocol import live_delivery, log_start, switching
 from anabranch.protocol.replica import Decision, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import QueryPosition
@@ -14,7 +14,7 @@ from anabranch.protocol.staggering import Why
 from simulation import faults, scenarios
 from simulation.history import History
 
-FOLD_REASONS = ("epoch", "accepted", "tentative", "fenced", "known", "off_chain", "older_branch", "no_base", "unknown_writer")
+FOLD_REASONS = ("epoch", "accepted", "tentative", "fenced", "known", "off_chain", "older_branch", "no_base", "unknown_writer", "summary")
 REPLICA_ROWS: Final = {
     1: "stable, main runs a bucket",
     2: "forks",
@@ -39,7 +39,6 @@ ROWS: Final[tuple[str, ...]] = (
 """Rows of transition tables: a few hundred seeds reach each of them."""
 
 UNREACHABLE: Final[dict[str, str]] = {
-    "fold summary": "no service writes summaries yet: tests/unit/protocol/test_boundary_log.py and tests/properties fold them",
     "fold resent": "the engine makes no range again: tests/integration/test_asking.py, tests/unit/processing/test_resending.py",
     "fold malformed": "decoding refuses a branch of another epoch before a fold sees it: tests/unit/protocol/test_tentative.py",
     "fold pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
@@ -58,6 +57,7 @@ EXPECTED: Final[tuple[str, ...]] = (
     *(f"replica {state}" for state in ("stable", "up_failure", "stabilization")),
     *("successor started", "branch dropped", "branch cannot begin", "tentative batch", "task run again", "logged batch run again"),
     *("checkpoint tail lost", "directory removed under a process", "blocks trimmed", "sibling copied", "late arrival", "transaction torn", "transaction timed out"),
+    *("summary written", "boundary log trimmed", "begun at a summary"),
     *("question without answer", "log outcome_unknown", "log live_delayed", "log index_unavailable", "log blocks_missing", "log take_over_delayed"),
     *("live undo", "live rec_done", "live failure", "live shown again", "live bound judged"),
     *(f"end {service} Fenced" for service in ("ingestion", "processing", "delivery")),
@@ -82,8 +82,9 @@ def counted(history: History) -> Iterator[None]:
     tables: tuple[tuple[Any, str, Callable[[Any], str]], ...] = (
         (switching, "decide", lambda answer: f"switching row {answer[0].number}"),
         (live_delivery, "decide", lambda answer: f"live row {answer.number}"),
+        (log_start.LogStart, "_adopt", lambda answer: "begun at a summary" if answer else "summary passed by"),
     )
-    originals = [vars(module)[name] for module, name, _ in tables]
+    originals = [vars(owner)[name] for owner, name, _ in tables]
 
     def counting(original: Callable[..., Any], named: Callable[[Any], str]) -> Callable[..., Any]:
         def decide(*arguments: Any, **named_arguments: Any) -> Any:
@@ -93,14 +94,14 @@ def counted(history: History) -> Iterator[None]:
 
         return decide
 
-    for (module, name, named), original in zip(tables, originals, strict=True):
-        vars(module)[name] = counting(original, named)
+    for (owner, name, named), original in zip(tables, originals, strict=True):
+        setattr(owner, name, counting(original, named))
     try:
         with _replicas_counted(history):
             yield
     finally:
-        for (module, name, _), original in zip(tables, originals, strict=True):
-            vars(module)[name] = original
+        for (owner, name, _), original in zip(tables, originals, strict=True):
+            setattr(owner, name, original)
 
 
 @contextlib.contextmanager
