@@ -25,6 +25,7 @@ from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.delivery import CorrectedDelivery, Run, Slice, rows_bound
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.late_start import output_begins_after
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
 from anabranch.protocol.records import Part
 from anabranch.runtime.block_asker import BlockAsker
@@ -192,8 +193,8 @@ class DeliveryService:
             reader.close()
         if gone is None:
             raise error
-        if progress is None and self._reader().gone_upto() >= delivery.cursor.bucket:
-            self._give_up_writer()  # an output that is new begins after what is gone: the next take-over says where that is by now
+        if output_begins_after(self._reader().gone_upto, has_delivered=progress is not None) >= delivery.cursor.bucket:
+            self._give_up_writer()  # the next take-over begins after it
             return
         told = self._asker.ask({stage: gone})
         self.status.state, self.status.waiting_for = "waiting", f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {told}"
@@ -272,7 +273,7 @@ class DeliveryService:
         if progress is None and self._live is not None and not self._live.begun:
             raise Unavailable(f"it is not recorded yet where the live topic of output {name} begins")
         starts, stops = read_back.ends(log, self._topic, self._partitions)
-        left_out = 0 if progress is not None else self._reader().gone_upto()
+        left_out = output_begins_after(self._reader().gone_upto, has_delivered=progress is not None)
         if left_out:
             self.status.detail["left_out_ms"] = bound_ms(left_out, self._pipeline.bucket_ms)
             self._context.logger.warning(

@@ -1,4 +1,4 @@
-"""A stage that is added to a pipeline whose blocks were deleted in part: where does it begin?
+"""A stage or an output that is added to a pipeline whose blocks were deleted in part: where does it begin?
 
 Theory of operation. Trimming deletes what all readers that there are have passed (rule 18). A stage that is added later cannot have that; nor
 can anybody make it again, if the inputs of the stage before are gone as well. So a stage that has never made anything begins after the last
@@ -7,6 +7,8 @@ anything at all has a state that may not be left out: it waits for blocks or a c
 
 A result may need input from before the beginning (a window that began earlier). Where the stage's reach is known (``protocol.reach``) the buckets
 within it are given up too, and what follows is whole; where it is not, the first results are made from what there is.
+
+An output begins late in the same way, as long as it has delivered nothing.
 
 Invariants:
     C1  a stage begins late only while every stable record of its stream is one that says so: nothing is ever left out between results.
@@ -18,6 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anabranch.protocol.boundary_log import StreamFold
+
+
+def output_begins_after(gone: Callable[[], int], *, has_delivered: bool) -> int:
+    """The bucket after which a corrected topic begins; 0: nothing is left out, or may be.
+
+    Args:
+        gone: The last bucket of which nobody has all blocks.
+        has_delivered: Anything was written to it, by whichever process.
+    """
+    return 0 if has_delivered else gone()
 
 
 def live_begins_after(delivered: int | None, forgotten: int, gone: Callable[[], int], begun: int | None) -> int:

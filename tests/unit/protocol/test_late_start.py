@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.late_start import LateStart, live_begins_after
+from anabranch.protocol.late_start import LateStart, live_begins_after, output_begins_after
 from anabranch.protocol.origins import says_late_start
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 
@@ -63,6 +63,11 @@ def test_c2_all_begin_where_the_first_has_said(gone: int, summed_up: bool) -> No
     assert says_late_start(FIRST)
     assert LateStart(lambda: gone).decide(fold_of(FIRST, summed_up=summed_up)) == 7
     assert LateStart(lambda: gone).decide(fold_of(FIRST, replace(FIRST, closed=5), summed_up=summed_up)) == 7, "one that is behind"
+
+
+def test_an_output_that_has_delivered_leaves_nothing_out() -> None:
+    assert output_begins_after(lambda: 6, has_delivered=False) == 6
+    assert output_begins_after(lambda: 6, has_delivered=True) == 0
 
 
 @pytest.mark.parametrize(
