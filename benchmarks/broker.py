@@ -148,7 +148,7 @@ class ResultReader:
 def part_spans(kafka: str, since_s: float) -> dict[str, tuple[float, float]]:
     """Per stream and writer the seconds after ``since_s`` at which the first and the last blocks were named by a boundary record.
 
-    From the boundary logs, which are kept whole: blocks themselves may be trimmed while this looks.
+    From the boundary logs, which nobody trims within a run: blocks themselves may be trimmed while this looks.
     """
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "benchmark-boundaries", "enable.auto.commit": False})
     spans: dict[str, tuple[float, float]] = {}

@@ -241,6 +241,8 @@ class SimulatedReplica:
     def _heartbeat(self, runner: ReplicaRunner) -> Heartbeat:
         gate = self._gate
         self._port.network.history.reached(f"replica {runner.state.value}")
+        if runner.unread:
+            self._port.network.history.reached("no room for more of an input")
         self._port.network.history.reached(f"gate {gate.why.name}")
         return Heartbeat(
             service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",

@@ -323,6 +323,8 @@ def _has_bound(run: Run) -> bool:
     """Only inputs fail, or one replica of a stage that has others: nothing that the bound does not cover (docs/failures.md)."""
     if any(stage.policy != "process" for stage in run.options.stages) or run.options.inherited_parts_max is not None:
         return False
+    if run.options.input_parts_max is not None:
+        return False
     struck: set[str] = set()
     for fault in run.faults:
         if fault.kind.startswith(("silent", "index")) or fault.target.startswith("consistency_manager"):

@@ -95,8 +95,9 @@ MUTANTS: Final = (
     Mutant("failed_branch_stays", "processing.replica:ReplicaRunner.failed", "self._abandon()", "pass", "R7", ("branch fails",)),
     Mutant("sibling_not_asked", "delivery.bucket_reader:BucketReader.stable", "others = [r for r in self._writers if r != replica]", "others: list[str] = []", "rule 5", ("blocks deleted",)),
     Mutant("gate_always_open", "protocol.staggering:CorrectionGate.open", "return self.why in OPEN", "return True", "G1", ("silent",)),
-    Mutant("never_forgets", f"{_FOLD}.forget", "self._stable.pop_upto(upto)", "pass", "L13"),
+    Mutant("never_forgets", f"{_FOLD}.forget", "self._stable.pop_upto(upto)", "()", "L13"),
     Mutant("branch_directory_stays", "processing.replica:ReplicaRunner.stopped", "self._disk.remove(query)", "pass", "rule 8"),
+    Mutant("no_room_for_what_is_missing", "protocol.replica:Replica.reads_on", "upto <= main.bucket", "upto < main.bucket", "R8"),
     Mutant("summary_forgets_all", "protocol.summaries:forgettable", "min(trim_point, fold.upto)", "fold.upto", "S3", _OVER),
     Mutant("trims_beyond_the_summary", "protocol.summaries:LogSummaries.cut", "return below[-1] if below else 0", "return self.newest + 1 if below else 0", "S1"),
     Mutant("summary_without_pending", "protocol.boundary_log:_restored", "pending=OpenParts(r.pending)", "pending=OpenParts()", "L8", _OVER),
@@ -110,6 +111,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
     "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
     "sibling_not_asked": 63, "summary_forgets_all": 68, "trims_beyond_the_summary": 6, "summary_without_pending": 6,
+    "no_room_for_what_is_missing": 141,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

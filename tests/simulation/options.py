@@ -77,6 +77,8 @@ class Options:
     """Of a transaction of delivery; None: as for real."""
     inherited_parts_max: int | None = None
     """Open parts that a branch can begin with; None: as for real."""
+    input_parts_max: int | None = None
+    """Of what a stage holds of its inputs; None: as for real."""
 
     @property
     def final(self) -> str:
@@ -165,6 +167,9 @@ def _shaped(options: Options) -> Options:
     if options.scenario == "branch fails" and rng.random() < 0.4:
         stages = tuple(replace(stage, operator="later") for stage in options.stages)
         options = replace(options, stages=stages, inherited_parts_max=0)
+    room = random.Random(f"{options.seed}/room")
+    if options.scenario != "never back" and room.random() < 0.15:  # where it is never back, all of the others is to be shown
+        options = replace(options, input_parts_max=room.randint(3, 12))
     bucket_ms = rng.choice((250, 300))
     return replace(options, bucket_ms=bucket_ms, heal_ms=options.buckets * bucket_ms + rng.choice((1_500, 3_000)))
 

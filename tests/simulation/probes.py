@@ -57,7 +57,7 @@ EXPECTED: Final[tuple[str, ...]] = (
     *(f"replica {state}" for state in ("stable", "up_failure", "stabilization")),
     *("successor started", "branch dropped", "branch cannot begin", "tentative batch", "task run again", "logged batch run again"),
     *("checkpoint tail lost", "directory removed under a process", "blocks trimmed", "sibling copied", "late arrival", "transaction torn", "transaction timed out"),
-    *("summary written", "boundary log trimmed", "begun at a summary"),
+    *("summary written", "boundary log trimmed", "begun at a summary", "no room for more of an input"),
     *("question without answer", "log outcome_unknown", "log live_delayed", "log index_unavailable", "log blocks_missing", "log take_over_delayed"),
     *("live undo", "live rec_done", "live failure", "live shown again", "live bound judged"),
     *(f"end {service} Fenced" for service in ("ingestion", "processing", "delivery")),

@@ -506,6 +506,7 @@ def _hurried(options: Options) -> Iterator[None]:
         (limits, "SUMMARY_EVERY_RECORDS", options.summary_every),
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
         (replica_machine, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
+        (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),
     ]
     before = [vars(module)[name] for module, name, _ in changed]
     for module, name, value in changed:

@@ -76,6 +76,8 @@ def detail_in_words(row: Row) -> str:
             said.append(f"tentative: without {', '.join(missing)}" if missing else "tentative")
         case ReplicaState.STABILIZATION:
             said.append("correcting")
+    if unread := detail.get("unread"):
+        said.append(f"no room for more of {', '.join(unread)}: new results stand still")
     if (live := detail.get("live", "running")) != "running":
         said.append(f"live topic {live}")
     elif detail.get("live_failure"):

@@ -127,6 +127,8 @@ class ReplicaRunner:
         """Started when ``Replica.successor_due``."""
         self.synced_bucket = 0
         """The stable lineage holds everything up to this bucket of its inputs for good; 0: not known."""
+        self.unread: set[str] = set()
+        """Inputs that are not read on since there is no room for more of them."""
         self.missing: tuple[str, ...] = ()
         """Of the newest tentative plan, for people."""
 
@@ -193,9 +195,12 @@ class ReplicaRunner:
         reader = self._inputs[name]
         now_ms = self._clock.monotonic_ms()
         with self.lock:
-            looks = self._replica is not None and self._replica.look_wanted(name, now_ms)
+            reads = self._reads_on(name)
+            looks = reads and self._replica is not None and self._replica.look_wanted(name, now_ms)
         before = reader.offset_next
-        if looks:
+        if not reads:
+            self._clock.sleep_ms(wait_ms)
+        elif looks:
             try:
                 reader.read_to_end()
             except Unavailable:
@@ -212,6 +217,16 @@ class ReplicaRunner:
             if looks or read:
                 self.lock.notify_all()
         return read
+
+    def _reads_on(self, name: str) -> bool:
+        """Whether there is room for more of input ``name``, or it is waited for (R8)."""
+        parts = sum(reader.fold.stable_parts for reader in self._inputs.values())
+        reads = self._replica is None or self._replica.reads_on(self._inputs[name].fold.upto, parts)
+        if reads:
+            self.unread.discard(name)
+        else:
+            self.unread.add(name)
+        return reads
 
     def tick(self) -> None:
         """One round of following every input, without waiting: for engines of one thread."""

@@ -460,7 +460,7 @@ class ProcessingService:
             self.status.waiting_for = runner.waiting_for() if idle else None
             if self.status.last_bucket_ms is not None:
                 self.status.lag_ms = now - self.status.last_bucket_ms
-        self.status.detail |= {"replica_state": runner.state.value, "missing": list(runner.missing)}
+        self.status.detail |= {"replica_state": runner.state.value, "missing": list(runner.missing), "unread": sorted(runner.unread)}
         self._state_metrics.show(runner.state, runner.missing)
         for name, follower in self._followers.items():
             self._context.metrics.refused(name, follower.reader.counts)

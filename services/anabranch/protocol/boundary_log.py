@@ -126,6 +126,8 @@ class StreamFold:
         self._stable: BucketMap[tuple[str, tuple[Part, ...]]] = BucketMap()
         self._resent: BucketMap[None] = BucketMap()
         self._past = 0
+        self.stable_parts = 0
+        """Parts of stable buckets that are not forgotten."""
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -291,6 +293,7 @@ class StreamFold:
                 if writer.base <= self._upto < writer.closed:
                     for bucket in writer.final.between(self._upto + 1, writer.closed):
                         self._stable[bucket] = (name, writer.final[bucket])
+                        self.stable_parts += len(writer.final[bucket])
                     self._upto = writer.closed
                     moved = True
         if self._upto > before:
@@ -307,11 +310,8 @@ class StreamFold:
             found = self._stable.get(bucket)
             if found is not None and contents(found[1]) == contents(parts):
                 self._stable[bucket] = (entry.replica, tuple(parts))
+                self.stable_parts += len(parts) - len(found[1])
                 self._resent[bucket] = None
-
-    def stable_parts(self) -> int:
-        """Parts of stable buckets that are not forgotten."""
-        return sum(len(parts) for _, (_, parts) in self._stable)
 
     def resent_after(self, bucket: int) -> bool:
         """Whether a bucket after this one, not forgotten, is read from other parts than at first: a plan made before may name blocks that are gone."""
@@ -389,7 +389,7 @@ class StreamFold:
         upto = min(upto, self._upto)
         if upto <= self._forgotten:
             return
-        self._stable.pop_upto(upto)
+        self.stable_parts -= sum(len(parts) for _, (_, parts) in self._stable.pop_upto(upto))
         self._resent.pop_upto(upto)
         for writer in self._writers.values():
             writer.final.pop_upto(upto)
@@ -444,6 +444,7 @@ class StreamFold:
                 self._upto = entry.last
                 continue
             self._stable[entry.first] = (entry.replica, entry.parts)
+            self.stable_parts += len(entry.parts)
             if entry.resent:
                 self._resent[entry.first] = None
             elif entry.replica in self._writers and entry.first not in own[entry.replica]:

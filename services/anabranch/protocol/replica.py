@@ -35,6 +35,8 @@ Invariants:
         meanwhile will always be missing, and the next one, alone on the cores, is in time.
     R6  at most two queries.
     R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does.
+    R8  memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what main waits for is read on. Main goes on whenever it
+        can, and forgets what it has passed; the branch, which gets nothing new, stands still.
 """
 
 from __future__ import annotations
@@ -46,7 +48,15 @@ from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BATCH_ROWS_MAX, BRANCH_PENDING_PARTS_MAX, CAUGHT_UP_MS, CORRECTION_ROWS_MAX, HOP_MS, MISSING_MAX
+from anabranch.protocol.limits import (
+    BATCH_ROWS_MAX,
+    BRANCH_PENDING_PARTS_MAX,
+    CAUGHT_UP_MS,
+    CORRECTION_ROWS_MAX,
+    HOP_MS,
+    INPUT_PARTS_MAX,
+    MISSING_MAX,
+)
 from anabranch.protocol.lineage import Lineage, lineage_name
 from anabranch.protocol.pacing import CorrectionWatch, Pace
 from anabranch.protocol.plans import PlanTraits
@@ -152,6 +162,11 @@ class Replica:
     def passed(self) -> int:
         """Every query of this replica has read the buckets up to this one."""
         return min((p.bucket for p in self._position.values()), default=0)
+
+    def reads_on(self, upto: int, parts: int) -> bool:
+        """Whether an input is read on that is complete up to ``upto``, while all inputs together hold ``parts`` (R8)."""
+        main = self._position.get(self.main)
+        return parts <= INPUT_PARTS_MAX or main is None or upto <= main.bucket
 
     def look_wanted(self, name: str, now_ms: int) -> bool:
         """Whether reading the log of input ``name`` to its end now may decide something."""

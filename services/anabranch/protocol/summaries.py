@@ -148,7 +148,7 @@ class LogSummaries:
         if self._unlooked < SUMMARY_EVERY_PARTS:
             return False
         self._unlooked = 0
-        return fold.stable_parts() > SUMMARY_ITEMS_MAX
+        return fold.stable_parts > SUMMARY_ITEMS_MAX
 
     def cut(self) -> int:
         """Records below this offset may be deleted (S1, S2); 0: none."""

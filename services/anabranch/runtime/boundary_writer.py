@@ -51,7 +51,7 @@ class BoundaryWriter:
         return self._reader.fold
 
     def listen(self, listener: Listener | None) -> None:
-        """From now on ``listener`` is told every record that is read, right after it was folded; before ``start``: the whole log."""
+        """From now on ``listener`` is told every record that is read, right after it was folded; before ``start``: all of the log."""
         self._listener = listener
 
     def tip(self) -> BatchId | None:

@@ -191,7 +191,7 @@ def test_what_there_is_no_room_for_is_forgotten_and_comes_back_when_readers_went
     say, world.delivered = world.delivered, lambda bucket: None  # type: ignore[method-assign]
     world.close(60, manager)
     assert "readers need buckets from" in manager.status.detail["not_summed_up"]["totals"]  # type: ignore[index]
-    assert manager._streams["totals"].fold.stable_parts() < 100
+    assert manager._streams["totals"].fold.stable_parts < 100
     world.delivered = say  # type: ignore[method-assign]
     world.close(30, manager)
     assert manager.status.detail["not_summed_up"] == {}

@@ -15,6 +15,7 @@ from anabranch.local.status import detail_in_words
         ({"replica_state": "up_failure", "missing": ["reports_1", "reports_2"]}, "tentative: without reports_1, reports_2"),
         ({"replica_state": "up_failure", "missing": []}, "tentative"),
         ({"replica_state": "stabilization", "missing": []}, "correcting"),
+        ({"replica_state": "stable", "unread": ["a", "b"]}, "no room for more of a, b: new results stand still"),
         ({"replica_state": "of a later version"}, ""),
         ({"replica_state": "stable", "given_up_ms": 100}, "results were given up: --json"),
         ({"live": "running", "live_failure": False}, ""),

@@ -98,6 +98,48 @@ class TestBranchesThatFail:
         assert not process.runner.failed(process.runner.main)
 
 
+class TestRoom:
+    """R8: an input stays away for longer than there is room for what the others have."""
+
+    @pytest.fixture(autouse=True)
+    def _little_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("anabranch.protocol.replica.INPUT_PARTS_MAX", 6)
+
+    def test_new_results_stand_still_until_it_is_back(self) -> None:
+        world, process = failing()
+        for bucket in range(10, 31):
+            world.close("b", bucket, bucket)
+            process.wait(NEXT)
+        held = process.inputs["b"].fold
+        assert (process.runner.unread, held.stable_parts, held.upto) == ({"b"}, 7, 14)
+        assert process.runner.state is ReplicaState.UP_FAILURE
+        world.close("a", 30, 8)
+        process.wait(FIRST)
+        process.settle()
+        assert (world.stable_rows(), process.runner.unread, process.runner.state) == (world.expected(30), set(), ReplicaState.STABLE)
+        assert held.stable_parts == 0
+
+    def test_what_is_waited_for_is_read_however_much_there_is(self) -> None:
+        world, process = running()
+        for bucket in range(6, 16):
+            world.close("a", bucket, bucket)
+        process.runner.tick()
+        assert process.inputs["a"].fold.stable_parts == 10
+        world.close("b", 15)
+        process.settle()
+        assert world.stable_rows() == world.expected(15)
+
+    def test_a_process_that_starts_with_a_long_way_to_go_reads_as_it_goes_on(self) -> None:
+        world, process = running()
+        for bucket in range(6, 60):
+            world.close("a", bucket, bucket)
+            world.close("b", bucket, bucket)
+            process.runner.tick()
+        assert process.runner.unread == {"a", "b"}
+        process.wait(FIRST)
+        assert (world.stable_rows(), process.runner.unread) == (world.expected(59), set())
+
+
 class TestSync:
     def test_only_what_is_durable_is_never_read_again(self) -> None:
         """Rule 18."""

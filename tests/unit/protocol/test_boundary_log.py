@@ -312,7 +312,7 @@ def test_l8_what_a_slower_writer_closed_and_what_was_resent_comes_back() -> None
     assert again.stable(1, 3) == fold.stable(1, 3) == [(1, "0", (part(1),)), (2, "1", (part(2, "c"),)), (3, "0", (part(3, "d"),))]
     assert [again.replica_bucket(w, b) for w in "01" for b in (1, 2, 3)] == [(part(1),), (part(2),), (part(3),), (part(1, "b"),), (), ()]
     assert [again.resent_after(b) for b in (0, 2, 3)] == [True, True, False]
-    assert again.stable_parts() == 3
+    assert again.stable_parts == 3
     assert again.summary(6) == fold.summary(6)
 
 
