@@ -7,6 +7,7 @@ that is whole and within the limits, or raises RemoteProtocolError: a reader ref
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Final, cast
 
 from anabranch.codec import single_object
@@ -159,18 +160,6 @@ def _branches_value(entry: BranchSummary) -> dict[str, Any]:
     }
 
 
-def _origin_value(entry: Origin) -> dict[str, Any]:
-    return {
-        "tip_by": entry.tip_by,
-        "made_by": entry.made_by,
-        "made_after": entry.made_after,
-        "gap": entry.gap,
-        "open_upto": entry.open_upto,
-        "late_upto": entry.late_upto,
-        "has_results": entry.has_results,
-    }
-
-
 def _summary_value(entry: Summary) -> dict[str, Any]:
     replicas = [
         {
@@ -186,7 +175,7 @@ def _summary_value(entry: Summary) -> dict[str, Any]:
             "last": None if r.last is None else _record_value(r.last),
             "final": [_part_value(part) for part in r.final],
             "branches": None if r.branches is None else _branches_value(r.branches),
-            "origin": _origin_value(r.origin),
+            "origin": asdict(r.origin),
             "history": r.history,
         }
         for r in entry.replicas

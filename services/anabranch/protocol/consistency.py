@@ -348,6 +348,7 @@ class IndexImage:
             self._put(f"{self.prefix}tentative:{stream}:{writer}", tentative)
             return
         self._tip(stream, str(offset), record, fold)
+        self._upto(stream, fold)
         key = f"{self.prefix}boundaries:{stream}:{writer}"
         ranking = self._rankings.setdefault(key, _Ranking())
         ranking.entries.append((str(offset), record.closed))
@@ -356,7 +357,7 @@ class IndexImage:
 
     def adopted(self, stream: str, summary: Summary, fold: StreamFold) -> None:
         """The log of ``stream`` is read from ``summary`` on: of what came before, only the tip of each chain is known, not where it stands."""
-        self._put(f"{self.prefix}stream:{stream}", {"upto": str(fold.upto)})
+        self._upto(stream, fold)
         for r in summary.replicas:
             if r.last is not None and r.replica in fold.writers:
                 self._tip(stream, "", r.last, fold)
@@ -368,6 +369,8 @@ class IndexImage:
             "batch": str(record.id.batch), "fingerprint": fold.fingerprint(writer), "written_ms": str(record.written_ms),
         }  # fmt: skip
         self._put(f"{self.prefix}boundary:{stream}:{writer}", fields)
+
+    def _upto(self, stream: str, fold: StreamFold) -> None:
         self._put(f"{self.prefix}stream:{stream}", {"upto": str(fold.upto)})
 
     def heartbeat(self, beat: Heartbeat) -> bool:

@@ -9,43 +9,26 @@ import pytest
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin
 from anabranch.consistency_manager.block_trimming import BlockTrimming
-from anabranch.consistency_manager.service import ConsistencyManager, build
+from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.ports import TopicPartition
 from anabranch.protocol.boundary_log import Outcome
-from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.records import BoundaryRecord, Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import outputs
-from harness.outputs import Replica, create_topics, rows
+from harness.manager_world import ManagerWorld
+from harness.outputs import rows
 
 
-class World:
-    """A stage of two replicas with an output, and its manager."""
-
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.log = LocalEventLog(self.clock)
-        self.pipeline = outputs.pipeline("p", replicas=2)
-        create_topics(self.log, self.pipeline)
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n)) for n in (0, 1)]
-        self._sender = HeartbeatSender(self.log, "p.control", self.clock)
-        self.started = 0
-
-    def manager(self) -> ConsistencyManager:
-        self.started += 1
-        made = outputs.context(self.log, self.pipeline, self.clock, SeededEntropy(10 + self.started), "consistency_manager", "p")
-        manager = build(made.settings, made)
-        manager.start()
-        return manager
+class World(ManagerWorld):
+    """Whose blocks are looked at."""
 
     def delivered(self, bucket: int) -> None:
         self.clock.advance(TRIM_EVERY_MS)
-        self._sender.send(Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=bucket))
+        self.passed(bucket, 9)
 
     def starts(self) -> list[int]:
         """First offset of each block partition."""

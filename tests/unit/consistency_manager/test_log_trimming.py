@@ -6,47 +6,31 @@ from collections.abc import Mapping
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, LocalLogWriter
+from anabranch.adapters.local.clock import SeededEntropy
+from anabranch.adapters.local.log import LocalLogAdmin, LocalLogWriter
 from anabranch.codec import boundary_records
-from anabranch.consistency_manager.service import ConsistencyManager, build
-from anabranch.pipeline.model import Pipeline
+from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol import boundary_log, limits, summaries
-from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.records import LogEntry, Summary
 from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import outputs
+from harness.manager_world import ManagerWorld
 from harness.outputs import Replica, create_topics, rows
 
 AT = TopicPartition("p.totals.boundaries", 0)
 EVERY = 20
 
 
-class World:
-    """A stage of two replicas with an output, and its managers."""
+class World(ManagerWorld):
+    """And one who has read everything from the beginning."""
 
     def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.log = LocalEventLog(self.clock)
-        self.pipeline = outputs.pipeline("p", replicas=2)
-        create_topics(self.log, self.pipeline)
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n)) for n in (0, 1)]
-        self._sender = HeartbeatSender(self.log, "p.control", self.clock)
-        self.started = self.bucket = 0
+        super().__init__()
+        self.bucket = 0
         self.whole = self.read()
-
-    def manager(self, pipeline: Pipeline | None = None) -> ConsistencyManager:
-        self.started += 1
-        made = outputs.context(
-            self.log, pipeline or self.pipeline, self.clock, SeededEntropy(10 + self.started), "consistency_manager", "p"
-        )
-        manager = build(made.settings, made)
-        manager.start()
-        return manager
 
     def read(self) -> BoundaryReader:
         """Somebody who has read all there is."""
@@ -67,7 +51,7 @@ class World:
             self.whole.read_to_end()
 
     def delivered(self, bucket: int) -> None:
-        self._sender.send(Heartbeat("delivery", "out", "0", -1, "running", bucket, 0, checkpoint_bucket=bucket))
+        self.passed(bucket, bucket)
 
     @property
     def start(self) -> int:

@@ -1,0 +1,39 @@
+"""A stage of two replicas with an output on a log in memory, and managers that look after it."""
+
+from __future__ import annotations
+
+from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.local.log import LocalEventLog
+from anabranch.consistency_manager.service import ConsistencyManager, build
+from anabranch.pipeline.model import Pipeline
+from anabranch.protocol.control import Heartbeat
+from anabranch.runtime.heartbeats import HeartbeatSender
+from harness import outputs
+from harness.outputs import Replica, create_topics
+
+
+class ManagerWorld:
+    """The stage is ``totals`` of the pipeline ``p``, its output ``out``."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.log = LocalEventLog(self.clock)
+        self.pipeline = outputs.pipeline("p", replicas=2)
+        create_topics(self.log, self.pipeline)
+        self.replicas = [Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n)) for n in (0, 1)]
+        self._sender = HeartbeatSender(self.log, "p.control", self.clock)
+        self.started = 0
+
+    def manager(self, pipeline: Pipeline | None = None) -> ConsistencyManager:
+        """Another one, started; ``pipeline``: the file that it has, if not the same."""
+        self.started += 1
+        made = outputs.context(
+            self.log, pipeline or self.pipeline, self.clock, SeededEntropy(10 + self.started), "consistency_manager", "p"
+        )
+        manager = build(made.settings, made)
+        manager.start()
+        return manager
+
+    def passed(self, bucket: int, delivered: int) -> None:
+        """Delivery says that it holds everything up to ``bucket`` for good, and has delivered up to ``delivered``."""
+        self._sender.send(Heartbeat("delivery", "out", "0", -1, "running", delivered, 0, checkpoint_bucket=bucket))
