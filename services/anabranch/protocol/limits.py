@@ -41,8 +41,9 @@ TENTATIVE_PARTS_MAX: Final = 400_000
 """Parts of one writer's tentative buckets that a reader holds: a failure may last for days. The oldest ones are not served any more."""
 
 INPUT_PARTS_MAX: Final = 400_000
-"""Parts of stable buckets that a stage holds of all its inputs together while it waits for one of them (about 500 bytes each): some fourteen hours of
-two inputs in 500 ms buckets of two partitions. Beyond that it reads only what it waits for, so that new results stand still too."""
+"""Parts of stable buckets that a stage holds of all its inputs together while it waits for one of them: 400 bytes each, 750 where two replicas write
+the input. Some fourteen hours of two inputs in 500 ms buckets of two partitions. Beyond that it reads only what it waits for, so that new results
+stand still too."""
 
 TENTATIVE_RANGES_MAX: Final = 20_000
 """Ranges of one writer's tentative buckets: a writer that names other missing streams in every record must not make readers grow."""
