@@ -15,7 +15,7 @@ from rich.table import Table
 
 from chaos import judgement
 from chaos.judgement import Recovery
-from chaos.run import CALM_S, Verdict, as_json, run, schedule_text
+from chaos.run import CALM_S, WARM_S, Verdict, as_json, run, schedule_text
 from chaos.schedule import Kind, draw
 from examples.toll_road.comparing import percentile_ms
 from examples.toll_road.deployment import DeploymentError
@@ -33,6 +33,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=3.0, help="how long there are faults (default 3)")
     parser.add_argument("--seed", type=int, default=1, help="which faults, when, to whom; and the traffic (default 1)")
     parser.add_argument("--faults", type=_kinds, default=tuple(Kind), help=f"only these, with commas: {','.join(Kind)}")
+    parser.add_argument(
+        "--rest",
+        type=float,
+        metavar="S",
+        help="so long without a fault after each, and none meets another: for recovery times on few cores",
+    )
     parser.add_argument("--replicas", type=int, default=2, help="of each stage (default 2; 1 GiB of memory each)")
     parser.add_argument("--rate", type=int, default=50, help="reports per second and expressway, of which there are three (default 50)")
     parser.add_argument("--bad-share", type=float, default=0.005, help="share of records that are bad on purpose (default 0.005)")
@@ -112,11 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 200)
     if options.show:
-        console.print(schedule_text(draw(options.seed, options.minutes * 60, _TARGETS.split(), options.faults)))
+        console.print(schedule_text(draw(options.seed, options.minutes * 60, _TARGETS.split(), options.faults, options.rest)))
         return 0
     folder = Path(tempfile.mkdtemp(prefix="anabranch-chaos-")) if options.folder is None else options.folder
     folder.mkdir(parents=True, exist_ok=True)
-    console.print(f"seed {options.seed}: {options.minutes:g} min of faults after {CALM_S:g} s without; in {folder}")
+    console.print(f"seed {options.seed}: {options.minutes:g} min of faults after {WARM_S + CALM_S:g} s without; in {folder}")
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: the deployment is ended first
     try:

@@ -8,6 +8,7 @@ from typing import Final
 from chaos.judgement import Allowed
 from chaos.schedule import Kind
 
+_BROKER: Final = frozenset({Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_PAUSE})
 _AWAY: Final = frozenset(Kind) - {Kind.REDIS_KILL, Kind.REDIS_EMPTY, Kind.REDIS_PAUSE}
 """Kinds after which a client does not reach its broker for a while, or finds its connections gone when it wakes."""
 
@@ -32,6 +33,16 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
             re.DOTALL,
         ),
         "Spark ended a query, and its Python process was just being asked something",
+    ),
+    Allowed(
+        re.compile(r'"exit_code": 1, "error": "Unavailable: [^"]*(?:_TRANSPORT|_TIMED_OUT|_UNKNOWN_PARTITION)\b.*"event": "stopped"'),
+        "a service that starts while the broker does not answer, or does not know its topics yet, ends and is started again",
+        _AWAY,
+    ),
+    Allowed(
+        re.compile(r"(?:Error processing append operation on partition|slow controller event)"),
+        "the broker was away in the middle of its work: a batch that overtook one that was lost is refused, and both are sent again",
+        _BROKER,
     ),
     Allowed(re.compile(r'"exit_code": 3\b'), "a newer process of the same name took over", frozenset(Kind)),
 )

@@ -143,24 +143,31 @@ def complaints(file: str, lines: Iterable[str]) -> list[Complaint]:
 
 
 _TRACEBACK: Final = "Traceback (most recent call last)"
+_BETWEEN: Final = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
 
 
 def _with_whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a log, each traceback as one text up to the line that names the exception."""
+    """The lines of a log, each traceback as one text up to the line that names the exception, with those that it led to."""
     held: list[str] = []
+    is_open = is_chained = False
     for line in lines:
         text = line.rstrip()
-        if held and text.startswith(" "):
+        if is_open and not text.startswith("{"):  # else its process was killed while it wrote
             held.append(text)
+            is_open = text.startswith(" ")
             continue
-        if held:
-            is_its_end = not text.startswith("{")  # else its process was killed while it wrote
-            yield "\n".join([*held, text] if is_its_end else held)
+        if held and not is_open and (not text or text in _BETWEEN):
+            is_chained = is_chained or bool(text)
+            continue
+        if held and not (is_chained and text.startswith(_TRACEBACK)):
+            yield "\n".join(held)
             held = []
-            if is_its_end:
-                continue
-        if text.startswith(_TRACEBACK):
-            held = [text]
+        is_open, is_chained = text.startswith(_TRACEBACK), False
+        if is_open:
+            held.append(text)
         else:
             yield text.strip()
     if held:

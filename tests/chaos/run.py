@@ -39,6 +39,8 @@ T = TypeVar("T")
 PIPELINE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
 WINDOW_S = 2
 """Of the statistics: a result every so often, else a recovery could not be seen any finer."""
+WARM_S = 40.0
+"""Traffic before anything is looked at: what just started is slow, the more so on few cores."""
 CALM_S = 24.0
 """Traffic before the first fault, of which the later half says what is usual; and after the last."""
 STILL_S = 3.0
@@ -140,12 +142,12 @@ class Run:
         writer = TrafficWriter(kafka, job.topics)
         self._read_all(kafka)
         seconds = options.minutes * 60
-        start_ms, end_ms = span(time.time_ns() // 1_000_000, seconds + 2 * CALM_S, job.window_ms, is_paced=True)
+        start_ms, end_ms = span(time.time_ns() // 1_000_000, WARM_S + seconds + 2 * CALM_S, job.window_ms, is_paced=True)
         traffic = Traffic(start_ms, end_ms, options.rate, len(job.topics), options.seed, options.bad_share)
         generator = threading.Thread(target=self._generate, args=(writer, traffic), name="traffic", daemon=True)
         generator.start()
-        self._look(deployment, CALM_S, lambda: False)
-        faults = draw(options.seed, seconds, targets, options.faults)
+        self._look(deployment, WARM_S + CALM_S, lambda: False)
+        faults = draw(options.seed, seconds, targets, options.faults, options.rest)
         (self._folder / "schedule.txt").write_text("".join(f"{fault}\n" for fault in faults), encoding="utf-8")
         self._nemesis = nemesis = Nemesis(self._state, faults, self._folder / "faults.jsonl", self._say, seconds + CALM_S / 2)
         nemesis.start()
@@ -263,7 +265,7 @@ class Run:
             faults=sorted(nemesis.injected),
             left_out=len(nemesis.left_out),
             found=judgement.recoveries(sorted(nemesis.injected), results),
-            usual_ms=Waits(results).usual(start_ms + int(CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000),
+            usual_ms=Waits(results).usual(start_ms + int(WARM_S * 1_000 + CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000),
             records_in=writer.written,
             comparisons=comparisons,
             refusals=refusals,

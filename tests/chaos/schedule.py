@@ -81,6 +81,8 @@ _CALM_S: Final = (10.0, 16.0)
 _HASTY_S: Final = (1.0, 4.0)
 _HASTY_SHARE: Final = 0.2
 _COMPANY_SHARE: Final = 0.15
+_REST_SPREAD_S: Final = 2.0
+"""A window of the run's statistics: faults fall anywhere in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +103,13 @@ class Fault:
         return self.at_ms + self.for_ms
 
 
-def draw(seed: int, seconds: float, targets: Sequence[str], kinds: Sequence[Kind] = tuple(Kind)) -> tuple[Fault, ...]:
+def draw(
+    seed: int, seconds: float, targets: Sequence[str], kinds: Sequence[Kind] = tuple(Kind), rest_s: float | None = None
+) -> tuple[Fault, ...]:
     """The faults of a run of ``seconds``: all are undone when it ends.
 
     ``targets``: SERVICE/NAME of all that run. A kind without a target, such as a lost disk where there is no sibling, does not happen.
+    ``rest_s``: none follows another sooner; None: now and then one meets another.
     """
     choice = random.Random(seed)
     end_ms = int(seconds * 1_000)
@@ -129,7 +134,9 @@ def draw(seed: int, seconds: float, targets: Sequence[str], kinds: Sequence[Kind
         faults.append(fault)
         chance = choice.random()
         elsewhere = ""
-        if chance < _COMPANY_SHARE and fault.for_ms:
+        if rest_s is not None:
+            at_ms = fault.end_ms + int(choice.uniform(rest_s, rest_s + _REST_SPREAD_S) * 1_000)
+        elif chance < _COMPANY_SHARE and fault.for_ms:
             at_ms, elsewhere = fault.at_ms + fault.for_ms // 2, target
         else:
             low, high = _HASTY_S if chance < _COMPANY_SHARE + _HASTY_SHARE else _CALM_S

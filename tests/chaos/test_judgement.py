@@ -84,20 +84,20 @@ def test_errors_in_logs_are_found_and_nothing_else() -> None:
     assert [each.text for each in judgement.complaints("a.log", [*good, *bad])] == bad
 
 
-def test_a_traceback_is_one_error_with_its_exception() -> None:
+def test_a_traceback_is_one_error_with_its_exception_and_those_that_it_led_to() -> None:
+    def texts(log: list[str]) -> list[str]:
+        return [each.text for each in judgement.complaints("a", log)]
+
     one = ["Traceback (most recent call last):", '  File "x.py", line 1, in f', "    read()", "EOFError"]
-    log = [
-        "fine",
-        *one,
-        "",
-        "During handling of the above exception, another exception occurred:",
-        "",
-        *one[:3],
-        "OSError: [Errno 5] x",
-        "{}",
-    ]
-    assert [each.text.splitlines()[-1] for each in judgement.complaints("a", log)] == ["EOFError", "OSError: [Errno 5] x"]
-    assert [each.text for each in judgement.complaints("a", one[:3])] == ["\n".join(one[:3])], "a log may end in one"
+    other = [*one[:3], "OSError: [Errno 5] x"]
+    between = ["", "During handling of the above exception, another exception occurred:", ""]
+    assert texts(["fine", *one, *between, *other, "{}", "fine"]) == ["\n".join([*one, *other])]
+    assert texts([*one, "", "", *other, "{}"]) == ["\n".join(one), "\n".join(other)], "two of their own"
+    assert texts([*one, *between, "fine", *other]) == ["\n".join(one), "\n".join(other)]
+    for length in (1, 2, 3):
+        assert texts(one[:length]) == ["\n".join(one[:length])], "a log may end in one"
+        cut = "\n".join([*one, *other[:length]])
+        assert texts([*one, *between, *other[:length]]) == texts([*one, *between, *other[:length], "{}"]) == [cut], "killed while it wrote"
 
 
 def test_only_a_fault_of_the_run_explains_an_error() -> None:

@@ -65,6 +65,13 @@ def test_every_length_every_target_company_and_haste_appear() -> None:
     assert max(gaps) > 15_000
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_a_rest_none_meets_another(seed: int) -> None:
+    faults = draw(seed, 600, TARGETS, rest_s=40)
+    assert len(faults) >= 600 // (40 + 2 + max(map(max, LENGTHS_S.values())))
+    assert {40_000 <= other.at_ms - one.end_ms <= 42_000 for one, other in itertools.pairwise(faults)} == {True}
+
+
 def test_the_bigger_services_are_not_hit_more_often() -> None:
     hits = [service_of(fault.target) for seed in SEEDS for fault in draw(seed, 600, TARGETS, [Kind.PAUSE])]
     shares = {service: hits.count(service) / len(hits) for service in set(hits)}

@@ -160,7 +160,7 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
     try:
         wait_until(lambda: up.poll() is not None or "\nready " in log.read_text(), 60, "ready")
         drill = Drill(tmp_path / "state")
-        assert {"kafka/kafka", "proxy/proxy", SOURCE} <= set(drill.labels)
+        assert {"kafka/kafka", "redis/redis", "proxy/proxy", SOURCE} <= set(drill.labels)
         deployment = state_file.read(tmp_path / "state")
         assert deployment is not None
         producer = Producer({"bootstrap.servers": deployment.kafka})
@@ -172,8 +172,8 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
                     producer.produce("reports", None, partition=partition, headers=beat)
             assert producer.flush(10) == 0
 
-        def row() -> dict[str, object]:
-            return next(row for row in rows_of(tmp_path / "state") or [] if row["service"] == "ingestion")
+        def row(service: str = "ingestion") -> dict[str, object]:
+            return next(row for row in rows_of(tmp_path / "state") or [] if row["service"] == service)
 
         def closed_ms() -> int:
             found = row()["last_bucket_ms"]
@@ -196,6 +196,13 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
         wait_until(lambda: row()["pid"] not in {None, *killed}, 20, "it is started again")
         write(now_ms - 20_000)
         wait_until(lambda: closed_ms() > now_ms - 22_000, 30, "and goes on")
+        for server in ("redis", "kafka"):
+            label = f"{server}/{server}"
+            drill.pause(label)
+            assert row(server)["state"] == "paused"
+            drill.resume(label)
+            killed = drill.kill(label)
+            wait_until(lambda: row(server)["pid"] not in {None, *killed}, 20, f"{label} is started again")  # noqa: B023
     finally:
         up.send_signal(signal.SIGTERM)
         up.wait(30)

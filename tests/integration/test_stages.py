@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 from anabranch.adapters.spark import sink as spark_sink
 from anabranch.adapters.spark.session import start_session
@@ -381,6 +384,41 @@ def test_inputs_have_only_the_columns_that_the_query_reads(topic_prefix: str, tm
             assert [*columns, "stime", "marker"] in found, function
     finally:
         session.stop()
+
+
+def test_a_query_that_is_stopped_within_a_batch_is_no_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark cancels the batch's job, and gets back words in which it finds that it did so itself: neither Java nor Python logs an error."""
+    session = start_session(
+        "stopped", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=Scratch(tmp_path / "scratch")
+    )
+
+    def slow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            time.sleep(3)
+            yield batch
+
+    class SlowSink(spark_sink.StageSink):
+        def __init__(self) -> None:
+            self.failure: BaseException | None = None
+
+        def _write(self, frame: DataFrame, batch: int) -> None:
+            assert batch == 0
+            frame.sparkSession.range(1).mapInArrow(slow, "id long").toArrow()
+
+    try:
+        sink, jobs = SlowSink(), session.sparkContext.statusTracker()
+        query = session.readStream.format("rate").load().writeStream.foreachBatch(sink).start()
+        wait_until(jobs.getActiveJobsIds, 60, "its job runs")
+        query.stop()
+        assert "SPARK_JOB_CANCELLED" in str(sink.failure)
+        assert query.exception() is None
+    finally:
+        session.stop()
+    said = capfd.readouterr().err
+    assert "Exception" not in said, said[:3000]
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ class EmbeddedRedis(OwnedServer):
             "maxmemory-policy": "allkeys-lru",  # an index may forget; it may not fill the machine
             "dir": str(self._dir),
             "daemonize": "no",
+            "set-proc-title": "no",  # a title overwrites the environment, where the mark is that drills and sweeps find processes by
         }
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
         if self._run([str(program), *arguments], self._answers, timeout_s):

@@ -54,7 +54,7 @@ REQUIRED: Final = {
 _JAVA_OPTIONS: Final = (
     "-XX:+UseSerialGC -XX:MaxMetaspaceSize=384m -XX:ReservedCodeCacheSize=128m -Xss4m -Darrow.enable_null_check_for_get=false"
 )
-"""The large stack is for a regular expression that Spark runs over Py4J's text at stop. Spark asks whether a value is null before it gets
+"""The large stack is for plans whose expressions are deep, through which Spark goes by recursion. Spark asks whether a value is null before it gets
 it: Arrow need not ask again."""
 
 _COMPILERS: Final[dict[Compilers, str]] = {

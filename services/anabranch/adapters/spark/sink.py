@@ -8,6 +8,7 @@ the same plan again, and the boundary record says which record it continues (rul
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark.offsets import LoggedBatch
@@ -147,6 +149,37 @@ class Driver(Protocol):
         """Its results are written as ``parts``."""
 
 
+_STOPPED: Final = (
+    "java.lang.InterruptedException",
+    "java.io.InterruptedIOException",
+    "java.nio.channels.ClosedByInterruptException",
+    "SPARK_JOB_CANCELLED",
+)
+"""In the text of what Spark raises in a batch whose query is told to stop; any of them, depending on where it is."""
+
+
+class _StoppedError(Exception):
+    """Spark's own words for the end of a batch whose query is stopped, as short as they can be.
+
+    When a query was told to stop, Spark looks through the text that comes back from Python, with a regular expression that takes a stack frame
+    for each character: the stack traces of Java in it make it overflow.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(f"py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: {_STOPPED[0]}")
+
+
+class _NotOfStops(logging.Filter):
+    """Py4J logs as an error whatever ends a batch; that a query was told to stop is none."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write ``record``."""
+        return not (record.exc_info and record.exc_info[0] is _StoppedError)
+
+
+logging.getLogger("py4j.clientserver").addFilter(_NotOfStops())
+
+
 class StageSink:
     """The ``foreachBatch`` function of one query."""
 
@@ -168,6 +201,8 @@ class StageSink:
             self._write(frame, batch)
         except BaseException as error:
             self.failure = error  # Spark passes on the text only
+            if isinstance(error, Py4JJavaError) and any(word in str(error) for word in _STOPPED):
+                raise _StoppedError from None
             raise
 
     def _write(self, frame: DataFrame, batch: int) -> None:
