@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-import time
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -396,7 +396,7 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
 
     def slow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            time.sleep(3)
+            threading.Event().wait(3)  # for what does not come
             yield batch
 
     class SlowSink(spark_sink.StageSink):
