@@ -106,6 +106,7 @@ class LogTrimming:
                 self._failures.inc()
                 log.retry_at_ms = clock.monotonic_ms() + TRIM_EVERY_MS
                 self._close_writer()
+                return  # the others in the next round: a broker that does not answer is waited for once in each
 
     def report(self) -> dict[str, str]:
         """Of each stream whose log is not summed up, why."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy
 from anabranch.adapters.local.log import LocalLogAdmin, LocalLogWriter
 from anabranch.codec import boundary_records
+from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol import boundary_log, limits, summaries
@@ -229,6 +231,25 @@ def test_what_fails_is_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch
     world.close(40, manager)
     assert world.start > 2 * EVERY
     agrees(world)
+
+
+def test_a_broker_that_is_away_is_waited_for_once_in_a_round(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = world.manager()
+    trimming, asked = manager._log_trimming, list[str]()
+
+    def away(self: LogTrimming, stream: str, *_: object) -> None:
+        asked.append(stream)
+        raise Unavailable("away")
+
+    monkeypatch.setattr(LogTrimming, "_sum_up", away)
+    trimming._logs["other"] = replace(trimming._logs["totals"])
+    readers, audits = dict.fromkeys(trimming._logs, manager._streams["totals"]), dict.fromkeys(trimming._logs, manager._audits["totals"])
+    for expected in (["totals"], ["totals", "other"], ["totals", "other"]):
+        trimming.round(readers, {}, audits)
+        assert asked == expected
+    world.clock.advance(TRIM_EVERY_MS)
+    trimming.round(readers, {}, audits)
+    assert asked == ["totals", "other", "totals"]
 
 
 def test_who_lags_by_more_than_is_left_is_overtaken(world: World) -> None:
