@@ -44,5 +44,9 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         "the broker was away in the middle of its work: a batch that overtook one that was lost is refused, and both are sent again",
         _BROKER,
     ),
+    Allowed(
+        re.compile(r'"event": "spark".*errors\.Fenced: .* was ended by epoch \d+'),
+        "a newer process of the same name took over, and Spark tells that the batch in which this was found ended",
+    ),
     Allowed(re.compile(r'"exit_code": 3\b'), "a newer process of the same name took over", frozenset(Kind)),
 )

@@ -25,7 +25,7 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.blocks import STIME, split_by_bucket
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of
-from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.errors import AnabranchError, StageFunctionError
 from anabranch.protocol.records import BoundaryKind, Part
 from anabranch.protocol.serialization import QueryPosition, check_joint, check_open
 from anabranch.runtime.block_writer import BlockWriter
@@ -169,15 +169,16 @@ class _StoppedError(Exception):
         super().__init__(f"py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: {_STOPPED[0]}")
 
 
-class _NotOfStops(logging.Filter):
-    """Py4J logs as an error whatever ends a batch; that a query was told to stop is none."""
+class _NotOfBatches(logging.Filter):
+    """Py4J logs as an error whatever ends a batch: that its query was told to stop is none, and errors of this project the service tells itself."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write ``record``."""
-        return not (record.exc_info and record.exc_info[0] is _StoppedError)
+        kind = record.exc_info[0] if record.exc_info else None
+        return kind is None or not issubclass(kind, (_StoppedError, AnabranchError))
 
 
-logging.getLogger("py4j.clientserver").addFilter(_NotOfStops())
+logging.getLogger("py4j.clientserver").addFilter(_NotOfBatches())
 
 
 class StageSink:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,6 +213,16 @@ class TestBatch:
             bench.run(0, result(150_000))
         assert bench.sink.failure is bench.driver.error
         assert bench.done == []
+
+    @pytest.mark.parametrize(("error", "is_told"), [(Fenced("a newer process"), False), (KeyError("x"), True)])
+    def test_py4j_does_not_tell_what_the_service_tells_itself(
+        self, error: Exception, is_told: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        try:
+            raise error
+        except (Fenced, KeyError):
+            logging.getLogger("py4j.clientserver").exception("as Py4J does it")
+        assert [record.exc_info and record.exc_info[1] for record in caplog.records] == ([error] if is_told else [])
 
 
 class TestRows:
