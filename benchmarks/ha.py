@@ -1,7 +1,7 @@
 """What each mode of ``ha`` costs, and how long it takes until results come again: ``python -m benchmarks.ha``, to benchmarks/HA.md.
 
 One stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker. After a while one process, the one that runs the query, is
-killed (SIGKILL) and, as ``anabranch up`` does, started again half a second later. After another while the one that runs it then is killed and
+killed (SIGKILL); what ends is, as ``anabranch up`` does, started again half a second later. After another while the one that runs it then is killed and
 its state directory deleted. The stable stream is compared with the answer.
 """
 
@@ -126,14 +126,15 @@ class Session:
         self._stopping = threading.Event()
         self._source = Source(kafka, self.pipeline, "a")
         self._per_bucket = RATE * WIDTH_MS // 1_000
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._feed, self._follow)]
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._feed, self._follow, self._supervise)]
+        self._starting = threading.Lock()
 
     def run(self) -> Row:
         """The whole story."""
         try:
+            self._schedule = Schedule(WIDTH_MS, time.monotonic(), _FIRST)
             for process in self.ids:
                 self._start(process)
-            self._schedule = Schedule(WIDTH_MS, time.monotonic(), _FIRST)
             for thread in self._threads:
                 thread.start()
             self._until(_FIRST + WINDOW_BUCKETS)
@@ -153,11 +154,23 @@ class Session:
             return Row(self.mode, per_million, pss, kill_s, disk_s, *self._judge())
         finally:
             self._stopping.set()
-            for running in self.processes.values():
-                running.kill()
+            with self._starting:
+                for running in self.processes.values():
+                    running.kill()
 
     def _start(self, process: str) -> None:
         self.processes[process] = ReplicaProcess(self.pipeline, f"s.{process}", self._kafka, self.state, "700m")
+
+    def _supervise(self) -> None:
+        """Start again what has ended: one that was killed, and of two standbys that began at once the one that lost."""
+        ended_s: dict[str, float] = {}
+        while not self._stopping.wait(0.02):
+            for name, process in list(self.processes.items()):
+                if process.has_ended and time.monotonic() - ended_s.setdefault(name, time.monotonic()) >= RESTART_S:
+                    del ended_s[name]
+                    with self._starting:
+                        if not self._stopping.is_set():
+                            self._start(name)
 
     def _cpu_s(self) -> float:
         return sum(sum(tree(process.pid).values()) for process in self.processes.values())
@@ -192,11 +205,10 @@ class Session:
         victim = self._running()
         due = self._schedule.reached(time.monotonic() * 1_000)
         killed_s = time.monotonic()
-        self.processes[victim].kill()
-        if disk:
-            shutil.rmtree(self.state / "processing" / f"s.{victim}")
-        time.sleep(RESTART_S)
-        self._start(victim)
+        with self._starting:
+            self.processes[victim].kill()
+            if disk:
+                shutil.rmtree(self.state / "processing" / f"s.{victim}")
         return self._until(due + 1) - killed_s
 
     def _running(self) -> str:

@@ -124,9 +124,14 @@ class ReplicaProcess:
         """Of the process and of its group."""
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """By itself or killed."""
+        return self._process.poll() is not None
+
     def check(self) -> None:
         """Raises AnabranchError if it has ended."""
-        if self._process.poll() is not None:
+        if self.has_ended:
             said = self._output.read_text(encoding="utf-8", errors="replace")[-_LOG_END:]
             raise AnabranchError(f"{self.name} ended with {self._process.returncode}:\n{said}")
 
