@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, topic_settings
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import DEAD_LETTER_ROOM_BYTES
+from anabranch.protocol.limits import DEAD_LETTER_ROOM_BYTES, RECORD_BYTES_ON_BROKER_MAX
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Source
@@ -55,16 +55,16 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
 
 
 def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest: int) -> int:
-    topic = source.dead_letter
+    topic, needed = source.dead_letter, min(largest + DEAD_LETTER_ROOM_BYTES, RECORD_BYTES_ON_BROKER_MAX)  # what is larger is cut
     if topic not in found:
         spec = topic_settings("dead_letters", topic, replication=BROKERS_OWN)
-        config = {**spec.config, "max.message.bytes": str(max(largest + DEAD_LETTER_ROOM_BYTES, int(spec.config["max.message.bytes"])))}
+        config = {**spec.config, "max.message.bytes": str(max(needed, int(spec.config["max.message.bytes"])))}
         admin.create([TopicSettings(topic, spec.partitions, spec.replication, config)])
         return admin.partitions([topic])[topic]
     accepted = int(admin.settings(topic).get("max.message.bytes", _MESSAGE_BYTES_DEFAULT))
-    if accepted < largest + DEAD_LETTER_ROOM_BYTES:
+    if accepted < needed:
         raise ConfigurationError(
             f"source {source.name}: dead-letter topic {topic} takes records of {accepted} bytes, but the input has up to {largest}, and headers "
-            f"are added: set max.message.bytes={largest + DEAD_LETTER_ROOM_BYTES} on {topic}"
+            f"are added: set max.message.bytes={needed} on {topic}"
         )
     return found[topic]

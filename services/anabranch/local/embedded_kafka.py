@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.adapters.kafka.admin import broker_answers
-from anabranch.adapters.kafka.settings import RECORD_BYTES_ON_BROKER_MAX
 from anabranch.adapters.system.java import find_java
 from anabranch.local.kafka_jars import kafka_classpath
 from anabranch.local.links import Link
 from anabranch.local.owned_server import OwnedServer, port_of_last_time, write_whole
 from anabranch.local.tcp_ports import LOOPBACK, port_is_free
 from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.limits import RECORD_BYTES_ON_BROKER_MAX
 
 HEAP_MIB: Final = 512
 START_TIMEOUT_S: Final = 60.0

@@ -26,7 +26,7 @@ from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.records import BoundaryKind, Part
 from anabranch.protocol.regeneration import Regeneration, resent_records
 from anabranch.protocol.replica import JointPlan
-from anabranch.protocol.serialization import QueryPosition, TakenBucket, check_joint, check_watermark
+from anabranch.protocol.serialization import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
 from anabranch.runtime.block_reach import BlockReach
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -62,15 +62,15 @@ class RangeStart:
 
 
 class RangeQuery:
-    """Drives the query that makes buckets again: it is given plans, and its parts are kept; nothing is appended."""
+    """Drives a query beside those of the replica: it is given plans, and its parts are kept; nothing is appended."""
 
-    def __init__(self, name: str, regeneration: Regeneration, traits: PlanTraits, width_ms: int) -> None:
-        """``name``: of the query's directory."""
-        self.name, self._regeneration, self._traits, self._width_ms = name, regeneration, traits, width_ms
+    def __init__(self, name: str, task: Regeneration | EmptyBatches, traits: PlanTraits, width_ms: int) -> None:
+        """``name``: of the query. ``task``: what it runs."""
+        self.name, self._task, self._traits, self._width_ms = name, task, traits, width_ms
         self._joint, self._lock = JointPlan(), threading.Lock()
         self._after = QueryPosition()
         self.finished = threading.Event()
-        """Every wanted bucket is written."""
+        """All has run."""
 
     def answer(self, name: str, start: Offset) -> Offset | None:
         """What input ``name`` runs after the offset ``start``; None: nothing."""
@@ -78,7 +78,7 @@ class RangeQuery:
         with self._lock:
             plan = self._joint.known(position)
             if plan is None and self._joint.leads(name):
-                plan = self._regeneration.plan(position)
+                plan = self._task.plan(position)
                 if plan is not None:
                     self._joint.made(plan)
             return None if plan is None else offset_of(plan, name)
@@ -93,8 +93,8 @@ class RangeQuery:
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
         """The results of a batch are written as ``parts``."""
         del query, batch
-        self._regeneration.made(parts, self._after.closed)
-        if self._regeneration.is_finished:
+        self._task.made(parts, self._after.closed)
+        if self._task.is_finished:
             self.finished.set()
         return True
 

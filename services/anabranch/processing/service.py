@@ -33,6 +33,7 @@ from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.reach import Reach, buckets_of
+from anabranch.protocol.serialization import EmptyBatches
 from anabranch.protocol.staggering import CorrectionGate
 from anabranch.protocol.switching import StatesSeen
 from anabranch.runtime.block_asker import BlockAsker
@@ -56,6 +57,7 @@ _STEP_S: Final = 0.1
 _EPOCH_CHECK_MS: Final = 1_000
 _STOP_MS: Final = 4_000
 _START_PAUSE_MS: Final = 50
+_WARM_UP_BATCHES: Final = 3
 _SIBLING_STEPS: Final = 20
 
 
@@ -112,6 +114,7 @@ class ProcessingService:
         """(position, what is gone after it) of the start that was tried and lacks least."""
         self._resending: Resending | None = None
         self._standby: Standby | None = None
+        self._warming: RangeQuery | None = None
         self._forgot = 0
         """Buckets of the inputs up to this one this process has forgotten while it stood by."""
         self._reach: Reach | None = None
@@ -159,10 +162,21 @@ class ProcessingService:
         }
         self._stage_query = query
         if self._stage.ha == "passive":
+            self._warm_up(query, scratch.path / "warm-up")
             self._standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk)
             self.status.state = "standby"
             return
         self._take_over(query)
+
+    def _warm_up(self, query: StageQuery, directory: Path) -> None:
+        """Run ``query`` on nothing: who takes over later has the slow first batches behind it."""
+        self._warming = RangeQuery(
+            directory.name, EmptyBatches(self._stage.reads, query.traits, _WARM_UP_BATCHES), query.traits, self._pipeline.bucket_ms
+        )
+        topic = self._names.blocks(self._stage_name, self._replica)
+        blocks = RangeBlockWriter(self._context.log, topic, self._replica, -1, self._context.entropy, lambda _: False)
+        self._run_beside(self._warming, blocks, directory, -1)
+        self._warming = None
 
     def _stand_by(self, standby: Standby, query: StageQuery) -> None:
         """Spark is warm, and runs nothing; the logs are followed."""
@@ -323,40 +337,46 @@ class ProcessingService:
         boundary, context = self._boundary, self._context
         assert boundary is not None, "taken over"  # noqa: S101
         assert self._runner is not None, "taken over"  # noqa: S101
-        output = self._output()
+        output = self._output(boundary.epoch)
         blocks = BlockWriter(context.log, output.topic, self._replica, boundary.epoch, context.entropy)
         sink = StageSink(
             output, self._runner, lineage, blocks, self._disk.directory(lineage), context.clock,
             done=lambda done: self._batch_done(lineage, done), crash_point=crash_point,
         )  # fmt: skip
-        self._running[lineage] = _Running(self._start_stream(lineage, sink), sink, blocks)
+        self._running[lineage] = _Running(self._start_stream(lineage, sink, self._disk.directory(lineage)), sink, blocks)
 
-    def _output(self) -> OutputStream:
-        query, boundary = self._stage_query, self._boundary
+    def _output(self, epoch: int) -> OutputStream:
+        query = self._stage_query
         assert query is not None, "built"  # noqa: S101
-        assert boundary is not None, "taken over"  # noqa: S101
         return OutputStream(
             kafka=self._settings.kafka, topic=self._names.blocks(self._stage_name, self._replica), replica=self._replica,
-            epoch=boundary.epoch, partitions=self._pipeline.partitions, width_ms=self._pipeline.bucket_ms, function=query.function,
+            epoch=epoch, partitions=self._pipeline.partitions, width_ms=self._pipeline.bucket_ms, function=query.function,
         )  # fmt: skip
 
-    def _start_stream(self, lineage: str, sink: StageSink) -> StreamingQuery:
+    def _start_stream(self, lineage: str, sink: StageSink, directory: Path) -> StreamingQuery:
         query = self._stage_query
         assert query is not None, "built"  # noqa: S101
         return (
             query.frame(lineage).writeStream.foreachBatch(sink).outputMode("append").queryName(f"{self._settings.name} {lineage}")
-            .option("checkpointLocation", str(self._disk.directory(lineage))).start()
+            .option("checkpointLocation", str(directory)).start()
         )  # fmt: skip
 
     def _run_range(self, query: RangeQuery, blocks: RangeBlockWriter) -> None:
-        """Make buckets again for a reader (``processing.resending``), beside the queries of this replica."""
+        """Make buckets again for a reader (``processing.resending``)."""
+        assert self._boundary is not None, "taken over"  # noqa: S101
+        self._run_beside(query, blocks, self._disk.directory(query.name), self._boundary.epoch)
+
+    def _run_beside(self, query: RangeQuery, blocks: RangeBlockWriter, directory: Path, epoch: int) -> None:
+        """Run ``query`` beside those of this replica until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
         clock = self._context.clock
-        sink = StageSink(self._output(), query, query.name, blocks, self._disk.directory(query.name), clock, done=lambda _: None)
-        stream = self._start_stream(query.name, sink)
+        sink = StageSink(self._output(epoch), query, query.name, blocks, directory, clock, done=lambda _: None)
+        stream = self._start_stream(query.name, sink, directory)
         try:
             deadline_ms = clock.monotonic_ms() + ASK_TAKEN_MS
             while not (query.finished.is_set() or self._context.stopping.is_set() or clock.monotonic_ms() > deadline_ms):
                 stream.awaitTermination(_STEP_S)
+        except Exception as error:  # noqa: BLE001 - Spark raises what the query died of
+            self._raise_failure(error, sink)
         finally:
             self._stop_query(stream)
 
@@ -383,6 +403,8 @@ class ProcessingService:
             is_range, answer = self._resending.answer(query, name, start)
             if is_range:
                 return answer
+        if self._warming is not None:
+            return self._warming.answer(name, start)
         return None if self._runner is None else self._runner.answer(query, name, start)
 
     def _batch_done(self, query: str, done: BatchDone) -> None:

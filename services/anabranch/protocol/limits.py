@@ -27,6 +27,9 @@ BLOCK_ROWS_MAX: Final = 65_536
 BOUNDARY_BYTES_MAX: Final = 8 * MIB
 """A boundary record as a Kafka record: refused unread above it."""
 
+RECORD_BYTES_ON_BROKER_MAX: Final = 16 * MIB
+"""Largest record that is sent or fetched whole: twice the largest boundary record, four times the largest block."""
+
 PARTS_PER_RECORD_MAX: Final = 20_000
 """Parts of one boundary record: a writer ends its batch earlier. 20 000 parts are about 2 MiB."""
 

@@ -33,7 +33,7 @@ Of tentative plans:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.protocol.boundary_log import StreamFold
@@ -102,6 +102,29 @@ def next_plan(
     if warm_up or (traits.is_stateful and position.closed < position.bucket):
         return _follow_up(position, folds)
     return None
+
+
+class EmptyBatches:
+    """The plans of a query that only warms Java up: the first batches of a process cost seconds, whatever they read."""
+
+    def __init__(self, inputs: Iterable[str], traits: PlanTraits, count: int) -> None:
+        """``inputs``: names of the streams. ``count``: of batches."""
+        self._folds, self._traits, self._count = {name: StreamFold(()) for name in inputs}, traits, count
+        self._run = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all have run."""
+        return self._run >= self._count
+
+    def plan(self, position: QueryPosition) -> Plan | None:
+        """What the query that stands at ``position`` runs next; None: nothing any more."""
+        return None if position.sequence >= self._count else next_plan(position, self._folds, self._traits, warm_up=True)
+
+    def made(self, parts: Iterable[Part], closed: int) -> None:
+        """A batch has run."""
+        del parts, closed
+        self._run += 1
 
 
 def begun_after(bucket: int, folds: Mapping[str, StreamFold]) -> Plan:

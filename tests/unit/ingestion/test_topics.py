@@ -9,6 +9,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion import topics
 from anabranch.pipeline.model import Pipeline, Stime
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.limits import RECORD_BYTES_ON_BROKER_MAX
 from harness.sources import create_topics, pipeline
 
 
@@ -26,11 +27,12 @@ def test_says_which_is_missing() -> None:
         check(log, of)
 
 
-def test_makes_the_dead_letter_topic_large_enough() -> None:
+def test_takes_the_dead_letter_topic_of_the_catalog_whatever_the_input_takes() -> None:
+    """What is larger than can be sent comes cut; and the topic may have been made by `anabranch topics --create`, before the input."""
     log, of = LocalEventLog(), pipeline("p")
     create_topics(log, of, 3, config={"max.message.bytes": "20000000"})
     assert check(log, of) == topics.SourceTopics({"p.reports": 3}, blocks=2, dead_letter=1)
-    assert int(log.admin().settings("p.reports.rejected")["max.message.bytes"]) > 20_000_000
+    assert log.admin().settings("p.reports.rejected")["max.message.bytes"] == str(RECORD_BYTES_ON_BROKER_MAX)
     assert check(log, of).dead_letter == 1, "and takes it as it is from then on"
 
 
@@ -41,13 +43,14 @@ def test_makes_the_dead_letter_topic_as_the_catalog_says() -> None:
     assert log.admin().settings("p.reports.rejected")["max.message.bytes"] == "16777216"
 
 
-def test_refuses_a_dead_letter_topic_that_is_too_small() -> None:
+@pytest.mark.parametrize(("largest", "needed"), [(2_000_000, 2_065_536), (20_000_000, RECORD_BYTES_ON_BROKER_MAX)])
+def test_refuses_a_dead_letter_topic_that_is_too_small(largest: int, needed: int) -> None:
     log, of = LocalEventLog(), pipeline("p")
-    create_topics(log, of, config={"max.message.bytes": "20000000"})
-    log.admin().create([TopicSettings("p.reports.rejected", 4, config={"max.message.bytes": str(20_065_535)})])
+    create_topics(log, of, config={"max.message.bytes": str(largest)})
+    log.admin().create([TopicSettings("p.reports.rejected", 4, config={"max.message.bytes": str(needed - 1)})])
     with pytest.raises(
         ConfigurationError,
-        match=r"takes records of 20065535 .* up to 20000000, and headers are added: set max\.message\.bytes=20065536 on p\.reports\.rejected",
+        match=rf"takes records of {needed - 1} .* up to {largest}, and headers are added: set max\.message\.bytes={needed} on p\.reports\.rejected",
     ):
         check(log, of)
 

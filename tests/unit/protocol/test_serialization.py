@@ -12,7 +12,16 @@ from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
-from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_open, check_watermark, next_plan, next_tentative_plan
+from anabranch.protocol.serialization import (
+    EmptyBatches,
+    Plan,
+    QueryPosition,
+    check_joint,
+    check_open,
+    check_watermark,
+    next_plan,
+    next_tentative_plan,
+)
 
 STATELESS, STATEFUL = PlanTraits(is_stateful=False, is_batch_safe=True), PlanTraits(is_stateful=True, is_batch_safe=True)
 ONE_BY_ONE, STATEFUL_ONE_BY_ONE = PlanTraits(is_stateful=False, is_batch_safe=False), PlanTraits(is_stateful=True, is_batch_safe=False)
@@ -121,6 +130,21 @@ def test_a_warm_up_is_an_empty_plan_that_moves_nothing() -> None:
     plan = next_plan(QueryPosition(5, 4, 3, has_rows=True), folds, STATEFUL, warm_up=True)
     assert plan is not None
     assert plan.after == QueryPosition(6, 4, 4, has_rows=True)
+
+
+def test_empty_batches_run_so_often_and_move_nothing() -> None:
+    task, position = EmptyBatches(["a", "b"], STATEFUL, 2), QueryPosition()
+    for sequence in (1, 2):
+        assert not task.is_finished
+        plan = task.plan(position)
+        assert plan is not None
+        assert (plan.before, plan.after, plan.rows) == (position, QueryPosition(sequence), 0)
+        assert plan.inputs == (("a", ()), ("b", ()))
+        assert task.plan(position) == plan, "asked again"
+        task.made((), 0)
+        position = plan.after
+    assert task.is_finished
+    assert task.plan(position) is None
 
 
 def test_a_backlog_is_taken_in_the_same_plans_however_long_it_is() -> None:

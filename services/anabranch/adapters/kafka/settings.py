@@ -10,12 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import MIB
+from anabranch.protocol.limits import MIB, RECORD_BYTES_ON_BROKER_MAX
 
 Options = dict[str, str | int | float | bool]
-
-RECORD_BYTES_ON_BROKER_MAX: Final = 16 * MIB
-"""Largest record that is sent or fetched whole: twice the largest boundary record, four times the largest block."""
 
 _FETCH_BYTES_MAX: Final = 16 * MIB
 _FETCH_PARTITION_BYTES: Final = 2 * MIB

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.adapters.kafka.settings import RECORD_BYTES_ON_BROKER_MAX, KafkaSettings
+from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import BLOCK_BYTES_MAX, BOUNDARY_BYTES_MAX
+from anabranch.protocol.limits import BLOCK_BYTES_MAX, BOUNDARY_BYTES_MAX, RECORD_BYTES_ON_BROKER_MAX
 
 SETTINGS = KafkaSettings("127.0.0.1:1")
 
