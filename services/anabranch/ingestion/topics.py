@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, topic_settings
+from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import DEAD_LETTER_ROOM_BYTES, RECORD_BYTES_ON_BROKER_MAX
 
@@ -57,9 +57,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
 def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest: int) -> int:
     topic, needed = source.dead_letter, min(largest + DEAD_LETTER_ROOM_BYTES, RECORD_BYTES_ON_BROKER_MAX)  # what is larger is cut
     if topic not in found:
-        spec = topic_settings("dead_letters", topic, replication=BROKERS_OWN)
-        config = {**spec.config, "max.message.bytes": str(max(needed, int(spec.config["max.message.bytes"])))}
-        admin.create([TopicSettings(topic, spec.partitions, spec.replication, config)])
+        admin.create([topic_settings("dead_letters", topic, replication=BROKERS_OWN)])
         return admin.partitions([topic])[topic]
     accepted = int(admin.settings(topic).get("max.message.bytes", _MESSAGE_BYTES_DEFAULT))
     if accepted < needed:

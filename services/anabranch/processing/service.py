@@ -31,7 +31,7 @@ from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import ControlRecord, Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.late_start import LateStart
-from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
+from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
 from anabranch.protocol.reach import Reach, buckets_of
 from anabranch.protocol.serialization import EmptyBatches
 from anabranch.protocol.staggering import CorrectionGate
@@ -57,7 +57,6 @@ _STEP_S: Final = 0.1
 _EPOCH_CHECK_MS: Final = 1_000
 _STOP_MS: Final = 4_000
 _START_PAUSE_MS: Final = 50
-_WARM_UP_BATCHES: Final = 3
 _SIBLING_STEPS: Final = 20
 
 
@@ -171,7 +170,7 @@ class ProcessingService:
     def _warm_up(self, query: StageQuery, directory: Path) -> None:
         """Run ``query`` on nothing: who takes over later has the slow first batches behind it."""
         self._warming = RangeQuery(
-            directory.name, EmptyBatches(self._stage.reads, query.traits, _WARM_UP_BATCHES), query.traits, self._pipeline.bucket_ms
+            directory.name, EmptyBatches(self._stage.reads, query.traits, WARM_UP_BATCHES), query.traits, self._pipeline.bucket_ms
         )
         topic = self._names.blocks(self._stage_name, self._replica)
         blocks = RangeBlockWriter(self._context.log, topic, self._replica, -1, self._context.entropy, lambda _: False)
