@@ -148,7 +148,6 @@ class Resending:
         self._control = ControlWriter(context.log, self._names.control(), context.clock)
         self._thread: threading.Thread | None = None
         self._answers: list[AskAnswer] = []
-        self._query: RangeQuery | None = None
 
     @property
     def busy(self) -> bool:
@@ -178,13 +177,6 @@ class Resending:
                 target=self._work, args=(ask,), name=f"resend {ask.bucket_first}..{ask.bucket_last}", daemon=True
             )
             self._thread.start()
-
-    def answer(self, query: str, name: str, start: Offset) -> tuple[bool, Offset | None]:
-        """Whether ``query`` is the one that makes buckets again, and what it runs next."""
-        running = self._query
-        if running is None or running.name != query:
-            return False, None
-        return True, running.answer(name, start)
 
     def close(self) -> None:
         """Idempotent. The engine ends by itself when the service stops."""
@@ -296,7 +288,7 @@ class Resending:
             regeneration = Regeneration(wanted, folds, made.traits)
             made.disk.remove(name)
             self._begin_at(name, regeneration, folds, reach, points, upto)
-            query = self._query = RangeQuery(name, regeneration, made.traits, self._pipeline.bucket_ms)
+            query = RangeQuery(name, regeneration, made.traits, self._pipeline.bucket_ms)
             context, topic = self._context, self._names.blocks(made.stage, made.replica)
             blocks = RangeBlockWriter(context.log, topic, made.replica, made.epoch, context.entropy, regeneration.wants)
             try:
@@ -307,7 +299,6 @@ class Resending:
                 raise _UnableError(f"making buckets {regeneration.first}..{regeneration.last} again took too long, or was stopped")
             return regeneration
         finally:
-            self._query = None
             made.disk.remove(name)
             for reader in inputs.values():
                 reader.close()

@@ -113,7 +113,8 @@ class ProcessingService:
         """(position, what is gone after it) of the start that was tried and lacks least."""
         self._resending: Resending | None = None
         self._standby: Standby | None = None
-        self._warming: RangeQuery | None = None
+        self._beside: dict[str, RangeQuery] = {}
+        """Queries that run beside those of the replica, by name."""
         self._forgot = 0
         """Buckets of the inputs up to this one this process has forgotten while it stood by."""
         self._reach: Reach | None = None
@@ -169,13 +170,10 @@ class ProcessingService:
 
     def _warm_up(self, query: StageQuery, directory: Path) -> None:
         """Run ``query`` on nothing: who takes over later has the slow first batches behind it."""
-        self._warming = RangeQuery(
-            directory.name, EmptyBatches(self._stage.reads, query.traits, WARM_UP_BATCHES), query.traits, self._pipeline.bucket_ms
-        )
+        empty = EmptyBatches(self._stage.reads, query.traits, WARM_UP_BATCHES)
         topic = self._names.blocks(self._stage_name, self._replica)
         blocks = RangeBlockWriter(self._context.log, topic, self._replica, -1, self._context.entropy, lambda _: False)
-        self._run_beside(self._warming, blocks, directory, -1)
-        self._warming = None
+        self._run_beside(RangeQuery(directory.name, empty, query.traits, self._pipeline.bucket_ms), blocks, directory, -1)
 
     def _stand_by(self, standby: Standby, query: StageQuery) -> None:
         """Spark is warm, and runs nothing; the logs are followed."""
@@ -369,6 +367,7 @@ class ProcessingService:
         """Run ``query`` beside those of this replica until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
         clock = self._context.clock
         sink = StageSink(self._output(epoch), query, query.name, blocks, directory, clock, done=lambda _: None)
+        self._beside[query.name] = query
         stream = self._start_stream(query.name, sink, directory)
         try:
             deadline_ms = clock.monotonic_ms() + ASK_TAKEN_MS
@@ -378,6 +377,7 @@ class ProcessingService:
             self._raise_failure(error, sink)
         finally:
             self._stop_query(stream)
+            del self._beside[query.name]
 
     def _hear(self, entry: ControlRecord) -> None:
         if self._resending is not None:
@@ -398,12 +398,9 @@ class ProcessingService:
         return schema_from_text(text) if text else None
 
     def _answer(self, query: str, name: str, start: dict[str, object]) -> dict[str, object] | None:
-        if self._resending is not None:
-            is_range, answer = self._resending.answer(query, name, start)
-            if is_range:
-                return answer
-        if self._warming is not None:
-            return self._warming.answer(name, start)
+        beside = self._beside.get(query)
+        if beside is not None:
+            return beside.answer(name, start)
         return None if self._runner is None else self._runner.answer(query, name, start)
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
