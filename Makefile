@@ -141,7 +141,7 @@ mutants: install ## bugs planted on purpose, each to be found within SEEDS=1000 
 MINUTES ?= 3
 
 .PHONY: chaos
-chaos: java install ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged (ARGS="--faults kill,pause --replicas 1")
+chaos: java classes ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged (ARGS="--faults kill,pause --replicas 1")
 	@PYTHONPATH=tests:services $(BIN)/python -m chaos --minutes $(MINUTES) --seed $(or $(SEED),1) $(ARGS)
 
 .PHONY: conformance

@@ -14,6 +14,7 @@ from typing import Final
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import security_from_environment
+from anabranch.adapters.spark import class_archive
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.java import find_java
 from anabranch.codec.catalog import TopicSettings
@@ -51,7 +52,7 @@ class Check:
 
 def examine(kafka: str | None, state_dir: Path) -> list[Check]:
     """All checks; those of the broker when ``kafka`` is given."""
-    checks = [_python(), _java(), _memory(), _disk(state_dir), _ports(), _redis()]
+    checks = [_python(), _java(), _memory(), _disk(state_dir), _ports(), _redis(), _classes()]
     if kafka is None:
         checks.append(_kafka_jars())
     else:
@@ -119,6 +120,12 @@ def _ports() -> Check:
 
 def _redis() -> Check:
     return _asked("redis-server", lambda: str(find_redis_server()))
+
+
+def _classes() -> Check:
+    if class_archive.is_there():
+        return Check("Java classes", True, str(class_archive.place().archive))
+    return Check("Java classes", True, "no archive: stages start, but slowly", "`anabranch classes` makes it: once, half a minute")
 
 
 def _kafka_jars() -> Check:

@@ -12,6 +12,7 @@ from typing import Final
 from anabranch.adapters.kafka import security as kafka_security
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.redis import security as redis_security
+from anabranch.adapters.spark import class_archive
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import state_file
 from anabranch.local.embedded_kafka import EmbeddedKafka
@@ -139,6 +140,8 @@ def up(
         )
         if created:
             say(f"created {len(created)} topics")
+        if any(service == "processing" for service, _ in names) and not class_archive.is_there():
+            say("note: stages start in half of the time once `anabranch classes` has run on this machine; it takes half a minute")
         supervisor = Supervisor(
             state_dir,
             specs_of(names, pipeline_file.resolve(), state_dir, kafka, redis, links),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.spark import class_archive
 from anabranch.local import doctor
 from anabranch.protocol.errors import ConfigurationError
 
@@ -71,6 +72,17 @@ def test_every_bad_check_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     assert "openjdk" in checks["Java"].found
     assert checks["Memory"].remedy
     assert checks["Disk"].remedy
+
+
+def test_without_an_archive_of_classes_all_is_well_but_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path))
+    before = next(check for check in doctor.examine("b", tmp_path) if check.name == "Java classes")
+    assert before.good
+    assert "anabranch classes" in before.remedy
+    class_archive.place().folder.mkdir()
+    class_archive.place().archive.touch()
+    after = next(check for check in doctor.examine("b", tmp_path) if check.name == "Java classes")
+    assert (after.good, after.remedy) == (True, "")
 
 
 def test_where_no_broker_answers_its_clock_is_not_asked_for(tmp_path: Path) -> None:

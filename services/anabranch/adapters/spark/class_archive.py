@@ -27,7 +27,8 @@ from anabranch.protocol.errors import ConfigurationError
 
 _TIMEOUT_S: Final = 300
 _TEXT_MAX: Final = 2_000
-_PYSPARK: Final = Path(pyspark.__file__).parent
+_PYSPARK: Final = Path(pyspark.__file__).resolve().parent
+"""Resolved: an environment reached by a link is the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ def place() -> Place:
     jars = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(_PYSPARK / "jars"))
     facts = (_java(), str(_PYSPARK), jars)
     return Place(cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}")
+
+
+def is_there() -> bool:
+    """Whether stages that are started now on this machine find an archive."""
+    return place().archive.exists()
 
 
 def _java() -> tuple[str, int, int]:

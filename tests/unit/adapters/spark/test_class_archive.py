@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,18 @@ def test_with_an_archive_spark_runs_from_the_folder_that_java_will_compare(tmp_p
     assert home == where.home
     assert (home / "jars").is_dir()
     assert str(where.archive) in shlex.split(options)[0]
+
+
+def test_an_environment_that_is_reached_by_a_link_has_the_same_archive(tmp_path: Path) -> None:
+    """Else every stage that is started through the link starts slowly, and nothing says why."""
+    environment = Path(sys.prefix)
+    (tmp_path / "link").symlink_to(environment, target_is_directory=True)
+    program = "from anabranch.adapters.spark import class_archive; print(class_archive.place().archive)"
+    places = {
+        subprocess.run([str(folder / "bin" / "python"), "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
+        for folder in (environment, tmp_path / "link")
+    }
+    assert places == {f"{class_archive.place().archive}\n"}
 
 
 def test_an_archive_that_java_cannot_use_stops_nothing(tmp_path: Path) -> None:
