@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock
 
 DRIVER_ROWS_MAX: Final = 20_000
-"""Batches that read more rows than this let the tasks write: the driver would be the bottleneck."""
+"""Where a batch is expected to give more results than this, the tasks write them: the driver would be the bottleneck."""
+
+_ROWS_REMEMBERED: Final = 1_000_000
+"""What a stage gives for a row that it reads is taken from about so many of its last rows."""
 
 _TASK_ROWS_MAX: Final = 200_000
 """A task writes what it has gathered at this many rows: bounds its memory."""
@@ -191,6 +194,7 @@ class StageSink:
         self._output, self._driver, self._query, self._blocks, self._checkpoint = output, driver, query, blocks, checkpoint
         self._clock, self._done, self._crash_point = clock, done, crash_point
         self._rows_before = 0
+        self._rows_read = self._rows_made = 0
         self._reached: tuple[int, QueryPosition] | None = None
         self.failure: BaseException | None = None
         self.running: tuple[int, int] | None = None
@@ -212,15 +216,32 @@ class StageSink:
         start = self._driver.begin(self._query, logged.offsets, logged.watermark_ms, self._before(batch))
         self.running = (start.before.bucket + 1, start.after.bucket)
         self._crash_point("processing.batch_logged")
-        large = max(start.rows, self._rows_before) > DRIVER_ROWS_MAX
+        large = self._expected(start.rows) > DRIVER_ROWS_MAX
         parts = self._by_tasks(frame, start.before.closed) if large else self._by_driver(frame, start.before.closed)
-        self._rows_before = start.rows
+        made = sum(part.rows for part in parts)
+        self._remember(start.rows, made)
         self._crash_point("processing.blocks_written")
         self._driver.finish(self._query, batch, parts)
         self._crash_point("processing.boundary_appended" if start.kind is BoundaryKind.STABLE else "processing.tentative_appended")
         self._reached = (batch, start.after)
         seconds = (self._clock.monotonic_ms() - begun) / 1000
-        self._done(BatchDone(batch, start, sum(part.rows for part in parts), seconds))
+        self._done(BatchDone(batch, start, made, seconds))
+
+    def _expected(self, rows: int) -> float:
+        """How many results a batch that reads ``rows`` may give.
+
+        One for each at most, those of the batch before included, which come late where there is state; and as many for so many rows as before,
+        since windows give few. A stage that joins may give more: that is not foreseen, and costs time only.
+        """
+        share = 1.0 if self._rows_read == 0 else min(1.0, self._rows_made / self._rows_read)
+        return max(rows, self._rows_before) * share
+
+    def _remember(self, rows: int, made: int) -> None:
+        """A batch read ``rows`` and gave ``made`` results."""
+        self._rows_before = rows
+        self._rows_read, self._rows_made = self._rows_read + rows, self._rows_made + made
+        if self._rows_read > _ROWS_REMEMBERED:
+            self._rows_read, self._rows_made = self._rows_read // 2, self._rows_made // 2
 
     def _before(self, batch: int) -> QueryPosition:
         """The position after the batch before: remembered, else from Spark's own log."""

@@ -184,9 +184,29 @@ class TestBatch:
         bench.driver.rows = DRIVER_ROWS_MAX + 1
         for batch in range(3):
             bench.logged(batch, 5 + batch)
-            bench.run(batch, result(850_000))
+            bench.run(batch, pa.concat_tables([result(850_000)] * bench.driver.rows) if batch == 0 else result(850_000))
             assert bench.by_tasks == (batch + 1 if batch < 2 else 2)
             bench.driver.rows = 0
+
+    def test_results_that_were_few_for_their_rows_are_expected_to_stay_few(self, bench: Bench) -> None:
+        """As those of windows are: 10 of 1 000 rows, so 20 000 of 2 million."""
+        by_tasks = []
+        for batch, rows in enumerate((1_000, 0, 100 * DRIVER_ROWS_MAX, 101 * DRIVER_ROWS_MAX)):
+            bench.driver.rows = rows
+            bench.logged(batch, 5 + batch)
+            bench.run(batch, pa.concat_tables([result(850_000 + batch * 100_000)] * (rows // 100)) if rows else result())
+            by_tasks.append(bench.by_tasks)
+        assert by_tasks == [0, 0, 0, 1]
+
+    def test_what_a_stage_gives_now_counts_more_than_what_it_gave_long_ago(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A filter that let nothing pass for a long time and then everything is noticed within few batches."""
+        monkeypatch.setattr(module, "DRIVER_ROWS_MAX", 100)
+        monkeypatch.setattr(module, "_ROWS_REMEMBERED", 1_000)
+        bench.driver.rows = 400
+        for batch in range(32):
+            bench.logged(batch, 5 + batch)
+            bench.run(batch, pa.concat_tables([result(850_000 + batch * 100_000)] * 400) if batch >= 30 else result())
+        assert bench.by_tasks == 2, "the first, of which nothing was known, and the last"
 
     def test_a_task_with_many_rows_writes_in_several_attempts(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_TASK_ROWS_MAX", 2)
