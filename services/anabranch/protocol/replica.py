@@ -103,8 +103,9 @@ class Replica:
     ) -> None:  # fmt: skip
         """Begin in the lineage ``main``.
 
-        ``warm_up``: every query runs an empty batch before its first. ``pace_ms``: least time between the starts of two batches of a query,
-        so that many replicas share few cores: a batch costs much the same whatever it holds, so fewer and larger ones are cheaper.
+        ``warm_up``: a query that has nothing to run yet when it first asks runs an empty batch. ``pace_ms``: least time between the starts of
+        two batches of a query, so that many replicas share few cores: a batch costs much the same whatever it holds, so fewer and larger ones
+        are cheaper.
         ``empty_every_ms``: see EMPTY_EVERY_MS; 0: empty batches run at once. ``successor_after_ms``: see SUCCESSOR_AFTER_MS.
         ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up to here the output is given up, and a batch
         ends there (``protocol.reach``).
@@ -241,12 +242,13 @@ class Replica:
         if self._after > 0 and position.sequence == 0:
             self._asked.add(self.main)
             return Decision(begun_after(self._after, situation.folds))
-        if self._warm_up and self.main not in self._asked:
-            self._asked.add(self.main)
-            return Decision(next_plan(position, situation.folds, self._traits, warm_up=True))
+        cold = self._warm_up and self.main not in self._asked
+        self._asked.add(self.main)
         rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
         last = self._given_up if position.bucket < self._given_up else None
         plan = next_plan(position, situation.folds, self._traits, rows_max=rows_max, last=last)
+        if cold and (plan is None or (self.branch is not None and not situation.may_correct)):
+            return Decision(next_plan(position, situation.folds, self._traits, warm_up=True))
         drop = self._caught_up(position, situation)
         if plan is not None:
             if not plan.rows and self.branch is None and situation.now_ms < self._empty_from_ms:

@@ -89,8 +89,8 @@ def next_plan(
         traits: What the query allows.
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
-        warm_up: Give an empty plan at once. The first batch of a process costs seconds whatever it reads, so it is run before the
-            stage is called ready. It is a follow-up plan: it moves nothing.
+        warm_up: Give an empty plan at once. The first batch of a process costs seconds whatever it reads, so where there is nothing to read yet
+            it is run all the same, before the stage is called ready. It is a follow-up plan: it moves nothing.
         last: No bucket after this one is taken; None: all that are complete.
     """
     complete = min(fold.upto for fold in folds.values())

@@ -76,12 +76,11 @@ class TestStart:
 
 
 class TestAnswers:
-    def test_the_first_plan_warms_the_engine_up(self) -> None:
+    def test_where_there_is_nothing_yet_the_first_plan_warms_the_engine_up(self) -> None:
         world = World()
         process = world.start()
         process.begin()
         world.close("a", 3, 2)
-        world.close("b", 3, 2)
         process.runner.tick()
         offsets = process.ask(process.runner.main)
         assert offsets is not None

@@ -295,6 +295,33 @@ def test_the_successor_warms_up_at_the_hole() -> None:
     assert len(bench.ran) == count, "once"
 
 
+def test_what_there_is_to_run_warms_up_as_well_as_nothing() -> None:
+    """A process that comes back to a backlog has results a batch earlier."""
+    bench = Bench("a", warm_up=True)
+    bench.close(5, 5)
+    bench.settle()
+    assert [(p.rows, p.before.bucket, p.after.bucket) for p in bench.stable_plans()] == [(1, 0, 5)]
+
+
+def test_a_successor_that_may_not_correct_yet_warms_up() -> None:
+    bench = Bench("a", warm_up=True)
+    bench.look()
+    bench.close(5, 5)
+    bench.look()
+    bench.settle()
+    bench.wait(FIRST)
+    bench.ask(bench.main)
+    assert bench.replica.state is UP_FAILURE
+    bench.may_correct = False
+    bench.close(9, 7)
+    bench.settle()
+    assert [(p.rows, p.after.bucket) for p in bench.stable_plans()] == [(1, 5), (0, 5)]
+    assert bench.replica.state is STABILIZATION
+    bench.may_correct = True
+    bench.settle()
+    assert [(p.rows, p.after.bucket) for p in bench.stable_plans()] == [(1, 5), (0, 5), (1, 9)]
+
+
 def test_batches_of_one_query_are_paced() -> None:
     """Fewer and larger ones: what came meanwhile is in the next."""
     bench = stable(names="ab", pace_ms=500)
