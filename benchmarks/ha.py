@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from benchmarks.dpc.chain import ReplicaProcess, create_topics
 from benchmarks.dpc.sources import Schedule, Source, window_of
+from benchmarks.machine import machine
 from benchmarks.processes import exit_on_signals, memory_mib, tree
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def report(rows: Sequence[Row]) -> str:
     lines = [
         "# High availability: cost and recovery, measured",
         "",
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, `python -m benchmarks.ha`, {len(os.sched_getaffinity(0))} cores shared with broker and feed.",
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, `python -m benchmarks.ha`, {machine()}, shared with broker and feed.",
         f"One stage, windows of 2 s over 20 keys, {RATE} records/s in buckets of {WIDTH_MS} ms, one partition pair, no index, nothing trimmed.",
         f"CPU and memory: all processes of the stage, {STEADY_S:.0f} s without failure. Recovery: from the kill of the process that runs the query to",
         f"the first stable bucket that was not due at the kill; the killed process is started again after {RESTART_S} s. Means of the runs.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 import time
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from anabranch.adapters.spark.class_archive import place
 from anabranch.adapters.system.java import find_java
 from anabranch.local.kafka_jars import KAFKA_VERSION
+from benchmarks.machine import machine
 from benchmarks.plain_pyspark.environment import PYSPARK_VERSION
 from benchmarks.workload import DISORDER_MS, JITTER_MS, JOBS, PARTITIONS, Job
 
@@ -40,18 +40,12 @@ def write_report(path: Path, outcomes: Sequence[Outcome], plan: Plan, arguments:
 
 
 def _settings(plan: Plan, arguments: Sequence[str]) -> list[str]:
-    memory = next(line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "?"
-    )
-    cores = len(os.sched_getaffinity(0))
-    machine = f"{cores} cores ({model}), {int(memory) / 2**20:.0f} GiB, {platform.system()} {platform.release()}"
     versions = f"Kafka {KAFKA_VERSION}, Java {_java_version()}, Python {platform.python_version()}"
     own = f"PySpark {importlib.metadata.version('pyspark')} in anabranch"
     return [
         f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, `{' '.join(['python -m benchmarks.run', *arguments])}`",
         "",
-        f"- Machine: {machine}; broker, load generator and the measured system share it.",
+        f"- Machine: {machine()}; broker, load generator and the measured system share it.",
         f"- Versions: {versions}, {own}, PySpark {PYSPARK_VERSION} with its Kafka connector as plain PySpark.",
         (
             f"- {plan.records} JSON records of about 100 bytes per backlog, 100 s of event time, {PARTITIONS} partitions, lz4; "

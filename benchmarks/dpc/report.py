@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.dpc.figures import Cut, FailureFigures, Trace, spread
 from benchmarks.dpc.plan import CHAIN_DELAY_MS, EXPERIMENTS, RATE
 from benchmarks.dpc.plots import Line, plot
+from benchmarks.machine import machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -204,14 +203,12 @@ def write_report(
 
 
 def _settings(arguments: Sequence[str], costs: Costs) -> list[str]:
-    memory = next(line.split()[1] for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    cores = len(os.sched_getaffinity(0))
     return [
         f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, `{' '.join(['python -m benchmarks.dpc', *arguments])}`",
         "",
         (
-            f"- Machine: {cores} cores, {int(memory) / 2**20:.0f} GiB, {platform.system()} {platform.release()}. Broker, sources, all stages (one Spark "
-            "each) and the reader share it; in the published runs every node was a machine of its own."
+            f"- Machine: {machine()}. Broker, sources, all stages (one Spark each) and the reader share it; in the published runs every node was a "
+            "machine of its own."
         ),
         (
             f"- Three sources with {RATE} tuples/s each (17 a bucket), buckets of 100 ms, stateless stages handing on what they read, one replica each; "
