@@ -412,7 +412,7 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
         query = session.readStream.format("rate").load().writeStream.foreachBatch(sink).start()
         wait_until(jobs.getActiveJobsIds, 60, "its job runs")
         query.stop()
-        assert "SPARK_JOB_CANCELLED" in str(sink.failure)
+        assert any(word in str(sink.failure) for word in spark_sink._STOPPED), "which one depends on where the batch was"
         assert query.exception() is None
     finally:
         session.stop()
