@@ -12,7 +12,7 @@ from anabranch.adapters.local.checkpoints import ReplicaDisk
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.spark.settings import SparkSettings
-from anabranch.adapters.spark.sink import BatchDone, OutputStream, StageSink
+from anabranch.adapters.spark.sink import BatchDone, OutputStream, ResultsExpected, StageSink
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import policy, waits
@@ -113,6 +113,7 @@ class ProcessingService:
         """(position, what is gone after it) of the start that was tried and lacks least."""
         self._resending: Resending | None = None
         self._standby: Standby | None = None
+        self._expected = ResultsExpected()
         self._beside: dict[str, RangeQuery] = {}
         """Queries that run beside those of the replica, by name."""
         self._forgot = 0
@@ -338,7 +339,7 @@ class ProcessingService:
         blocks = BlockWriter(context.log, output.topic, self._replica, boundary.epoch, context.entropy)
         sink = StageSink(
             output, self._runner, lineage, blocks, self._disk.directory(lineage), context.clock,
-            done=lambda done: self._batch_done(lineage, done), crash_point=crash_point,
+            done=lambda done: self._batch_done(lineage, done), expected=self._expected, crash_point=crash_point,
         )  # fmt: skip
         self._running[lineage] = _Running(self._start_stream(lineage, sink, self._disk.directory(lineage)), sink, blocks)
 
@@ -366,7 +367,7 @@ class ProcessingService:
     def _run_beside(self, query: RangeQuery, blocks: RangeBlockWriter, directory: Path, epoch: int) -> None:
         """Run ``query`` beside those of this replica until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
         clock = self._context.clock
-        sink = StageSink(self._output(epoch), query, query.name, blocks, directory, clock, done=lambda _: None)
+        sink = StageSink(self._output(epoch), query, query.name, blocks, directory, clock, done=lambda _: None, expected=ResultsExpected())
         self._beside[query.name] = query
         stream = self._start_stream(query.name, sink, directory)
         try:

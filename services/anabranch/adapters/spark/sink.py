@@ -184,17 +184,37 @@ class _NotOfBatches(logging.Filter):
 logging.getLogger("py4j.clientserver").addFilter(_NotOfBatches())
 
 
+class ResultsExpected:
+    """How many results a batch may give, from what the stage's batches gave before: windows give few for what they read.
+
+    One object serves all queries of a process, so a successor knows what the branch knows. They may lose each other's updates: an estimate.
+    """
+
+    def __init__(self) -> None:
+        self._read = self._made = 0
+
+    def of(self, rows: int) -> float:
+        """Of ``rows`` that are read: as many as before of so many, one for each at most. A join that gives more costs time only."""
+        return rows if self._read == 0 else rows * min(1.0, self._made / self._read)
+
+    def remember(self, rows: int, made: int) -> None:
+        """A batch read ``rows`` and gave ``made`` results."""
+        read, made = self._read + rows, self._made + made
+        if read > _ROWS_REMEMBERED:
+            read, made = read // 2, made // 2
+        self._read, self._made = read, made
+
+
 class StageSink:
     """The ``foreachBatch`` function of one query."""
 
     def __init__(
         self, output: OutputStream, driver: Driver, query: str, blocks: BlockWriter, checkpoint: Path, clock: Clock,
-        *, done: Callable[[BatchDone], None], crash_point: Callable[[str], None] = lambda _: None,
+        *, done: Callable[[BatchDone], None], expected: ResultsExpected, crash_point: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._output, self._driver, self._query, self._blocks, self._checkpoint = output, driver, query, blocks, checkpoint
-        self._clock, self._done, self._crash_point = clock, done, crash_point
+        self._clock, self._done, self._expected, self._crash_point = clock, done, expected, crash_point
         self._rows_before = 0
-        self._rows_read = self._rows_made = 0
         self._reached: tuple[int, QueryPosition] | None = None
         self.failure: BaseException | None = None
         self.running: tuple[int, int] | None = None
@@ -216,32 +236,18 @@ class StageSink:
         start = self._driver.begin(self._query, logged.offsets, logged.watermark_ms, self._before(batch))
         self.running = (start.before.bucket + 1, start.after.bucket)
         self._crash_point("processing.batch_logged")
-        large = self._expected(start.rows) > DRIVER_ROWS_MAX
+        # where there is state, the results of a batch come with the one after it
+        large = self._expected.of(max(start.rows, self._rows_before)) > DRIVER_ROWS_MAX
         parts = self._by_tasks(frame, start.before.closed) if large else self._by_driver(frame, start.before.closed)
         made = sum(part.rows for part in parts)
-        self._remember(start.rows, made)
+        self._rows_before = start.rows
+        self._expected.remember(start.rows, made)
         self._crash_point("processing.blocks_written")
         self._driver.finish(self._query, batch, parts)
         self._crash_point("processing.boundary_appended" if start.kind is BoundaryKind.STABLE else "processing.tentative_appended")
         self._reached = (batch, start.after)
         seconds = (self._clock.monotonic_ms() - begun) / 1000
         self._done(BatchDone(batch, start, made, seconds))
-
-    def _expected(self, rows: int) -> float:
-        """How many results a batch that reads ``rows`` may give.
-
-        One for each at most, those of the batch before included, which come late where there is state; and as many for so many rows as before,
-        since windows give few. A stage that joins may give more: that is not foreseen, and costs time only.
-        """
-        share = 1.0 if self._rows_read == 0 else min(1.0, self._rows_made / self._rows_read)
-        return max(rows, self._rows_before) * share
-
-    def _remember(self, rows: int, made: int) -> None:
-        """A batch read ``rows`` and gave ``made`` results."""
-        self._rows_before = rows
-        self._rows_read, self._rows_made = self._rows_read + rows, self._rows_made + made
-        if self._rows_read > _ROWS_REMEMBERED:
-            self._rows_read, self._rows_made = self._rows_read // 2, self._rows_made // 2
 
     def _before(self, batch: int) -> QueryPosition:
         """The position after the batch before: remembered, else from Spark's own log."""

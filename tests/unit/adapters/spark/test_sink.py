@@ -19,6 +19,7 @@ from anabranch.adapters.spark.sink import (
     DRIVER_ROWS_MAX,
     BatchDone,
     OutputStream,
+    ResultsExpected,
     StageSink,
     TaskWrite,
     slices_of,
@@ -90,6 +91,7 @@ class Bench:
         self.log = LocalEventLog(self.clock)
         self.log.admin().create([TopicSettings(OUT.topic, OUT.partitions)])
         self.blocks = BlockWriter(self.log, OUT.topic, "0", 3, SeededEntropy(1))
+        self.expected = ResultsExpected()
         self.by_tasks = 0
 
         def task_writer(kafka: str, topic: str, replica: str, epoch: int) -> BlockWriter:
@@ -109,6 +111,7 @@ class Bench:
             self.checkpoint,
             self.clock,
             done=self.done.append,
+            expected=self.expected,
             crash_point=self.driver.told.append,
         )
 
@@ -197,6 +200,15 @@ class TestBatch:
             bench.run(batch, pa.concat_tables([result(850_000 + batch * 100_000)] * (rows // 100)) if rows else result())
             by_tasks.append(bench.by_tasks)
         assert by_tasks == [0, 0, 0, 1]
+
+    def test_a_successor_knows_what_to_expect_from_the_query_before(self, bench: Bench) -> None:
+        bench.driver.rows = 1_000
+        bench.logged(0, 5)
+        bench.run(0, result(450_000))
+        bench.sink = bench.make()
+        bench.driver.rows = DRIVER_ROWS_MAX + 1
+        bench.run(0, result(450_000))
+        assert bench.by_tasks == 0
 
     def test_what_a_stage_gives_now_counts_more_than_what_it_gave_long_ago(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         """A filter that let nothing pass for a long time and then everything is noticed within few batches."""
