@@ -30,6 +30,10 @@ _WHY: Final = [
         "*CPU used*; where it is near 100 %, batches wait for each other."
     ),
     (
+        "- The first failure of a session is the slowest: branching, correcting and taking over run for the first time in its processes, on code that Java "
+        "has neither loaded nor compiled yet. The bound is for every failure, so it stands in the table all the same."
+    ),
+    (
         "- The first tentative batch needs nothing to be started or restored: the warm query becomes the branch, and the successor is started only after "
         "the branch's first result. Batches take no shell command per file, no adaptive planning and no optimising compiler, results of small batches are "
         "written from the driver, and the workers and their Kafka clients are used again (`adapters/spark/`)."
