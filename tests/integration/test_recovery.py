@@ -81,8 +81,9 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
     reader.close()
 
     with StageProcess(pipeline, "s.1", kafka, state) as one:
-        give(25, 33)
-        closed("1", 33, one)
+        for first, last in ((25, 28), (29, 33)):  # batches of its own, of which two are damaged below
+            give(first, last)
+            closed("1", last, one)
     entries = [
         boundary_records.decode(value, headers)
         for chunk in everything(log, pipeline.topic_names.boundaries("s"))
