@@ -25,6 +25,10 @@ RUN pip install --no-cache-dir --disable-pip-version-check --no-deps /tmp/wheels
  && rm -r /tmp/wheels
 COPY deploy/probe.py /opt/anabranch/probe.py
 
+# Spark's classes as Java has loaded them once: a stage starts with half of the processor time. 170 MB, which all stages share.
+ENV ANABRANCH_CACHE=/opt/anabranch/cache
+RUN anabranch classes
+
 # A number, so that an orchestrator can see that it is not root. The folder exists, so that a volume on it belongs to the user.
 RUN useradd --uid 10001 --home-dir /var/lib/anabranch --create-home --shell /usr/sbin/nologin anabranch
 USER 10001

@@ -49,8 +49,11 @@ class Place:
 
 
 def place() -> Place:
-    """The one for this Java and this Spark, where they are installed now: each has an archive of its own."""
-    jars = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(_PYSPARK / "jars"))
+    """The one for this Java and this Spark, where they are installed now: each has an archive of its own.
+
+    Times in whole seconds, as Java compares them: an image that is moved may lose the rest.
+    """
+    jars = sorted((entry.name, entry.stat().st_size, int(entry.stat().st_mtime)) for entry in os.scandir(_PYSPARK / "jars"))
     facts = (_java(), str(_PYSPARK), jars)
     return Place(cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}")
 
@@ -68,7 +71,7 @@ def _java() -> tuple[str, int, int]:
         return "", 0, 0
     folder = Path(found).resolve().parent.parent
     modules = folder / "lib" / "modules"
-    return (str(folder), modules.stat().st_size, modules.stat().st_mtime_ns) if modules.exists() else (str(folder), 0, 0)
+    return (str(folder), modules.stat().st_size, int(modules.stat().st_mtime)) if modules.exists() else (str(folder), 0, 0)
 
 
 def home_and_options(scratch: Path) -> tuple[Path, str]:
