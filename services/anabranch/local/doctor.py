@@ -123,8 +123,9 @@ def _redis() -> Check:
 
 
 def _classes() -> Check:
-    if class_archive.is_there():
-        return Check("Java classes", True, str(class_archive.place().archive))
+    archive = class_archive.place().archive
+    if archive.exists():
+        return Check("Java classes", True, str(archive))
     return Check("Java classes", True, "no archive: stages start, but slowly", "`anabranch classes` makes it: once, half a minute")
 
 

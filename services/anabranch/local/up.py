@@ -140,8 +140,10 @@ def up(
         )
         if created:
             say(f"created {len(created)} topics")
-        if any(service == "processing" for service, _ in names) and not class_archive.is_there():
-            say("note: stages start in half of the time once `anabranch classes` has run on this machine; it takes half a minute")
+        if any(service == "processing" for service, _ in names) and not class_archive.place().archive.exists():
+            say(
+                "note: stages start with half of the processor time once `anabranch classes` has run on this machine; it takes half a minute"
+            )
         supervisor = Supervisor(
             state_dir,
             specs_of(names, pipeline_file.resolve(), state_dir, kafka, redis, links),

@@ -239,11 +239,10 @@ class Replica:
         return self._end_branch()
 
     def _decide_main(self, position: QueryPosition, situation: Situation) -> Decision:
-        if self._after > 0 and position.sequence == 0:
-            self._asked.add(self.main)
-            return Decision(begun_after(self._after, situation.folds))
         cold = self._warm_up and self.main not in self._asked
         self._asked.add(self.main)
+        if self._after > 0 and position.sequence == 0:
+            return Decision(begun_after(self._after, situation.folds))
         rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
         last = self._given_up if position.bucket < self._given_up else None
         plan = next_plan(position, situation.folds, self._traits, rows_max=rows_max, last=last)

@@ -10,6 +10,7 @@ Java compares the class path of the archive with its own, so the folder that Spa
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -19,16 +20,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pyspark
-
 from anabranch.adapters.system.cache import cache_dir, locked
 from anabranch.adapters.system.java import find_java
 from anabranch.protocol.errors import ConfigurationError
 
 _TIMEOUT_S: Final = 300
 _TEXT_MAX: Final = 2_000
-_PYSPARK: Final = Path(pyspark.__file__).resolve().parent
-"""Resolved: an environment reached by a link is the same one."""
+
+
+def _installed() -> Path:
+    """PySpark's folder, found without loading it: `up` asks too, and needs none of it. Resolved: an environment reached by a link is the same one."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None, "a dependency"  # noqa: S101
+    assert spec.origin is not None, "a package with a file"  # noqa: S101
+    return Path(spec.origin).resolve().parent
+
+
+_PYSPARK: Final = _installed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +64,6 @@ def place() -> Place:
     jars = sorted((entry.name, entry.stat().st_size, int(entry.stat().st_mtime)) for entry in os.scandir(_PYSPARK / "jars"))
     facts = (_java(), str(_PYSPARK), jars)
     return Place(cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}")
-
-
-def is_there() -> bool:
-    """Whether stages that are started now on this machine find an archive."""
-    return place().archive.exists()
 
 
 def _java() -> tuple[str, int, int]:
