@@ -25,7 +25,7 @@ RUN pip install --no-cache-dir --disable-pip-version-check --no-deps /tmp/wheels
  && rm -r /tmp/wheels
 COPY deploy/probe.py /opt/anabranch/probe.py
 
-# Spark's classes as Java has loaded them once: a stage starts with half of the processor time. 170 MB, which all stages share.
+# Spark's classes as Java has loaded them once: a stage starts with half of the processor time (docs/speed.md). 177 MB, shared.
 ENV ANABRANCH_CACHE=/opt/anabranch/cache
 RUN anabranch classes
 
