@@ -167,6 +167,17 @@ class RunningStage:
         self._thread.start()
         return self
 
+    def batches_upto(self, bucket: int, deadline_s: float = 90) -> int:
+        """How many batches the stage needed for all up to ``bucket``: a stream is stable a moment before the stage counts its batch."""
+
+        def counted() -> bool:
+            if self.error is not None:
+                raise self.error
+            return (self.service.status.last_bucket_ms or 0) >= bucket * self.pipeline.bucket_ms
+
+        wait_until(counted, deadline_s, f"bucket {bucket} is counted")
+        return int(str(self.service.status.detail["batches"]))
+
     def _run(self) -> None:
         try:
             self.service.start()
