@@ -35,7 +35,9 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         "Spark ended a query, and its Python process was just being asked something",
     ),
     Allowed(
-        re.compile(r'"exit_code": 1, "error": "Unavailable: [^"]*(?:_TRANSPORT|_TIMED_OUT|_UNKNOWN_PARTITION)\b.*"event": "stopped"'),
+        re.compile(
+            r'"exit_code": 1, "error": "Unavailable: [^"]*(?:_TRANSPORT|_TIMED_OUT|_ALL_BROKERS_DOWN|_UNKNOWN_PARTITION)\b.*"event": "stopped"'
+        ),
         "a service that starts while the broker does not answer, or does not know its topics yet, ends and is started again",
         _AWAY,
     ),
