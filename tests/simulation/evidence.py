@@ -166,8 +166,7 @@ def judge(run: Run) -> list[str]:
             if int(still_ms or 0) < waits(run.pipeline, str(stage)).first_ms - _FORK_MARGIN_MS
         ]
     if only_silence(run) and options.has_manager:
-        facts = [(event.at_ms, event.facts) for event in run.history.events if event.what == "corrects"]
-        wrong += availability.check_staggered((at_ms, str(stage), str(replica), bool(does)) for at_ms, (stage, replica, does) in facts)
+        wrong += availability.check_staggered(_turns(run))
     torn = run.history.probes["transaction torn"] > 0
     answer = user_rows(answers[options.final]) if run.is_complete else {}
     if is_for_good(run):  # the rest is waited for
@@ -181,6 +180,17 @@ def judge(run: Run) -> list[str]:
     if _has_happened(run):
         run.history.reached(f"scenario {options.scenario}")
     return wrong
+
+
+def _turns(run: Run) -> Iterator[tuple[int, str, str, bool]]:
+    """(time, stage, replica, whether it corrects from then on). Who ends does not."""
+    for at_ms, who, what, facts in run.history.events:
+        if what == "corrects":
+            stage, replica, does = facts
+            yield at_ms, str(stage), str(replica), bool(does)
+        elif what == "end" and who.startswith("processing/"):
+            stage, replica = who.removeprefix("processing/").split("#")[0].split(".")
+            yield at_ms, stage, replica, False
 
 
 def _fails_only_input_or_branch(run: Run) -> bool:

@@ -146,6 +146,8 @@ class World:
         rng = random.Random(f"{options.seed}/world")
         self._process_faults = ProcessFaults(self.scheduler, self.history, self.runs, self.machines, self.start, rng)
         self._closed: dict[tuple[str, str], int] = {}
+        self._epochs: dict[tuple[str, str], int] = {}
+        """Of each writer the newest epoch, whether its record is trimmed since or not."""
         self._last = workload.last_bucket(options)
         self._silent: dict[tuple[str, int], int] = {}
         self._gone: set[tuple[str, int]] = set()
@@ -236,15 +238,17 @@ class World:
             if service.buckets_held and not self._gone:
                 self.unexpected.append(f"{key}: {service.buckets_held} buckets are held in memory that all queries have read")
 
-    def _appended(self, at: TopicPartition, _offset: int, value: bytes | None) -> None:
-        """Follow how far writers say that they are."""
+    def _appended(self, at: TopicPartition, offset: int, value: bytes | None) -> None:
+        """Follow which epochs have begun, and how far writers say that they are."""
         names = self.pipeline.topic_names
         for stream in self.pipeline.streams():
             if at.topic == names.boundaries(stream):
-                record = self.log.partition(at).at(_offset)
+                record = self.log.partition(at).at(offset)
                 entry = boundary_records.decode(value, record.headers)
                 if isinstance(entry, Summary):
                     self.history.reached("summary written")
+                if isinstance(entry, EpochStarted):
+                    self._epochs[stream, entry.replica] = offset
                 if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE:
                     self._closed[stream, entry.replica] = max(entry.closed, self._closed.get((stream, entry.replica), 0))
                     if (
@@ -345,13 +349,7 @@ class World:
             return True  # delivery is fenced by the broker
         if epoch < 0:
             return True  # it read that by itself, before it had begun
-        partition = self.log.partition(TopicPartition(self.pipeline.topic_names.boundaries(stream), 0))
-        for offset in range(partition.end - 1, epoch, -1):
-            with contextlib.suppress(RemoteProtocolError):
-                entry = boundary_records.decode(partition.at(offset).value, partition.at(offset).headers)
-                if isinstance(entry, EpochStarted) and entry.replica == writer:
-                    return True
-        return False
+        return self._epochs.get((stream, writer), -1) > epoch
 
     def _ended(self, process: Process, how: str) -> None:
         runs = self.runs[process.key]
