@@ -21,7 +21,7 @@ from anabranch.protocol.live_delivery import Available, Kind, LiveDelivery, Live
 from anabranch.protocol.live_view import LiveRecord, LiveView
 from anabranch.protocol.upsert_view import State, UpsertView, Version, Write
 
-EVENTS = ("stable", "stable", "tentative", "tentative", "branch", "crash", "lost", "applied")
+EVENTS = ("stable", "stable", "tentative", "tentative", "branch", "crash", "lost", "applied", "corrects", "settles")
 WIDTH_MS = 100
 
 
@@ -34,6 +34,7 @@ class Log:
     branch: int = 1
     tentative: dict[int, int] = field(default_factory=dict)
     """Bucket -> branch that closed it last."""
+    settled: bool = True
 
     def stable_to(self, upto: int) -> None:
         self.upto = max(self.upto, upto)
@@ -51,7 +52,7 @@ class Log:
         stable = [(b, n) for b, n in sorted(self.sizes.items()) if now.stable < b <= self.upto]
         filled = [(b, n) for b in sorted(self.tentative) if (n := self.rows(b, self.tentative[b]))]
         new = [(b, n) for b, n in filled if b > max(floor, now.shown)]
-        return Available(self.upto, stable, last, new, [(b, n) for b, n in reversed(filled) if floor < b <= now.shown])
+        return Available(self.upto, stable, last, new, [(b, n) for b, n in reversed(filled) if floor < b <= now.shown], self.settled)
 
 
 def key_of(ident: TupleId) -> bytes:
@@ -181,6 +182,9 @@ def deliver(seed: int, sizes: dict[int, int], events: list[str], partitions: int
             log.tentative_to(min(last, log.upto + rng.randint(0, 4)))
         elif event == "heal":
             log.stable_to(last)
+            log.settled = True
+        elif event in ("corrects", "settles"):
+            log.settled = event == "settles"
         elif event == "crash":
             machine = topic.taken_over()
         else:

@@ -141,8 +141,7 @@ class LiveTopic:
             self._partitions = self._check_topics(admin)
         finally:
             admin.close()
-        if len(self._replicas) > 1:
-            self._control = ControlReader(self._context.log, self._pipeline.topic_names.control())
+        self._control = ControlReader(self._context.log, self._pipeline.topic_names.control())
         self._try_to_take_over()
 
     def step(self) -> bool:
@@ -297,17 +296,18 @@ class LiveTopic:
         floor = max(fold.upto, now.stable, now.shown)
         offers = self._following.tentative_offers(floor)
         chosen: str | None = None
+        states = self._states.states(self._context.clock.now_ms())
+        settled = not switching.awaits_corrections(states)
         if offers:
-            states = self._states.states(self._context.clock.now_ms())
             chosen = self._choose(self._chosen, states, offers, floor + 1)
             if chosen is not None:
                 self._hold_ms = self._hold.left_ms(chosen, states, floor + 1, self._context.clock.monotonic_ms())
         if chosen is None or self._hold_ms:
-            return Available(fold.upto, self._stable_sizes(now.stable), shown=self._shown_sizes(now))
+            return Available(fold.upto, self._stable_sizes(now.stable), shown=self._shown_sizes(now), settled=settled)
         self._chosen = chosen
         upto = offers[chosen]
         new = self._tentative_sizes(chosen, floor + 1, upto)
-        return Available(fold.upto, self._stable_sizes(now.stable), upto, new, self._shown_sizes(now))
+        return Available(fold.upto, self._stable_sizes(now.stable), upto, new, self._shown_sizes(now), settled)
 
     def _hear(self) -> None:
         if self._control is None:

@@ -416,6 +416,7 @@ class ReplicaRunner:
             now_ms=self._clock.monotonic_ms(), folds={name: reader.fold for name, reader in self._inputs.items()},
             chosen=chosen,
             working=frozenset(name for name in self._inputs if upstream.works_on_tentative(name)),
+            uncorrected=frozenset(name for name in self._inputs if upstream.awaits_corrections(name)),
             may_correct=upstream.may_correct(self._started().wants_to_correct), sibling_serves=upstream.sibling_serves(),
         )  # fmt: skip
 

@@ -22,6 +22,8 @@ class Upstream:
     """(wanted) -> whether this replica may correct now."""
     sibling_serves: Callable[[], bool] = lambda: False
     """Whether another replica of the stage gives new results."""
+    awaits_corrections: Callable[[str], bool] = lambda _stream: False
+    """Whether a replica of the input says that it is in UP_FAILURE or STABILIZATION, and none that it is STABLE."""
 
 
 @dataclass(frozen=True, slots=True)

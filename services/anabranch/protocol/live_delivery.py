@@ -10,7 +10,7 @@ the topic stands and from what there is (``TABLE``); the parts of a transaction 
     undo            once per failure, with its first correction; names the last stable tuple: every tentative record before it is void
     insertions      stable buckets, whole
     tentative       with an undo, the buckets shown before that are not corrected yet, once more; then new ones
-    rec_done        stable has reached the last tentative bucket that was shown, and no stable bucket waits
+    rec_done        stable has reached the last tentative bucket that was shown, no stable bucket waits, and the stage has settled
     boundary        always, last: stable up to here, which voids what is tentative up to here; shown up to here
 
 New tentative buckets go into the same transaction as corrections, so neither waits for the other. A transaction is bounded, except that a
@@ -22,8 +22,9 @@ Invariants:
     V3  at most one undo per failure, in the transaction of its first correction, naming the last stable tuple before it.
     V4  the transaction with the undo shows everything again that was shown and is not corrected in it (rule 20), up to UNDO_ROWS_MAX tuples:
         beyond that the oldest tentative buckets are missing from the live answer until they are corrected.
-    V5  rec_done comes when stable has reached the last tentative bucket shown and every stable bucket known then: corrections are over. So
-        what is tentative while a backlog of corrections is delivered belongs to the same failure, and waits for nothing.
+    V5  rec_done comes when stable has reached the last tentative bucket shown and every stable bucket known then, and the stage says that it
+        has settled: corrections are over. So what is tentative while a backlog of corrections is made or delivered belongs to the same
+        failure, and waits for nothing. A stage that is not heard holds nothing up.
     V6  outside a failure nothing tentative is shown while a stable bucket waits.
     V7  ``sequence`` grows by one with every transaction: a reader of several partitions can tell which boundaries belong together.
 """
@@ -69,34 +70,40 @@ class Action(Enum):
     SHOW = "new tentative buckets"
     UNDO = "undo, insertions, what is shown and not corrected, new tentative buckets"
     CORRECT = "insertions, new tentative buckets"
+    END = "rec_done"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """If the topic stands at ``failure`` (None: wherever), and stable or tentative buckets are there (None: either)."""
+    """If the topic stands at ``failure`` (None: wherever), and stable or tentative buckets are there, or all is corrected (None: either)."""
 
     number: int
     failure: Failure | None
     stable: bool | None
     tentative: bool | None
+    corrected: bool | None
     action: Action
 
 
 TABLE: Final = (
-    Row(1, None, False, False, Action.NOTHING),
-    Row(2, None, False, True, Action.SHOW),
-    Row(3, Failure.NONE, True, None, Action.INSERT),
-    Row(4, Failure.SHOWN, True, None, Action.UNDO),
-    Row(5, Failure.UNDONE, True, None, Action.CORRECT),
+    Row(1, None, False, False, False, Action.NOTHING),
+    Row(2, None, False, True, None, Action.SHOW),
+    Row(3, Failure.NONE, True, None, None, Action.INSERT),
+    Row(4, Failure.SHOWN, True, None, None, Action.UNDO),
+    Row(5, Failure.UNDONE, True, None, None, Action.CORRECT),
+    Row(6, None, False, False, True, Action.END),
 )
 
 
-def decide(failure: Failure, *, stable: bool, tentative: bool) -> Row:
-    """The row of ``TABLE`` that fits: exactly one does."""
+def decide(failure: Failure, *, stable: bool, tentative: bool, corrected: bool) -> Row:
+    """The row of ``TABLE`` that fits: exactly one does. ``corrected``: a failure is shown that is over."""
     return next(
         row
         for row in TABLE
-        if row.failure in (None, failure) and row.stable in (None, stable) and row.tentative in (None, tentative)
+        if row.failure in (None, failure)
+        and row.stable in (None, stable)
+        and row.tentative in (None, tentative)
+        and row.corrected in (None, corrected)
     )  # fmt: skip
 
 
@@ -169,6 +176,8 @@ class Available:
     """Of the chosen replica: above ``upto`` and what was shown, up to ``tentative_upto``, ascending."""
     shown: Sizes = ()
     """Above ``upto``, up to what was shown, from anyone who has them: the newest first."""
+    settled: bool = True
+    """The stage says of no corrections that they are still to come (``switching.awaits_corrections``)."""
 
 
 def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:
@@ -196,13 +205,13 @@ class LiveDelivery:
         """The next transaction; None: nothing to say."""
         now = self.progress
         wanted = there.tentative_upto > max(there.upto, now.stable, now.shown)
-        row = decide(now.failure, stable=there.upto > now.stable, tentative=wanted)
+        row = decide(now.failure, stable=there.upto > now.stable, tentative=wanted, corrected=self._is_over(now, there))
         if row.action is Action.NOTHING:
             return None
         after = replace(now, sequence=now.sequence + 1)
         stable: list[tuple[int, int]] = []
         again: tuple[int, ...] = ()
-        if row.action is not Action.SHOW:
+        if row.stable:
             rows_left = UNDO_ROWS_MAX
             if row.action is Action.UNDO:
                 again, rows_left = self._again(there.shown)
@@ -215,7 +224,7 @@ class LiveDelivery:
         if wanted and row.action is not Action.INSERT:
             new, end = self._new(there)
             after = replace(after, shown=end)
-        rec_done = 0 < after.shown <= after.stable and after.stable >= there.upto
+        rec_done = self._is_over(after, there)
         if rec_done:
             after = replace(after, shown=0, undone=False)
         return LiveRun(now, after, row, tuple([bucket for bucket, _ in stable]), again, new, rec_done)
@@ -229,6 +238,11 @@ class LiveDelivery:
         if run.before != self.progress:
             raise LocalProtocolError(f"live transaction {run.after.sequence} of output {run.after.output} is not the next one")
         self.progress = run.after
+
+    @staticmethod
+    def _is_over(at: LiveProgress, there: Available) -> bool:
+        """V5."""
+        return there.settled and 0 < at.shown <= at.stable and at.stable >= there.upto
 
     @staticmethod
     def _again(shown: Sizes) -> tuple[tuple[int, ...], int]:

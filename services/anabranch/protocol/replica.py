@@ -18,7 +18,8 @@ UP_FAILURE              asked by the branch, a bucket is due           the branc
 UP_FAILURE              the bucket at the hole becomes complete        main (the successor) runs it; STABILIZATION
 STABILIZATION           next bucket complete                           main runs it
 STABILIZATION           main does not come nearer                      the branch is paced, then suspended (``protocol.pacing``)
-STABILIZATION           main has caught up, next bucket not overdue    drop the branch; STABLE
+STABILIZATION           main has caught up, next bucket not overdue,   drop the branch; STABLE
+                        no input to be corrected any more
 STABILIZATION           main past the fork, a long wait without        second fork: main becomes the next branch, the old
                         progress at an overdue bucket                  branch is dropped; UP_FAILURE
 with a branch           the branch's query fails                       drop it; STABLE, but no fork at this hole
@@ -32,7 +33,9 @@ Invariants:
     R4  a second fork needs progress past the first and a whole wait without any (rule 14).
     R5  the branch is dropped when main has caught up and does not stand at a hole, nor is about to (rule 15). It has caught up, too, when its last
         batch took all that was complete when it began, and was no longer than the long wait: where batches are longer than buckets what came
-        meanwhile will always be missing, and the next one, alone on the cores, is in time.
+        meanwhile will always be missing, and the next one, alone on the cores, is in time. Nor is it dropped while an input is still being
+        corrected: what that has made stable so far is not all that there is, and a stage that ran out of it would fork again in the same
+        failure. So the end of a failure comes down a chain stage by stage, as REC_DONE does.
     R6  at most two queries.
     R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does.
     R8  memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what main waits for is read on. Main goes on whenever it
@@ -75,6 +78,8 @@ class Situation:
     """Per input, the upstream replica whose tentative buckets are taken (``protocol.switching``)."""
     working: frozenset[str] = frozenset()
     """Inputs that say that they work on tentative buckets: one of them that lacks the next bucket is given more time."""
+    uncorrected: frozenset[str] = frozenset()
+    """Inputs that say that corrections of theirs are still to come (``protocol.switching``)."""
     may_correct: bool = True
     """The replica may correct now (``protocol.staggering``)."""
     sibling_serves: bool = False
@@ -272,7 +277,7 @@ class Replica:
             self._main_batch = None
             if situation.now_ms - began_ms <= self._availability.waits.first_ms:
                 there = before
-        if position.bucket < min(self._branch_end - 1, there - self._caught_up_buckets):
+        if situation.uncorrected or position.bucket < min(self._branch_end - 1, there - self._caught_up_buckets):
             return None
         if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms):
             return None  # it stands at a hole, or would in a moment: the next failure would begin right after this one

@@ -10,6 +10,7 @@ Invariants:
     W1  the choice depends on the arguments only; equally good replicas never displace the current one.
     W2  whoever is chosen offers the bucket; None only if nobody does.
     W3  the table is complete: exactly one row decides (``TABLE``, first match).
+    W4  an input awaits corrections while one of its replicas has a branch and none is stable: what it has made stable so far is not all.
 """
 
 from __future__ import annotations
@@ -78,6 +79,16 @@ def choose(current: str | None, states: Mapping[str, ReplicaState], offers: Mapp
     ``current``: from whom the one before was taken. Of equally good replicas the one that offers most, then the lowest id.
     """
     return decide(current, states, offers, bucket)[1]
+
+
+def works_on_tentative(states: Mapping[str, ReplicaState]) -> bool:
+    """Whether a replica of the stream has a branch: its tentative buckets are worth a short wait."""
+    return UP_FAILURE in states.values() or STABILIZATION in states.values()
+
+
+def awaits_corrections(states: Mapping[str, ReplicaState]) -> bool:
+    """W4. A replica that is not heard decides nothing: nobody waits for the corrections of the dead."""
+    return works_on_tentative(states) and STABLE not in states.values()
 
 
 class StatesSeen:

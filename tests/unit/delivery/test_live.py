@@ -51,6 +51,23 @@ def test_a_failure_from_its_first_tentative_bucket_to_rec_done(world: World) -> 
     assert (detail["live"], detail["live_stable_ms"], detail["live_shown_ms"], detail["live_failure"]) == ("running", 700, 700, False)
 
 
+def test_a_failure_lasts_while_the_stage_says_that_it_corrects(world: World) -> None:
+    service = world.service()
+    for number in range(6):
+        feed(world, number)
+        settle(service)
+        world.says("0", "stabilization")
+    assert world.transcript() == [*FAILURE[:-1], "insertion 6, boundary 7/6"]
+    world.replica.show(8, {8: rows(8, 1)})
+    settle(service)
+    world.replica.close_buckets(8, {8: rows(8, 2)})
+    settle(service)
+    assert world.transcript()[-2:] == ["tentative 8, boundary 7/8", "insertion 8 x2, boundary 8/8"], "still the same failure: no undo"
+    world.says("0", "stable")
+    settle(service)
+    assert world.transcript()[-1] == "rec_done, boundary 8"
+
+
 def test_columns_that_change_in_one_transaction(world: World) -> None:
     both, other = rows(2, 4), rows(3, 2).drop_columns(["mean"])
     world.replica.close_buckets(1, {1: rows(1, 1), 2: both.slice(0, 2)})

@@ -264,6 +264,18 @@ class TestUpstream:
         process.ask(branch)
         assert {"2": 10, "3": 14} in offered
 
+    def test_a_branch_stays_while_an_input_awaits_corrections(self) -> None:
+        awaited = {"a"}
+        world, process = failing(upstream=Upstream(awaits_corrections=awaited.__contains__))
+        for name in "ab":
+            world.close(name, 40, 40)
+        process.wait(3_000)
+        assert world.fold().upto == 40
+        assert process.runner.branch is not None
+        awaited.clear()
+        process.wait(3_000)
+        assert process.runner.branch is None
+
     def test_an_input_that_works_on_tentative_buckets_is_given_more_time(self) -> None:
         waited = []
         for working in ("", "a"):

@@ -30,6 +30,7 @@ class Log:
 
     def __init__(self, *, rows: int = 2, empty: tuple[int, ...] = ()) -> None:
         self.upto, self.tentative, self.rows, self.empty = 0, 0, rows, empty
+        self.settled = True
 
     def available(self, now: LiveProgress) -> Available:
         floor = max(self.upto, now.stable)
@@ -39,6 +40,7 @@ class Log:
             self.tentative,
             iter(self.sizes(max(floor, now.shown) + 1, self.tentative)),
             reversed(self.sizes(floor + 1, now.shown)),
+            self.settled,
         )
 
     def sizes(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -58,11 +60,16 @@ def text(run: LiveRun | None) -> str:
 
 
 def play(steps: list[tuple[str, str]], log: Log, progress: LiveProgress = BEGIN) -> LiveProgress:
-    """Each step: what happens in the log ("s5": stable up to 5, "t7": tentative up to 7), then the transactions that follow."""
+    """Each step: what happens in the log, then the transactions that follow.
+
+    "s5": stable up to 5; "t7": tentative up to 7; "corrects": the stage says that corrections are to come; "settled": that there are none.
+    """
     machine = LiveDelivery(progress)
     for number, (event, expected) in enumerate(steps):
         for word in event.split():
-            if word[0] == "s":
+            if word in ("corrects", "settled"):
+                log.settled = word == "settled"
+            elif word[0] == "s":
                 log.upto = int(word[1:])
             else:
                 log.tentative = int(word[1:])
@@ -105,6 +112,25 @@ TRANSCRIPTS = {
         ("s6", "+4 +5 +6 done | 6/0"),
         ("t7", "?7 | 6/7"),
         ("s7", "undo 6.1 +7 done | 7/0"),
+    ],
+    "the failure lasts until the stage has settled": [
+        ("s1 t3 corrects", "+1 | 1/0\n?2 ?3 | 1/3"),
+        ("s3", "undo 1.1 +2 +3 | 3/3"),
+        ("t5", "?4 ?5 | 3/5"),
+        ("s6", "+4 +5 +6 | 6/5"),
+        ("settled", "done | 6/0"),
+        ("s7", "+7 | 7/0"),
+    ],
+    "settled before the last correction is delivered": [
+        ("s1 t3 corrects", "+1 | 1/0\n?2 ?3 | 1/3"),
+        ("s2 settled", "undo 1.1 +2 ~3 | 2/3"),
+        ("s3", "+3 done | 3/0"),
+    ],
+    "settled, and something new is tentative already": [
+        ("s1 t3 corrects", "+1 | 1/0\n?2 ?3 | 1/3"),
+        ("s3", "undo 1.1 +2 +3 | 3/3"),
+        ("t4 settled", "?4 | 3/4"),
+        ("s4", "+4 done | 4/0"),
     ],
     "what is tentative and already stable is not shown": [("s1 t3", "+1 | 1/0\n?2 ?3 | 1/3"), ("s5 t6", "undo 1.1 +2 +3 +4 +5 ?6 | 5/6")],
     "an older stable bucket waits for nothing tentative": [("s4 t2", "+1 +2 +3 +4 | 4/0")],
@@ -173,11 +199,16 @@ def test_beyond_its_bound_an_undo_keeps_the_newest(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_situation_has_exactly_one_row() -> None:
-    for failure, stable, tentative in itertools.product(Failure, (False, True), (False, True)):
-        row = decide(failure, stable=stable, tentative=tentative)
+    for failure, stable, tentative, corrected in itertools.product(Failure, (False, True), (False, True), (False, True)):
+        row = decide(failure, stable=stable, tentative=tentative, corrected=corrected)
         others = [
-            r for r in TABLE if r.failure in (None, failure) and r.stable in (None, stable) and r.tentative in (None, tentative)
-        ]  # fmt: skip
+            r
+            for r in TABLE
+            if r.failure in (None, failure)
+            and r.stable in (None, stable)
+            and r.tentative in (None, tentative)
+            and r.corrected in (None, corrected)
+        ]
         assert others == [row]
     assert {row.action for row in TABLE} == set(Action)
 

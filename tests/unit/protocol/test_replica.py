@@ -167,6 +167,21 @@ def test_tentative_buckets_of_upstream_are_taken_at_once_and_replaced_by_stable_
     assert (bench.replica.state, bench.at(ONE)) == (STABLE, 40)
 
 
+def test_the_branch_stays_while_an_input_is_still_being_corrected() -> None:
+    bench = stabilization()
+    bench.uncorrected = True
+    assert all_is_complete(bench).drop is None
+    for bucket in range(22, 40):
+        bench.close(bucket, bucket, names="ab")
+        bench.now_ms += 100
+        bench.look()
+        bench.settle()
+    assert (bench.at(ONE), bench.dropped, bench.replica.state) == (39, [], STABILIZATION)
+    bench.uncorrected = False
+    assert bench.ask(ONE).drop == ZERO
+    assert bench.replica.state is STABLE
+
+
 def test_a_stateful_branch_closes_what_it_read_too() -> None:
     bench = stable(names="ab", traits=STATEFUL)
     bench.close(9, 8, names="b")

@@ -9,7 +9,7 @@ import pytest
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.limits import FAILURE_AFTER_MS
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.switching import NOBODY, TABLE, Action, StatesSeen, choose, decide
+from anabranch.protocol.switching import NOBODY, TABLE, Action, StatesSeen, awaits_corrections, choose, decide, works_on_tentative
 
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
@@ -58,6 +58,14 @@ def test_w1_w2_w3_for_all_combinations_of_three_replicas() -> None:
         if current in good and states[current] is states[chosen]:
             assert chosen == current
             assert row.action is Action.KEEP
+
+
+@pytest.mark.parametrize("states", list(product(ReplicaState, repeat=2)))
+def test_w4_corrections_are_awaited_while_one_has_a_branch_and_none_is_stable(states: tuple[ReplicaState, ReplicaState]) -> None:
+    said = dict(zip("01", states, strict=True))
+    has_branch = bool({ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION} & set(states))
+    assert works_on_tentative(said) == has_branch
+    assert awaits_corrections(said) == (has_branch and ReplicaState.STABLE not in states)
 
 
 def test_the_rows_are_numbered_in_their_order() -> None:

@@ -207,10 +207,14 @@ def test_one_stays_with_a_replica_until_another_is_better(neighbours: Neighbours
     assert not neighbours.control.works_on_tentative("means")
     neighbours.hears(*(Heartbeat("processing", "means", r, 5, "", 0, 0, "up_failure") for r in "01"))
     assert neighbours.control.works_on_tentative("means")
+    assert neighbours.control.awaits_corrections("means")
     assert neighbours.control.choose("means", {"1": 4}) == "1"
     assert neighbours.control.choose("means", {"0": 9, "1": 4}) == "1"
     neighbours.hears(Heartbeat("processing", "means", "1", 5, "", 0, 0, "stabilization"))
     assert neighbours.control.choose("means", {"0": 9, "1": 4}) == "0"
+    neighbours.hears(Heartbeat("processing", "means", "1", 5, "", 0, 0, "stable"))
+    assert neighbours.control.works_on_tentative("means")
+    assert not neighbours.control.awaits_corrections("means"), "the stable one gives all there is"
 
 
 def test_a_grant_is_heard(neighbours: Neighbours, clock: VirtualClock) -> None:
