@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import multiprocessing
 import os
 import sys
@@ -25,6 +26,9 @@ from simulation.faults import Fault
 from simulation.options import Options
 from simulation.probes import EXPECTED, SEEDS_FOR_ROWS, unreached
 from simulation.world import World
+
+# every reader tells of every refused record: over a thousand seeds that is no news
+logging.getLogger("anabranch").addHandler(logging.NullHandler())
 
 TWICE_EVERY: Final = 20
 """Every so many-th seed is run twice: both histories must be equal."""
