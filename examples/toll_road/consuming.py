@@ -7,11 +7,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from examples.toll_road.comparing import Delivered
 from examples.toll_road.traffic import Refused
+
+_SILENCE_S: Final = 20.0
+"""After so long without a record the client is made anew: after a broker's restart librdkafka sometimes stops reading, without an error (its issue 5153)."""
 
 
 class TopicReader(threading.Thread):
@@ -25,18 +29,17 @@ class TopicReader(threading.Thread):
         self._topic = topic
         self._take = take
         self._stop_asked = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": kafka,
-                "group.id": f"toll-road-demo-{uuid.uuid4()}",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "allow.auto.create.topics": False,
-                "enable.partition.eof": False,
-                "fetch.wait.max.ms": 100,
-                "log_level": 2,
-            }
-        )
+        self._settings: dict[str, str | int | bool] = {
+            "bootstrap.servers": kafka,
+            "group.id": f"toll-road-demo-{uuid.uuid4()}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "allow.auto.create.topics": False,
+            "enable.partition.eof": False,
+            "fetch.wait.max.ms": 100,
+            "log_level": 2,
+        }
+        self._consumer = Consumer(self._settings)
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -44,8 +47,15 @@ class TopicReader(threading.Thread):
         try:
             partitions = self._partitions()
             self._consumer.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in partitions])
+            heard_s = time.monotonic()
             while not self._stop_asked.is_set():
-                for message in self._consumer.consume(1_000, 0.1):
+                messages = self._consumer.consume(1_000, 0.1)
+                if messages:
+                    heard_s = time.monotonic()
+                elif time.monotonic() - heard_s >= _SILENCE_S:
+                    self._read_anew(partitions)
+                    heard_s = time.monotonic()
+                for message in messages:
                     error = message.error()
                     if error is None:
                         self._take(message)
@@ -61,6 +71,13 @@ class TopicReader(threading.Thread):
         """Read no more."""
         self._stop_asked.set()
         self.join()
+
+    def _read_anew(self, partitions: list[int]) -> None:
+        """Go on with a new client where this one stands."""
+        stood = self._consumer.position([TopicPartition(self._topic, number) for number in partitions])
+        self._consumer.close()
+        self._consumer = Consumer(self._settings)
+        self._consumer.assign([TopicPartition(at.topic, at.partition, at.offset if at.offset >= 0 else OFFSET_BEGINNING) for at in stood])
 
     def _partitions(self) -> list[int]:
         while not self._stop_asked.is_set():

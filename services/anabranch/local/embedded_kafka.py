@@ -28,7 +28,9 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import RECORD_BYTES_ON_BROKER_MAX
 
 HEAP_MIB: Final = 512
-START_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 180.0
+"""A start takes some 7 s of processor time, which on a machine that is short of cores were seen to last for more than a minute: ended then, it would
+only begin again. One that fails ends by itself, and is not waited for."""
 STOP_TIMEOUT_S: Final = 15.0
 
 _FORMAT_TIMEOUT_S: Final = 60.0

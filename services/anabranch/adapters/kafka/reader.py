@@ -31,6 +31,12 @@ _STALE_FETCHES: Final = 10
 """After so long, and so many fetches, a position that is the one from before the assignment was come to anew: by then librdkafka has long worked on
 the assignment, even where this process stood still. Else a partition that ends in what nobody is shown would never seem read to its end."""
 
+_SILENCE_S: Final = 10.0
+"""After so long without a record the broker is asked whether there are any. If so twice in a row, and none came in between, the client has stopped."""
+
+_SILENCE_ASK_MS: Final = 500
+"""For so long at most the answer is waited for: a broker that is slower has nothing to hand over, either."""
+
 _logger = logging.getLogger("anabranch.adapters.kafka")
 
 
@@ -47,14 +53,17 @@ class KafkaLogReader:
         """Position from before the last assignment: for a moment after it librdkafka still gives that one."""
         self._assigned_s, self._fetches = 0.0, 0
         """When that was, and the fetches since."""
+        self._heard_s = 0.0
+        """When a record came, or the broker was asked why none does."""
+        self._behind: dict[TopicPartition, int] = {}
+        """Position of each partition that had more to read when the broker was asked."""
         self._ended: set[TopicPartition] = set()
         """Partitions of which an error ended the reading: what stands behind it is not handed over."""
         self._ends: EndOffsets | None = None
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
-        options: dict[str, object] = {**settings.consumer(committed=committed), "error_cb": self._on_error}
-        self._consumer: Consumer | None = Consumer(options, logger=_logger)
+        self._consumer: Consumer | None = self._new_consumer()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read exactly these partitions from these offsets on. Replaces an earlier assignment, also one that failed."""
@@ -62,7 +71,9 @@ class KafkaLogReader:
         self._failure = None
         self._stale = {at: self._given_position(at) for at in positions if at in self._assigned}
         self._assigned = dict(positions)
-        self._assigned_s, self._fetches = time.monotonic(), 0
+        self._assigned_s = self._heard_s = time.monotonic()
+        self._fetches = 0
+        self._behind.clear()
         self._ended.clear()
         topics = {at.topic for at in positions}
         self._one_topic, self._topic = len(topics) == 1, min(topics, default="")
@@ -101,8 +112,12 @@ class KafkaLogReader:
             self._unpack(messages, chunks)
         if chunks:
             self._reached = True
+            self._heard_s = time.monotonic()
+            self._behind.clear()
         elif self._failure is not None:
             raise self._failure
+        elif time.monotonic() - self._heard_s >= _SILENCE_S:
+            self._look_after_silence()
         return list(chunks.values())
 
     def position(self, at: TopicPartition) -> int:
@@ -161,6 +176,35 @@ class KafkaLogReader:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
+
+    def _look_after_silence(self) -> None:
+        """Make the client anew where it hands over nothing though there is more.
+
+        After the restart of a broker librdkafka sometimes never fetches an assigned partition again, without an error
+        (its issue 5153, open in 2.16). Who only follows would stand still for ever, and nothing else would tell.
+        """
+        before, self._behind = self._behind, {}
+        try:
+            for at in self._assigned:
+                position = self.position(at)
+                if self.offsets(at, _SILENCE_ASK_MS)[1] > position:
+                    self._behind[at] = position
+        except AnabranchError:  # of a broker that does not answer nothing can be expected
+            self._behind.clear()
+        stopped = [f"{at.topic}[{at.partition}] at {position}" for at, position in self._behind.items() if before.get(at) == position]
+        if stopped:
+            _logger.warning(
+                "no record came for %d s though there are more: %s; the client is made anew", 2 * _SILENCE_S, ", ".join(stopped)
+            )
+            old, positions = self._open(), {at: self.position(at) for at in self._assigned}
+            self._consumer = self._new_consumer()
+            self.assign(positions)
+            old.close()
+        self._heard_s = time.monotonic()
+
+    def _new_consumer(self) -> Consumer:
+        options: dict[str, object] = {**self._settings.consumer(committed=self._committed), "error_cb": self._on_error}
+        return Consumer(options, logger=_logger)
 
     def _open(self) -> Consumer:
         if self._consumer is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from anabranch.adapters.kafka import reader as under_test
@@ -67,13 +67,28 @@ class Message:
 
 @dataclass
 class Consumer:
-    """As the client's: hands out what is queued, and says the positions that the test sets."""
+    """As the client's: hands out what is queued, and says the positions and ends that the test sets."""
 
     queue: list[Message] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    made: int = 0
+    closed: int = 0
+    assigned: dict[int, int] = field(default_factory=dict)
 
     def assign(self, places: list[KafkaPartition]) -> None:
         """Works on it later, as librdkafka does."""
+        self.assigned = {p.partition: p.offset for p in places}
+
+    def get_watermark_offsets(self, place: KafkaPartition, timeout: float, *, cached: bool) -> tuple[int, int]:
+        assert (timeout, cached) == (0.5, False)
+        at = TopicPartition(place.topic, place.partition)
+        if at not in self.ends:
+            raise KafkaException(KafkaError(PASSING))
+        return 0, self.ends[at]
+
+    def close(self) -> None:
+        self.closed += 1
 
     def poll(self, _wait_s: float) -> Message | None:
         return self.queue.pop(0) if self.queue else None
@@ -117,6 +132,7 @@ def reader(consumer: Consumer, time: Time, monkeypatch: pytest.MonkeyPatch) -> K
 
     def made(_options: dict[str, Any], logger: object) -> Consumer:
         del logger
+        consumer.made += 1
         return consumer
 
     monkeypatch.setattr(under_test, "Consumer", made)
@@ -218,3 +234,56 @@ class TestPosition:
         consumer.queue = [Message(A, 0)]
         assert read(reader) == {A: [0]}
         assert reader.position(A) == 1
+
+
+class TestSilence:
+    """Nothing comes: because there is nothing, or because the client has stopped."""
+
+    @pytest.fixture
+    def waiting(self, consumer: Consumer, reader: KafkaLogReader, time: Time) -> Callable[[], int]:
+        """Ten seconds without a record; how many clients there were by then."""
+        reader.assign({A: 5, B: 0})
+        consumer.positions, consumer.ends = {A: 7}, {A: 9, B: 0}
+
+        def wait() -> int:
+            time.now_s += 10
+            reader.fetch(10, 0)
+            return consumer.made
+
+        return wait
+
+    def test_a_client_that_has_stopped_is_made_anew(self, consumer: Consumer, reader: KafkaLogReader, waiting: Callable[[], int]) -> None:
+        assert (waiting(), waiting()) == (1, 2)
+        assert (consumer.closed, consumer.assigned) == (1, {0: 7, 1: 0})
+        assert (reader.position(A), reader.position(B)) == (7, 0)
+        consumer.queue = [Message(A, 7)]
+        assert read(reader) == {A: [7]}
+
+    def test_at_the_end_nothing_is_expected(self, consumer: Consumer, waiting: Callable[[], int]) -> None:
+        consumer.ends[A] = 7
+        assert [waiting() for _ in range(5)] == [1] * 5
+
+    def test_a_record_in_between_shows_that_it_reads(self, consumer: Consumer, reader: KafkaLogReader, waiting: Callable[[], int]) -> None:
+        for place in range(7, 17):
+            assert waiting() == 1
+            consumer.queue, consumer.ends[A] = [Message(A, place)], place + 9
+            reader.fetch(10, 0)
+            consumer.positions[A] = place + 1
+
+    def test_one_that_gets_on_without_showing_anything_reads(self, consumer: Consumer, waiting: Callable[[], int]) -> None:
+        """Records of transactions that were aborted."""
+        for place in range(8, 12):
+            assert waiting() == 1
+            consumer.positions[A], consumer.ends[A] = place, place + 9
+
+    def test_of_a_broker_that_does_not_answer_nothing_is_expected(self, consumer: Consumer, waiting: Callable[[], int]) -> None:
+        waiting()
+        del consumer.ends[B]
+        assert (waiting(), waiting()) == (1, 1)
+        consumer.ends[B] = 0
+        assert (waiting(), waiting()) == (1, 2)
+
+    def test_a_new_assignment_is_given_time(self, reader: KafkaLogReader, waiting: Callable[[], int]) -> None:
+        waiting()
+        reader.assign({A: 7, B: 0})
+        assert (waiting(), waiting()) == (1, 2)

@@ -1,0 +1,108 @@
+"""A client that hands over nothing though there is more, on a real broker: stopped by hand, as librdkafka stops by itself after a broker's restart."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from anabranch.adapters.kafka import reader as module
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.kafka.reader import KafkaLogReader
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
+from examples.toll_road import consuming
+from harness.waiting import wait_until
+
+
+@pytest.fixture
+def at(kafka: str, topic_prefix: str) -> TopicPartition:
+    admin = KafkaEventLog(kafka).admin()
+    admin.create([TopicSettings(f"{topic_prefix}.t", 1)])
+    admin.close()
+    return TopicPartition(f"{topic_prefix}.t", 0)
+
+
+def send(kafka: str, at: TopicPartition, *values: bytes) -> None:
+    writer = KafkaEventLog(kafka).writer()
+    for value in values:
+        writer.send(at, value)
+    writer.flush()
+    writer.close()
+
+
+def test_what_was_not_handed_over_is_read_by_a_new_client(kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SILENCE_S", 0.5)
+    send(kafka, at, b"0", b"1")
+    reader = KafkaEventLog(kafka).reader()
+    reader.assign({at: 0})
+    found: list[bytes | None] = []
+
+    def has(count: int) -> bool:
+        found.extend(value for chunk in reader.fetch(100, 50) for value in chunk.values)
+        return len(found) >= count
+
+    wait_until(lambda: has(2), 30, "the first records")
+    stopped = reader._consumer
+    assert stopped is not None
+    stopped.pause([KafkaPartition(at.topic, at.partition)])
+    send(kafka, at, b"2", b"3")
+    wait_until(lambda: has(4), 30, "what came after the client stopped")
+    assert found == [b"0", b"1", b"2", b"3"]
+    assert reader._consumer is not stopped
+    reader.close()
+
+
+def test_the_examples_reader_goes_on_where_it_stood(kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consuming, "_SILENCE_S", 2.0)
+    anew: list[int] = []
+    real = consuming.TopicReader._read_anew
+
+    def counted(reader: consuming.TopicReader, partitions: list[int]) -> None:
+        real(reader, partitions)
+        anew.append(len(found))
+
+    monkeypatch.setattr(consuming.TopicReader, "_read_anew", counted)
+    found: list[bytes | None] = []
+    reader = consuming.TopicReader(kafka, at.topic, lambda message: found.append(message.value()))
+    reader.start()
+    wait_until(lambda: len(anew) >= 1, 30, "a new client before the first record")
+    for sent in ([b"0", b"1"], [b"2"]):
+        send(kafka, at, *sent)
+        wait_until(lambda: anew.count(len(found)) >= 1 and found[-1:] == sent[-1:], 30, "a new client behind the last record")  # noqa: B023
+    reader.stop()
+    assert (found, reader.error) == ([b"0", b"1", b"2"], None)
+
+
+def test_the_end_of_a_transaction_is_nothing_to_wait_for(kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands behind the last record, and is shown to nobody."""
+    monkeypatch.setattr(module, "_SILENCE_S", 0.2)
+    log = KafkaEventLog(kafka)
+    writer = log.transactional_writer(at.topic)
+    for ends in (writer.commit, writer.abort):
+        writer.begin()
+        writer.send(at, b"x")
+        ends()
+    writer.close()
+    readers = [log.reader(committed=committed) for committed in (True, False)]
+    clients = []
+    for reader in readers:
+        reader.assign({at: 0})
+        clients.append(reader._consumer)
+    looks: list[str] = []
+    real = KafkaLogReader._look_after_silence
+
+    def counted(reader: KafkaLogReader) -> None:
+        looks.append("look")
+        real(reader)
+
+    monkeypatch.setattr(KafkaLogReader, "_look_after_silence", counted)
+
+    def looked() -> bool:
+        for reader in readers:
+            reader.fetch(100, 50)
+        return len(looks) >= 20
+
+    wait_until(looked, 60, "twenty looks at a topic that is read to its end")
+    assert [reader._consumer for reader in readers] == clients
+    for reader in readers:
+        reader.close()
