@@ -29,6 +29,8 @@ class TopicReader(threading.Thread):
         self._topic = topic
         self._take = take
         self._stop_asked = threading.Event()
+        self._next: dict[int, int] = {}
+        """Of each partition that had a record: the offset after it."""
         self._settings: dict[str, str | int | bool] = {
             "bootstrap.servers": kafka,
             "group.id": f"toll-road-demo-{uuid.uuid4()}",
@@ -46,19 +48,22 @@ class TopicReader(threading.Thread):
         """Until ``stop``."""
         try:
             partitions = self._partitions()
-            self._consumer.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in partitions])
+            self._assign(partitions)
             heard_s = time.monotonic()
             while not self._stop_asked.is_set():
                 messages = self._consumer.consume(1_000, 0.1)
                 if messages:
                     heard_s = time.monotonic()
                 elif time.monotonic() - heard_s >= _SILENCE_S:
-                    self._read_anew(partitions)
+                    self._consumer.close()
+                    self._consumer = Consumer(self._settings)
+                    self._assign(partitions)
                     heard_s = time.monotonic()
                 for message in messages:
                     error = message.error()
                     if error is None:
                         self._take(message)
+                        self._next[message.partition() or 0] = (message.offset() or 0) + 1
                     elif error.fatal():
                         self.error = KafkaException(error)
                         return
@@ -72,12 +77,8 @@ class TopicReader(threading.Thread):
         self._stop_asked.set()
         self.join()
 
-    def _read_anew(self, partitions: list[int]) -> None:
-        """Go on with a new client where this one stands."""
-        stood = self._consumer.position([TopicPartition(self._topic, number) for number in partitions])
-        self._consumer.close()
-        self._consumer = Consumer(self._settings)
-        self._consumer.assign([TopicPartition(at.topic, at.partition, at.offset if at.offset >= 0 else OFFSET_BEGINNING) for at in stood])
+    def _assign(self, partitions: list[int]) -> None:
+        self._consumer.assign([TopicPartition(self._topic, number, self._next.get(number, OFFSET_BEGINNING)) for number in partitions])
 
     def _partitions(self) -> list[int]:
         while not self._stop_asked.is_set():

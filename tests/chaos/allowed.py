@@ -42,6 +42,11 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         _AWAY,
     ),
     Allowed(
+        re.compile(r'(?:"event": "spark"|"exit_code": 1).*Unavailable: [^"]*is not in the log after \d+ tries', re.DOTALL),
+        "the broker was away for so long that a service gave up waiting to see its own record; it is started again",
+        _BROKER,
+    ),
+    Allowed(
         re.compile(r"(?:Error processing append operation on partition|slow controller event)"),
         "the broker was away in the middle of its work: a batch that overtook one that was lost is refused, and both are sent again",
         _BROKER,

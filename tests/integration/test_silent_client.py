@@ -55,20 +55,20 @@ def test_what_was_not_handed_over_is_read_by_a_new_client(kafka: str, at: TopicP
 def test_the_examples_reader_goes_on_where_it_stood(kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consuming, "_SILENCE_S", 2.0)
     anew: list[int] = []
-    real = consuming.TopicReader._read_anew
+    real = consuming.TopicReader._assign
 
     def counted(reader: consuming.TopicReader, partitions: list[int]) -> None:
         real(reader, partitions)
         anew.append(len(found))
 
-    monkeypatch.setattr(consuming.TopicReader, "_read_anew", counted)
+    monkeypatch.setattr(consuming.TopicReader, "_assign", counted)
     found: list[bytes | None] = []
     reader = consuming.TopicReader(kafka, at.topic, lambda message: found.append(message.value()))
     reader.start()
-    wait_until(lambda: len(anew) >= 1, 30, "a new client before the first record")
+    wait_until(lambda: len(anew) >= 2, 30, "a new client before the first record")
     for sent in ([b"0", b"1"], [b"2"]):
         send(kafka, at, *sent)
-        wait_until(lambda: anew.count(len(found)) >= 1 and found[-1:] == sent[-1:], 30, "a new client behind the last record")  # noqa: B023
+        wait_until(lambda: anew.count(len(found)) >= 3 and found[-1:] == sent[-1:], 30, "three new clients behind the last record")  # noqa: B023
     reader.stop()
     assert (found, reader.error) == ([b"0", b"1", b"2"], None)
 
