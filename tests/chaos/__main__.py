@@ -122,6 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     folder = Path(tempfile.mkdtemp(prefix="anabranch-chaos-")) if options.folder is None else options.folder
     folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        console.print(f"{folder} is not empty: what an earlier run left there would be judged, too; name another --folder", markup=False)
+        return 2
     console.print(f"seed {options.seed}: {options.minutes:g} min of faults after {WARM_S + CALM_S:g} s without; in {folder}")
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: the deployment is ended first

@@ -47,6 +47,16 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         _BROKER,
     ),
     Allowed(
+        re.compile(r'"event": "spark".*plan_socket\.py.*TimeoutError: timed out', re.DOTALL),
+        "the process was paused while Spark asked it for a plan: its question is too old when both wake",
+        frozenset({Kind.PAUSE, Kind.ZOMBIE}),
+    ),
+    Allowed(
+        re.compile(r"Unexpected error handling request .*=CONTROLLER_REGISTRATION|channel manager timed out before sending the request"),
+        "a broker that starts again asks its controller before that has been elected",
+        _BROKER,
+    ),
+    Allowed(
         re.compile(r"(?:Error processing append operation on partition|slow controller event)"),
         "the broker was away in the middle of its work: a batch that overtook one that was lost is refused, and both are sent again",
         _BROKER,
