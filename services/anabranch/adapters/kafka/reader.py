@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Collection, Mapping
@@ -184,19 +185,15 @@ class KafkaLogReader:
         (its issue 5153, open in 2.16). Who only follows would stand still for ever, and nothing else would tell.
         """
         before, self._behind = self._behind, {}
-        try:
-            for at in self._assigned:
-                position = self.position(at)
-                if self.offsets(at, _SILENCE_ASK_MS)[1] > position:
-                    self._behind[at] = position
-        except AnabranchError:  # of a broker that does not answer nothing can be expected
-            self._behind.clear()
+        positions = {at: self.position(at) for at in self._assigned}
+        with contextlib.suppress(AnabranchError):  # of a broker that does not answer nothing can be expected
+            self._behind = {at: position for at, position in positions.items() if self.offsets(at, _SILENCE_ASK_MS)[1] > position}
         stopped = [f"{at.topic}[{at.partition}] at {position}" for at, position in self._behind.items() if before.get(at) == position]
         if stopped:
             _logger.warning(
                 "no record came for %d s though there are more: %s; the client is made anew", 2 * _SILENCE_S, ", ".join(stopped)
             )
-            old, positions = self._open(), {at: self.position(at) for at in self._assigned}
+            old = self._open()
             self._consumer = self._new_consumer()
             self.assign(positions)
             old.close()
