@@ -38,7 +38,6 @@ class TopicReader(threading.Thread):
             "enable.auto.commit": False,
             "allow.auto.create.topics": False,
             "enable.partition.eof": False,
-            "fetch.wait.max.ms": 100,
             "log_level": 2,
         }
         self._consumer = Consumer(self._settings)

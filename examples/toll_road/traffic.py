@@ -239,7 +239,7 @@ class TrafficWriter:
                 "bootstrap.servers": kafka,
                 "enable.idempotence": True,  # a retry must neither repeat nor reorder: the truth has each record once
                 "compression.type": "lz4",
-                "linger.ms": 25,  # at some 200 records a second and partition 5 ms would make a request of nearly every record
+                "linger.ms": 100,  # some 200 records a second and partition: every request costs the broker more than what it holds
                 "queue.buffering.max.messages": 500_000,
                 "log_level": 2,  # a lost connection is retried; what stays undelivered is reported per record
             }

@@ -64,7 +64,7 @@ class Follower:
         log = KafkaEventLog(kafka) if isinstance(kafka, str) else kafka
         places = _places(log, topic)
         self.view = LiveView(len(places), buckets_kept=buckets_kept)
-        self._reader = log.reader(committed=True, headers=True)
+        self._reader = log.reader(committed=True, headers=True, follows=True)
         ends = {at: self._reader.offsets(at) for at in places}
         self._ends = {at: end for at, (_, end) in ends.items()}
         self._reader.assign({at: start if from_beginning else end for at, (start, end) in ends.items()})

@@ -164,8 +164,11 @@ class LogAdmin(Protocol):
 class EventLog(Protocol):
     """A Kafka cluster, or one in memory."""
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> LogReader:
-        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and ``timestamps`` reading is cheaper."""
+    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> LogReader:
+        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and ``timestamps`` reading is cheaper.
+
+        ``follows``: it stays with its first assignment and mostly waits at the end, which then costs the broker less.
+        """
 
     def writer(self) -> LogWriter:
         """A new idempotent writer, acks=all."""

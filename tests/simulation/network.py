@@ -490,7 +490,7 @@ class SimulatedLog:
     def __init__(self, port: Port) -> None:
         self._port = port
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> SimulatedReader:
+    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> SimulatedReader:
         """See the port."""
         self._port.alive()
         return SimulatedReader(self._port, committed=committed, headers=headers, timestamps=timestamps)

@@ -44,8 +44,8 @@ class Wakeful:
     def __getattr__(self, name: str) -> object:
         return getattr(self._world.log, name)
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> LogReader:
-        reader = self._world.log.reader(committed=committed, headers=headers, timestamps=timestamps)
+    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> LogReader:
+        reader = self._world.log.reader(committed=committed, headers=headers, timestamps=timestamps, follows=follows)
         assign = reader.assign
 
         def assigned(positions: Mapping[TopicPartition, int]) -> None:

@@ -67,7 +67,7 @@ def follow(log: EventLog, topic: str, stopping: threading.Event, *, from_beginni
         ConfigurationError: the topic does not exist.
         AdapterError: the broker does not answer, or the log was cut below where it is read.
     """
-    admin, reader = log.admin(), log.reader(committed=True, headers=True)
+    admin, reader = log.admin(), log.reader(committed=True, headers=True, follows=True)
     try:
         partitions = admin.partitions([topic]).get(topic)
         if partitions is None:

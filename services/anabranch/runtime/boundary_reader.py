@@ -46,7 +46,7 @@ class BoundaryReader:
             lock: Held while the fold changes, for callers that look at it from another thread.
         """
         self._at = TopicPartition(topic, 0)
-        self._reader = log.reader(committed=False, headers=True)
+        self._reader = log.reader(committed=False, headers=True, follows=True)
         self._listener = listener
         self._lock = lock if lock is not None else nullcontext()
         self._writers = tuple(writers)

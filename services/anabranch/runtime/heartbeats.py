@@ -155,7 +155,7 @@ class ControlReader:
             Unavailable: there is no such topic, or no answer.
         """
         self._at = TopicPartition(topic, 0)
-        self._reader = log.reader(committed=False, headers=False)
+        self._reader = log.reader(committed=False, headers=False, follows=True)
         start, end = self._reader.offsets(self._at)
         self._reader.assign({self._at: start if from_beginning else end})
         self.counts: Counter[str] = Counter()

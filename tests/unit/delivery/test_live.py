@@ -552,8 +552,8 @@ def test_reading_a_view_back_may_take_long_while_it_gets_on(monkeypatch: pytest.
     monkeypatch.setattr(read_back, "_FETCH_RECORDS", 2)
     slow, pause_ms = world.log.reader, 3_000
 
-    def reader(*, committed: bool, headers: bool) -> LogReader:
-        made = slow(committed=committed, headers=headers)
+    def reader(*, committed: bool, headers: bool, follows: bool = False) -> LogReader:
+        made = slow(committed=committed, headers=headers, follows=follows)
         fetch, turns = made.fetch, iter(range(1_000))
 
         def later(records_max: int, wait_ms: int) -> list[Chunk]:

@@ -44,9 +44,9 @@ _logger = logging.getLogger("anabranch.adapters.kafka")
 class KafkaLogReader:
     """Reads hand-assigned partitions. Not thread-safe."""
 
-    def __init__(self, settings: KafkaSettings, *, committed: bool, headers: bool, timestamps: bool = True) -> None:
+    def __init__(self, settings: KafkaSettings, *, committed: bool, headers: bool, timestamps: bool = True, follows: bool = False) -> None:
         """Nothing is contacted yet."""
-        self._settings, self._committed = settings, committed
+        self._settings, self._committed, self._follows = settings, committed, follows
         self._headers, self._timestamps = headers, timestamps
         self._timeout_s = settings.request_timeout_ms / 1000
         self._assigned: dict[TopicPartition, int] = {}
@@ -200,7 +200,10 @@ class KafkaLogReader:
         self._heard_s = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
-        options: dict[str, object] = {**self._settings.consumer(committed=self._committed), "error_cb": self._on_error}
+        options: dict[str, object] = {
+            **self._settings.consumer(committed=self._committed, follows=self._follows),
+            "error_cb": self._on_error,
+        }
         return Consumer(options, logger=_logger)
 
     def _open(self) -> Consumer:

@@ -64,7 +64,7 @@ class LocalEventLog:
         self.open: dict[str, Transaction] = {}
         self._faults: list[_Fault] = []
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True) -> LocalLogReader:
+    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> LocalLogReader:  # noqa: ARG002
         """A new reader."""
         return LocalLogReader(self, committed=committed, headers=headers, timestamps=timestamps)
 

@@ -21,6 +21,12 @@ def test_a_reader_never_joins_a_group_never_commits_and_never_skips() -> None:
     assert SETTINGS.consumer(committed=False)["isolation.level"] == "read_uncommitted"
 
 
+def test_a_reader_that_follows_asks_rarely_and_no_other_waits_long_to_be_sent_elsewhere() -> None:
+    follower, mover = SETTINGS.consumer(committed=True, follows=True), SETTINGS.consumer(committed=True)
+    assert follower["fetch.wait.max.ms"] == 5 * int(mover["fetch.wait.max.ms"])
+    assert {name for name in follower if follower[name] != mover[name]} == {"fetch.wait.max.ms"}
+
+
 @pytest.mark.parametrize("options", [SETTINGS.producer(), SETTINGS.transactional_producer("w")])
 def test_a_writer_is_idempotent_and_waits_for_all_replicas(options: dict[str, object]) -> None:
     assert options["enable.idempotence"] is True
