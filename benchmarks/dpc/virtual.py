@@ -150,7 +150,7 @@ class _Replica:
         self._inputs = {s: BoundaryReader(log, names.boundaries(s), pipeline.stream_writers(s)) for s in self.reads}
         self._disk = _Disk()
         boundary = BoundaryWriter(log, names.boundaries(stage), pipeline.stream_writers(stage), replica, "f", clock, SeededEntropy(seed))
-        upstream = Upstream(choose=self._choose, works_on_tentative=self._works_on_tentative)
+        upstream = Upstream(choose=self._choose, states=self._states)
         self.runner = ReplicaRunner(
             replica=replica, inputs=self._inputs, traits=PlanTraits(is_stateful=self.is_stateful, is_batch_safe=True), boundary=boundary,
             disk=self._disk, availability=Availability(self.reads, waits(pipeline, stage), policy(pipeline, stage)), width_ms=WIDTH_MS,
@@ -234,9 +234,6 @@ class _Replica:
     def _choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
         self._chosen[stream] = choose(self._chosen.get(stream), self._states(stream), offers)
         return self._chosen[stream]
-
-    def _works_on_tentative(self, stream: str) -> bool:
-        return any(state in {ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION} for state in self._states(stream).values())
 
 
 def virtual_part(bucket: int, attempt: str, rows: int, digest: int) -> Part:

@@ -119,9 +119,7 @@ class SimulatedReplica:
             disk=self._disk, availability=Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name)),
             width_ms=pipeline.bucket_ms, clock=context.clock, lock=lock,
             recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_sibling),
-            upstream=Upstream(
-                self._control.choose, self._control.works_on_tentative, self._may_correct, self._control.sibling_serves, self._control.awaits_corrections
-            ),
+            upstream=Upstream(self._control.choose, self._control.states, self._may_correct, self._control.sibling_serves),
             crash_point=self._crash_point, empty_every_ms=EMPTY_EVERY_MS, successor_after_ms=SUCCESSOR_AFTER_MS,
         )  # fmt: skip
         vars(runner)["log_lock"] = SimulatedCondition(self._scheduler, f"{self._port.process.name} log")

@@ -53,6 +53,7 @@ from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark
+from anabranch.protocol.switching import awaits_corrections, works_on_tentative
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
@@ -409,14 +410,15 @@ class ReplicaRunner:
     def _situation(self, query: str, position: QueryPosition) -> Situation:
         """As ``query`` finds it. Only a branch takes tentative buckets, and only from who has more than it has read."""
         upstream, chosen = self._upstream, dict[str, str | None]()
+        states = {name: upstream.states(name) for name in self._inputs}
         if query == self._started().branch:
             for name, reader in self._inputs.items():
                 chosen[name] = upstream.choose(name, reader.tentative_offers(position.bucket))
         return Situation(
             now_ms=self._clock.monotonic_ms(), folds={name: reader.fold for name, reader in self._inputs.items()},
             chosen=chosen,
-            working=frozenset(name for name in self._inputs if upstream.works_on_tentative(name)),
-            uncorrected=frozenset(name for name in self._inputs if upstream.awaits_corrections(name)),
+            working=frozenset(name for name in states if works_on_tentative(states[name])),
+            uncorrected=frozenset(name for name in states if awaits_corrections(states[name])),
             may_correct=upstream.may_correct(self._started().wants_to_correct), sibling_serves=upstream.sibling_serves(),
         )  # fmt: skip
 

@@ -219,9 +219,7 @@ class ProcessingService:
         self._neighbours = neighbours = ReplicaControl(
             ControlReader(context.log, self._names.control()), context.clock, self._gate, states, self._hear
         )
-        upstream = Upstream(
-            neighbours.choose, neighbours.works_on_tentative, neighbours.may_correct, neighbours.sibling_serves, neighbours.awaits_corrections
-        )  # fmt: skip
+        upstream = Upstream(neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.sibling_serves)
         runner = ReplicaRunner(
             replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=query.traits,
             boundary=self._boundary, disk=self._disk, availability=Availability(stage.reads, waits(self._pipeline, name),

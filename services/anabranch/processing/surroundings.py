@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.reach import Reach
+from anabranch.protocol.replica_states import ReplicaState
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +17,12 @@ class Upstream:
 
     choose: Callable[[str, Mapping[str, int]], str | None] = lambda _stream, _offers: None
     """(input, buckets that each of its replicas offers tentatively up to, beyond what was read) -> the replica to take them from."""
-    works_on_tentative: Callable[[str], bool] = lambda _stream: False
-    """Whether a replica of the input says that it is in UP_FAILURE or STABILIZATION."""
+    states: Callable[[str], Mapping[str, ReplicaState]] = lambda _stream: {}
+    """What the replicas of an input say of themselves; empty: nobody does, as of a source."""
     may_correct: Callable[[bool], bool] = lambda _wanted: True
     """(wanted) -> whether this replica may correct now."""
     sibling_serves: Callable[[], bool] = lambda: False
     """Whether another replica of the stage gives new results."""
-    awaits_corrections: Callable[[str], bool] = lambda _stream: False
-    """Whether a replica of the input says that it is in UP_FAILURE or STABILIZATION, and none that it is STABLE."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, Remot
 from anabranch.protocol.limits import CONTROL_WAIT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.staggering import CorrectionGate
-from anabranch.protocol.switching import StatesSeen, awaits_corrections, choose, works_on_tentative
+from anabranch.protocol.switching import StatesSeen, choose
 
 _FETCH_RECORDS: Final = 2_000
 _WAIT_MS: Final = 100
@@ -197,7 +197,7 @@ class ControlReader:
 class ReplicaControl:
     """What one replica hears on the control topic, and what follows: whose tentative buckets to take, whether to correct. Not thread-safe.
 
-    ``choose``, ``works_on_tentative``, ``awaits_corrections``, ``may_correct`` and ``sibling_serves`` are what ``processing.replica`` asks of its neighbours.
+    ``choose``, ``states``, ``may_correct`` and ``sibling_serves`` are what ``processing.replica`` asks of its neighbours.
     """
 
     def __init__(
@@ -238,18 +238,14 @@ class ReplicaControl:
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
         """The replica from which to take tentative buckets of an input, of those that ``offers`` names; one stays with a good one."""
-        chosen = choose(self._current.get(stream), self._states(stream), offers)
+        chosen = choose(self._current.get(stream), self.states(stream), offers)
         if chosen is not None:
             self._current[stream] = chosen
         return chosen
 
-    def works_on_tentative(self, stream: str) -> bool:
-        """Whether a replica of the input says that it has a branch."""
-        return works_on_tentative(self._states(stream))
-
-    def awaits_corrections(self, stream: str) -> bool:
-        """Whether a replica of the input says that it has a branch, and none that it is stable."""
-        return awaits_corrections(self._states(stream))
+    def states(self, stream: str) -> Mapping[str, ReplicaState]:
+        """What each replica of an input says of itself; FAILURE: it says nothing."""
+        return self._inputs[stream].states(self._clock.now_ms())
 
     def may_correct(self, wanted: bool) -> bool:
         """Tell the gate whether corrections are possible now; whether they may be made at full speed."""
@@ -263,9 +259,6 @@ class ReplicaControl:
     def sibling_serves(self) -> bool:
         """Whether another replica of the stage gives new results."""
         return self._gate.sibling_serves(self._clock.now_ms())
-
-    def _states(self, stream: str) -> Mapping[str, ReplicaState]:
-        return self._inputs[stream].states(self._clock.now_ms())
 
     def close(self) -> None:
         """Idempotent."""

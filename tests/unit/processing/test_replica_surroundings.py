@@ -17,6 +17,10 @@ from harness.replica_bench import WAITS
 from harness.replica_world import failing, running
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
+BRANCHED = {"0": ReplicaState.UP_FAILURE}
+"""An input whose only replica works on tentative buckets: its corrections are awaited."""
+ONE_STABLE = {**BRANCHED, "1": ReplicaState.STABLE}
+"""One of two does; the other gives all there is."""
 
 
 class TestBranchesThatFail:
@@ -229,7 +233,7 @@ class TestUpstream:
             offered.append((stream, dict(offers)))
             return None
 
-        world, process = failing(upstream=Upstream(choose, lambda stream: stream == "b", may_correct))
+        world, process = failing(upstream=Upstream(choose, lambda stream: ONE_STABLE if stream == "b" else {}, may_correct))
         assert not any(asked)
         world.close("a", 12, 6)
         world.close("b", 12, 11)
@@ -265,21 +269,21 @@ class TestUpstream:
         assert {"2": 10, "3": 14} in offered
 
     def test_a_branch_stays_while_an_input_awaits_corrections(self) -> None:
-        awaited = {"a"}
-        world, process = failing(upstream=Upstream(awaits_corrections=awaited.__contains__))
+        said = {"a": BRANCHED, "b": ONE_STABLE}
+        world, process = failing(upstream=Upstream(states=said.__getitem__))
         for name in "ab":
             world.close(name, 40, 40)
         process.wait(3_000)
         assert world.fold().upto == 40
         assert process.runner.branch is not None
-        awaited.clear()
+        said["a"] = ONE_STABLE
         process.wait(3_000)
         assert process.runner.branch is None
 
     def test_an_input_that_works_on_tentative_buckets_is_given_more_time(self) -> None:
         waited = []
         for working in ("", "a"):
-            world, process = failing(upstream=Upstream(works_on_tentative=working.__contains__))
+            world, process = failing(upstream=Upstream(states=lambda stream, working=working: ONE_STABLE if stream in working else {}))  # type: ignore[misc]
             world.close("b", 12, 11)
             process.runner.tick()
             waited.append(0)

@@ -14,6 +14,7 @@ from anabranch.ports import Delivered, TopicPartition
 from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, GRANT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.staggering import CorrectionGate, Why
 from anabranch.protocol.switching import StatesSeen
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl
@@ -204,17 +205,15 @@ def neighbours(log: LocalEventLog, clock: VirtualClock) -> Neighbours:
 
 def test_one_stays_with_a_replica_until_another_is_better(neighbours: Neighbours) -> None:
     assert neighbours.control.choose("means", {}) is None
-    assert not neighbours.control.works_on_tentative("means")
+    assert set(neighbours.control.states("means").values()) == {ReplicaState.FAILURE}
     neighbours.hears(*(Heartbeat("processing", "means", r, 5, "", 0, 0, "up_failure") for r in "01"))
-    assert neighbours.control.works_on_tentative("means")
-    assert neighbours.control.awaits_corrections("means")
+    assert neighbours.control.states("means") == dict.fromkeys("01", ReplicaState.UP_FAILURE)
     assert neighbours.control.choose("means", {"1": 4}) == "1"
     assert neighbours.control.choose("means", {"0": 9, "1": 4}) == "1"
     neighbours.hears(Heartbeat("processing", "means", "1", 5, "", 0, 0, "stabilization"))
     assert neighbours.control.choose("means", {"0": 9, "1": 4}) == "0"
     neighbours.hears(Heartbeat("processing", "means", "1", 5, "", 0, 0, "stable"))
-    assert neighbours.control.works_on_tentative("means")
-    assert not neighbours.control.awaits_corrections("means"), "the stable one gives all there is"
+    assert neighbours.control.states("means") == {"0": ReplicaState.UP_FAILURE, "1": ReplicaState.STABLE}
 
 
 def test_a_grant_is_heard(neighbours: Neighbours, clock: VirtualClock) -> None:
@@ -246,10 +245,10 @@ def test_polling_lets_time_pass_also_while_nobody_says_anything(neighbours: Neig
     neighbours.hears(Heartbeat("processing", "means", "0", 5, "", 0, 0, "up_failure"))
     neighbours.control.may_correct(True)
     for _ in range(0, FAILURE_AFTER_MS, 500):
-        assert neighbours.control.works_on_tentative("means")
+        assert neighbours.control.states("means")["0"] is ReplicaState.UP_FAILURE
         clock.advance(500)
         assert neighbours.control.poll() == 0
-    assert not neighbours.control.works_on_tentative("means")
+    assert neighbours.control.states("means")["0"] is ReplicaState.FAILURE
     assert neighbours.control.may_correct(True)
 
 
