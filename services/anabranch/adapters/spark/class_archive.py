@@ -26,6 +26,7 @@ from anabranch.protocol.errors import ConfigurationError
 
 _TIMEOUT_S: Final = 300
 _TEXT_MAX: Final = 2_000
+_JAVA_LINK: Final = "java"
 
 
 def _installed() -> Path:
@@ -113,6 +114,8 @@ def make() -> bool:
         if where.archive.exists():
             return False
         link_home(where.home)
+        (where.folder / _JAVA_LINK).unlink(missing_ok=True)
+        (where.folder / _JAVA_LINK).symlink_to(_java()[0])
         for left in where.folder.glob("unfinished-*"):  # of a process that was killed: who has the lock is alone
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=where.folder, prefix="unfinished-") as folder:
@@ -128,4 +131,22 @@ def make() -> bool:
                 message = f"no archive of Spark's classes was made; stages start without one, slower: {done.stderr[-_TEXT_MAX:]}"
                 raise ConfigurationError(message)
             unfinished.replace(where.archive)
+        _remove_useless(where)
     return True
+
+
+def _remove_useless(newest: Place) -> None:
+    """Remove the archives of Sparks and Javas that are gone, or that were installed anew where those of ``newest`` are.
+
+    Stages that run keep what they have opened.
+    """
+    ours = _made_for(newest.folder)
+    for folder in cache_dir().glob("spark-*"):
+        theirs = _made_for(folder)
+        if folder != newest.folder and theirs and (theirs == ours or not all(path.exists() for path in theirs)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _made_for(folder: Path) -> list[Path]:
+    """Where the Spark and the Java of an archive are, or were."""
+    return [link.readlink() for link in (folder / "home" / "jars", folder / _JAVA_LINK) if link.is_symlink()]

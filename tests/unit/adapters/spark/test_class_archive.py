@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.spark import class_archive
+from anabranch.adapters.system.cache import cache_dir
 from anabranch.adapters.system.java import find_java
 from anabranch.protocol.errors import ConfigurationError
 
@@ -73,6 +74,30 @@ def test_another_java_or_another_spark_has_another_archive(monkeypatch: pytest.M
     (spark / "jars" / "spark.jar").touch()
     monkeypatch.setattr(class_archive, "_PYSPARK", spark)
     assert len({before, other, newer, class_archive.place()}) == 4
+
+
+def archive_of(name: str, spark: Path, java: Path) -> class_archive.Place:
+    where = class_archive.Place(cache_dir() / f"spark-{name}")
+    where.home.mkdir(parents=True)
+    (where.home / "jars").symlink_to(spark)
+    (where.folder / "java").symlink_to(java)
+    where.archive.touch()
+    return where
+
+
+def test_archives_that_nothing_can_use_any_more_are_removed(tmp_path: Path) -> None:
+    spark, other_spark, java, other_java = (tmp_path / name for name in ("spark", "other-spark", "java", "other-java"))
+    for folder in (spark, other_spark, java, other_java):
+        folder.mkdir()
+    newest = archive_of("newest", spark, java)
+    kept = [newest, archive_of("of-another-java", spark, other_java), archive_of("of-another-environment", other_spark, java)]
+    archive_of("installed-anew-since", spark, java)
+    archive_of("spark-gone", tmp_path / "gone", java)
+    archive_of("java-gone", other_spark, tmp_path / "gone")
+    (cache_dir() / "spark-classes.lock").touch()
+    class_archive._remove_useless(newest)
+    assert sorted(cache_dir().glob("spark-*/classes.jsa")) == sorted(where.archive for where in kept)
+    assert (cache_dir() / "spark-classes.lock").exists()
 
 
 def test_where_there_is_no_java_there_is_a_place_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
