@@ -304,7 +304,7 @@ class ReplicaRunner:
             entry.chain.appended(record)
             entry.running = None
             if entry.chain.has_shown:
-                self._started().shown(self._clock.monotonic_ms())
+                self._started().shown(self._clock.monotonic_ms(), rows=entry.chain.has_rows)
         return True
 
     def failed(self, query: str) -> bool:
@@ -336,7 +336,7 @@ class ReplicaRunner:
     def orders(self) -> list[Order]:
         """What the engine must do now, each once."""
         with self.lock:
-            if self._successor is not None and self._started().successor_due(self._clock.monotonic_ms()):
+            if self._successor is not None and self._started().successor_due(self._clock.monotonic_ms(), self._complete_upto()):
                 self._release_successor()
             orders, self._orders = self._orders, []
         return orders
@@ -371,12 +371,15 @@ class ReplicaRunner:
     def complete_upto(self) -> int:
         """The last bucket that is complete on all inputs."""
         with self.lock:
-            return min(reader.fold.upto for reader in self._inputs.values())
+            return self._complete_upto()
 
     def waiting_for(self) -> str:
         """The input that holds everything back: the one that is complete least far."""
         with self.lock:
             return min(self._inputs, key=lambda name: self._inputs[name].fold.upto)
+
+    def _complete_upto(self) -> int:
+        return min(reader.fold.upto for reader in self._inputs.values())
 
     def _started(self) -> Replica:
         assert self._replica is not None, "take_over comes first"  # noqa: S101

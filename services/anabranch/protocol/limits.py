@@ -206,8 +206,12 @@ HOP_MS: Final = 600
 after it, that the tentative bucket of the stage before is there in time (as in Borealis' Delay, Process, and Correct). Measured on two shared cores."""
 
 SUCCESSOR_AFTER_MS: Final = 2_000
-"""After the first tentative result of a branch its successor is not started for so long: starting a query takes the cores for a second or two,
+"""After the first tentative rows of a branch its successor is not started for so long: starting a query takes the cores for a second or two,
 which the stages after this one need for their first tentative results."""
+
+SUCCESSOR_WITHOUT_ROWS: Final = 5
+"""How many times longer the successor of a branch waits that closes buckets and gives no rows, as between the ends of windows: the rows are what
+somebody waits for. Not until they come at any price: when the input is back, a successor that is running begins to correct two seconds sooner."""
 
 SLACK_MS: Final = 400
 """Part of ``max_delay`` that no stage may use for waiting: scheduling, delivery, and a garbage collection."""

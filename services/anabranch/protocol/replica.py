@@ -59,6 +59,7 @@ from anabranch.protocol.limits import (
     HOP_MS,
     INPUT_PARTS_MAX,
     MISSING_MAX,
+    SUCCESSOR_WITHOUT_ROWS,
 )
 from anabranch.protocol.lineage import Lineage, lineage_name
 from anabranch.protocol.pacing import CorrectionWatch, Pace
@@ -142,7 +143,9 @@ class Replica:
         """As the branch was told last."""
         self._successor_after_ms = successor_after_ms
         self._shown_ms: int | None = None
-        """When the branch had its first result out."""
+        """When the branch had its first bucket out."""
+        self._rows_ms: int | None = None
+        """When it had its first rows out."""
 
     @property
     def state(self) -> ReplicaState:
@@ -221,18 +224,29 @@ class Replica:
         self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)
         self._position[self.main] = position
         self._forked_at = self._branch_end = position.bucket
-        self._shown_ms = None
+        self._shown_ms = self._rows_ms = None
         self._availability.moved(now_ms)
         return old
 
-    def shown(self, now_ms: int) -> None:
-        """The branch has results out."""
+    def shown(self, now_ms: int, *, rows: bool) -> None:
+        """The branch has buckets out. ``rows``: there was something in them."""
         if self._shown_ms is None:
             self._shown_ms = now_ms
+        if self._rows_ms is None and rows:
+            self._rows_ms = now_ms
 
-    def successor_due(self, now_ms: int) -> bool:
-        """Whether the successor may be started. Until then main stands where it forked."""
-        return self._shown_ms is not None and now_ms - self._shown_ms >= self._successor_after_ms
+    def successor_due(self, now_ms: int, complete_upto: int) -> bool:
+        """Whether the successor may be started, until which main stands where it forked. ``complete_upto``: of all inputs.
+
+        Not before, nor while, the first tentative results are made, here and in the stages after this one; unless there is something to correct
+        already, or no result to be seen for long (SUCCESSOR_AFTER_MS, SUCCESSOR_WITHOUT_ROWS).
+        """
+        if self._shown_ms is None:
+            return False
+        waited_ms, after_ms = now_ms - self._shown_ms, self._successor_after_ms
+        if self._rows_ms is not None and now_ms - self._rows_ms >= after_ms:
+            return True
+        return waited_ms >= after_ms * (1 if complete_upto > self._forked_at else SUCCESSOR_WITHOUT_ROWS)
 
     def abandon(self) -> str | None:
         """A branch cannot go on, or begin: do without, until the stable query got further (R7).
@@ -390,6 +404,8 @@ class RecordChain:
         self._branch_begun = False
         self.has_shown = False
         """The query is a branch, and has closed something tentatively."""
+        self.has_rows = False
+        """There was something in it."""
         self._missing: tuple[str, ...] = ()
 
     @staticmethod
@@ -441,3 +457,4 @@ class RecordChain:
         if record.kind is BoundaryKind.TENTATIVE and self._fork is not None:
             self._branch_begun = True
             self.has_shown = record.closed > self._fork[1]
+            self.has_rows = self.has_rows or any(part.rows > 0 and part.bucket <= record.closed for part in record.parts)

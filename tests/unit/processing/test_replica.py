@@ -231,21 +231,39 @@ class TestFork:
         process.settle()
         assert process.orders == [StartQuery(process.runner.main)]
 
-    def test_the_successor_is_started_a_while_after_it(self) -> None:
-        """The stages after this one need the cores for their own first tentative results."""
+    @pytest.mark.parametrize(
+        ("filled", "back_ms", "waits"),
+        [
+            ((6, 7), None, ("rows", 2_000)),
+            ((8,), None, ("rows", 2_000)),
+            ((8,), 100, ("shown", 2_000)),
+            ((), None, ("shown", 10_000)),
+            ((), 100, ("shown", 2_000)),
+            ((), 5_000, ("shown", 5_000)),
+        ],
+    )
+    def test_the_successor_is_started_a_while_after_it(self, filled: tuple[int, ...], back_ms: int | None, waits: tuple[str, int]) -> None:
+        """The stages after this one need the cores for their own first tentative results; what is there to be corrected need not wait for any."""
         world, process = running(successor_after_ms=2_000)
-        world.close("b", 9, 7, 9)
-        started_ms, shown_ms = None, None
-        while started_ms is None:
+        closing, seen = iter(range(6, 10)), dict[str, int]()
+        while "started" not in seen:
+            now_ms = world.clock.monotonic_ms()
+            assert now_ms < 60_000
+            if now_ms % 500 == 0 and (bucket := next(closing, None)) is not None:
+                world.close("b", bucket, *({bucket} & set(filled)))
+            if back_ms is not None and "shown" in seen and now_ms == seen["shown"] + back_ms:
+                world.close("a", 6)
             process.wait(100)
-            assert world.clock.monotonic_ms() < 60_000
-            if shown_ms is None and world.fold().tentative_upto("0") > 5:
-                shown_ms = world.clock.monotonic_ms()
+            now_ms, upto = world.clock.monotonic_ms(), world.fold().tentative_upto("0")
+            if upto > 5:
+                seen.setdefault("shown", now_ms)
+            if any(bucket <= upto for bucket in filled):
+                seen.setdefault("rows", now_ms)
             if process.orders:
-                started_ms = world.clock.monotonic_ms()
+                seen["started"] = now_ms
         assert process.orders == [StartQuery(process.runner.main)]
-        assert shown_ms is not None
-        assert 2_000 <= started_ms - shown_ms <= 2_200
+        since, after_ms = waits
+        assert after_ms <= seen["started"] - seen[since] <= after_ms + 200
 
     @TRAITS
     def test_a_second_fork_while_correcting(self, traits: PlanTraits) -> None:
