@@ -146,7 +146,7 @@ chaos: java classes ## real processes under real faults drawn from SEED=k for MI
 
 .PHONY: conformance
 conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters
-	$(PYTEST) tests/conformance --quiet $(ARGS)
+	$(PYTEST) tests/conformance --quiet --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: integration
 integration: java classes ## services on a real broker, Redis and Spark
@@ -157,8 +157,8 @@ cluster-test: java install ## a pipeline on three brokers, one after the other k
 	$(PYTEST) tests/cluster --quiet $(ARGS)
 
 .PHONY: security
-security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (four minutes)
-	$(PYTEST) tests/security --quiet $(ARGS)
+security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)
+	$(PYTEST) tests/security --quiet --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: compose-test
 compose-test: install ## bring docker-compose.yml up, produce, consume, compare, take down (needs a docker engine)

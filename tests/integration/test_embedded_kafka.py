@@ -70,9 +70,10 @@ def test_it_never_comes_back_at_another_port(broker: EmbeddedKafka) -> None:
 
 
 def test_a_write_while_the_broker_is_away_is_of_unknown_outcome(broker: EmbeddedKafka) -> None:
-    log = KafkaEventLog(broker.start(), delivery_timeout_ms=2_000, request_timeout_ms=8_000)
+    address = broker.start()
+    log = KafkaEventLog(address, delivery_timeout_ms=2_000, request_timeout_ms=8_000)
     log.admin().create([TopicSettings("a", 1)])
-    writer, transactional = log.writer(), log.transactional_writer("w")
+    writer, transactional = log.writer(), KafkaEventLog(address).transactional_writer("w")
     writer.send(AT, b"0")
     writer.flush()
     transactional.begin()
