@@ -304,7 +304,7 @@ class ReplicaRunner:
             entry.chain.appended(record)
             entry.running = None
             if entry.chain.has_shown:
-                self._started().shown(self._clock.monotonic_ms(), rows=entry.chain.has_rows)
+                self._started().shown(record, self._clock.monotonic_ms())
         return True
 
     def failed(self, query: str) -> bool:

@@ -228,11 +228,11 @@ class Replica:
         self._availability.moved(now_ms)
         return old
 
-    def shown(self, now_ms: int, *, rows: bool) -> None:
-        """The branch has buckets out. ``rows``: there was something in them."""
+    def shown(self, record: BoundaryRecord, now_ms: int) -> None:
+        """The branch has buckets out, the newest by ``record``."""
         if self._shown_ms is None:
             self._shown_ms = now_ms
-        if self._rows_ms is None and rows:
+        if self._rows_ms is None and any(part.rows > 0 and part.bucket <= record.closed for part in record.parts):
             self._rows_ms = now_ms
 
     def successor_due(self, now_ms: int, complete_upto: int) -> bool:
@@ -404,8 +404,6 @@ class RecordChain:
         self._branch_begun = False
         self.has_shown = False
         """The query is a branch, and has closed something tentatively."""
-        self.has_rows = False
-        """There was something in it."""
         self._missing: tuple[str, ...] = ()
 
     @staticmethod
@@ -457,4 +455,3 @@ class RecordChain:
         if record.kind is BoundaryKind.TENTATIVE and self._fork is not None:
             self._branch_begun = True
             self.has_shown = record.closed > self._fork[1]
-            self.has_rows = self.has_rows or any(part.rows > 0 and part.bucket <= record.closed for part in record.parts)
