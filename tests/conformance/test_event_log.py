@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from threading import Thread
 
@@ -307,6 +308,20 @@ def test_an_offset_below_the_start_is_missing_data(rig: Rig) -> None:
         reader.fetch(10, 0)
     reader.assign({at: 5})
     assert values(read(reader, 5)) == [b"%d" % n for n in range(5, 10)]
+
+
+def test_what_was_missing_before_an_assignment_does_not_count_after_it(rig: Rig) -> None:
+    places = rig.topic(partitions=2)
+    for at in places:
+        rig.write(at, *(b"%d" % n for n in range(10)))
+        rig.trim(at, 5)
+    reader = rig.reader({})
+    for round_number in range(60):  # a client may have told of one partition, and not yet of the other
+        reader.assign(dict.fromkeys(places, 2))
+        with contextlib.suppress(DataMissing):
+            reader.fetch(1, round_number % 5)
+        reader.assign(dict.fromkeys(places, 6))
+        assert sorted(values(read(reader, 8))) == sorted([b"6", b"7", b"8", b"9"] * 2)
 
 
 def test_an_offset_beyond_the_end_is_missing_data(rig: Rig) -> None:

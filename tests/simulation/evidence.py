@@ -293,6 +293,8 @@ def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     reached["live rec_done"] += verdict.rec_dones
     reached["live failure"] += verdict.failures
     reached["live shown again"] += verdict.shown_again
+    if only_silence(run) and verdict.failures > len(run.faults):
+        verdict.wrong.append(f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)} times (V5)")
     if not _has_bound(run):
         return verdict.wrong
     reached["live bound judged"] += 1

@@ -119,6 +119,11 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     return OutcomeUnknown(text)
 
 
+def says_missing(error: KafkaError) -> bool:
+    """Whether a broker has answered that an offset does not exist."""
+    return error.code() in _MISSING
+
+
 def nobody_answers(error: KafkaError) -> bool:
     """Whether what was asked got no answer from any broker: a wrong address, one that is not there, one that speaks otherwise."""
     return error.code() in _UNANSWERED

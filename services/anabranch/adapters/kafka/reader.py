@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from anabranch.adapters.kafka.end_offsets import EndOffsets
-from anabranch.adapters.kafka.errors import Doing, ends_reading, names_nobody, translated
+from anabranch.adapters.kafka.errors import Doing, ends_reading, names_nobody, says_missing, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError
@@ -60,6 +60,8 @@ class KafkaLogReader:
         """Position of each partition that had more to read when the broker was asked."""
         self._ended: set[TopicPartition] = set()
         """Partitions of which an error ended the reading: what stands behind it is not handed over."""
+        self._assign_again = False
+        """librdkafka has stopped fetching a partition because of what was true before the assignment."""
         self._ends: EndOffsets | None = None
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
@@ -70,6 +72,7 @@ class KafkaLogReader:
         """Read exactly these partitions from these offsets on. Replaces an earlier assignment, also one that failed."""
         consumer = self._open()
         self._failure = None
+        self._assign_again = False
         self._stale = {at: self._given_position(at) for at in positions if at in self._assigned}
         self._assigned = dict(positions)
         self._assigned_s = self._heard_s = time.monotonic()
@@ -111,6 +114,8 @@ class KafkaLogReader:
                 self._unpack(messages, chunks)
                 messages = []
             self._unpack(messages, chunks)
+        if self._assign_again and self._failure is None:
+            self.assign({at: self.position(at) for at in self._assigned})
         if chunks:
             self._reached = True
             self._heard_s = time.monotonic()
@@ -270,11 +275,24 @@ class KafkaLogReader:
             if error is None:
                 if at not in self._ended:
                     good.append(message)
+            elif self._is_left_over(at, message):
+                self._assign_again = True
             elif ends_reading(error):
                 self._ended.add(at)
                 if self._failure is None:
                     self._failure = translated(error, Doing.FETCHING, f"read {at.topic}[{at.partition}] at {message.offset()}")
         return good
+
+    def _is_left_over(self, at: TopicPartition, message: Message) -> bool:
+        """Whether the error in ``message`` is about an earlier assignment, the answer to which came while this one was made.
+
+        librdkafka tells it all the same, and stops fetching the partition, which stands elsewhere by now. An offset that does not exist is told
+        as the position it was asked for, and nothing below the assigned one is asked for.
+        """
+        error, offset = message.error(), message.offset()
+        if error is None or not says_missing(error) or offset is None or offset < 0:
+            return False
+        return at not in self._assigned or offset < self._assigned[at]
 
     def _on_error(self, error: KafkaError) -> None:
         """Errors of the client as a whole; called from within ``poll``. A name that never resolved is a bad address."""
