@@ -98,7 +98,8 @@ def transactions(records: Iterable[LiveRecord], end_ms: int | None = None) -> li
     """The transactions in their order, from records that are in order within each partition.
 
     One that has not ended yet in every partition which was heard of is left out, and so are those after the one by which everything up to
-    ``end_ms`` is final: when the traffic is over, all sources are silent, and that looks like a failure.
+    ``end_ms`` is final: when the traffic is over, all sources are silent, and that looks like a failure. A failure under way there is taken
+    to its end, if it has one.
     """
     found: dict[int, Transaction] = {}
     waiting: dict[int, list[LiveRecord]] = {}
@@ -114,7 +115,10 @@ def transactions(records: Iterable[LiveRecord], end_ms: int | None = None) -> li
     ended = [found[sequence] for sequence in sorted(found) if sequence <= min(newest.values())]
     if end_ms is None:
         return ended
-    return ended[: 1 + next((place for place, transaction in enumerate(ended) if transaction.stable_ms >= end_ms), len(ended))]
+    final = [place for place, transaction in enumerate(ended) if transaction.stable_ms >= end_ms]
+    if not final:
+        return ended
+    return ended[: 1 + next((place for place in final if ended[place].shown == 0), final[0])]
 
 
 def events(records: Iterable[LiveRecord], end_ms: int | None = None) -> list[LiveRecord]:

@@ -206,6 +206,13 @@ def test_a_live_topic_that_keeps_its_promises() -> None:
     assert judgement.live_promises("tolls", LIVE, 300, same(3)) == []
 
 
+def test_a_failure_that_is_being_corrected_when_the_traffic_ends_is_followed_to_its_end() -> None:
+    shown = [*LIVE[:8], result(TENTATIVE, 4), boundary(4, 2, 4)]
+    corrected = [*shown, LiveRecord(UNDO, 0, 0, (2, 0)), result(INSERTION, 3), boundary(5, 3, 4)]
+    assert judgement.live_promises("tolls", [*corrected, result(INSERTION, 4), CORRECTED, boundary(6, 4)], 300, same(4)) == []
+    assert "2 failures, 2 undos, 1 rec_dones" in judgement.live_promises("tolls", corrected, 300, same(3))[0]
+
+
 @pytest.mark.parametrize(
     ("records", "says"),
     [

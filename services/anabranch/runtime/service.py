@@ -9,6 +9,7 @@ an end that takes too long is cut short.
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import json
 import os
 import signal
@@ -42,7 +43,11 @@ STOP_SECONDS_MAX: Final = 10.0
 """An orderly end takes at most this; then the process ends as it is, which is safe at any point."""
 
 STEP_SECONDS_MAX: Final = 300.0
-"""A loop that has not come round for this long is reported as not alive."""
+"""A loop that has not come round for this long is not alive. Its process ends: nothing in it can be trusted to bring the loop back, least of all
+where a call into a library never returns, and whoever started it starts it again."""
+
+_WATCH_AGAIN_MS: Final = 5_000
+"""So often the watch over the loop is set anew; each time costs a thread."""
 
 
 class ExitCode(IntEnum):
@@ -208,9 +213,17 @@ class Loop:
     def _rounds(self) -> None:
         if self._service.status.state == "starting":
             self._service.status.state = "running"
-        while not self._context.stopping.is_set():
-            self._service.step()
-            self._stepped_ms = self._context.clock.monotonic_ms()
+        watched_ms: int | None = None
+        try:
+            while not self._context.stopping.is_set():
+                now_ms = self._stepped_ms = self._context.clock.monotonic_ms()
+                if watched_ms is None or now_ms - watched_ms >= _WATCH_AGAIN_MS:
+                    # Works without the interpreter, which may be what hangs: writes the stacks of all threads to stderr and ends with code 1.
+                    faulthandler.dump_traceback_later(STEP_SECONDS_MAX, exit=True)
+                    watched_ms = now_ms
+                self._service.step()
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def run_file(state_dir: Path, service: str, name: str) -> Path:

@@ -16,7 +16,7 @@ from anabranch.runtime.service import ExitCode, exit_code_of
 from harness.waiting import wait_until
 
 _PROGRAM = """
-import sys, threading
+import ctypes, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
 from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
@@ -27,6 +27,10 @@ from anabranch.adapters.system.entropy import SystemEntropy
 frame.load = lambda path: SimpleNamespace(name="p", path=path, processes=lambda: [("ingestion", "reports"), ("ingestion", "more"), ("delivery", "out")])
 frame.STOP_SECONDS_MAX = 1.0
 what = sys.argv.pop(1)
+frame.STEP_SECONDS_MAX = 1.0 if what.startswith("hang") else 300.0
+
+def hang_in_a_library():
+    ctypes.PyDLL(None).sleep(60)  # keeps the interpreter's lock, as a library's deadlock may
 
 def die():
     raise RuntimeError("thread's own")
@@ -49,6 +53,7 @@ class Fake:
             if what == "fenced": raise Fenced("newer one")
             if what == "stage": raise StageFunctionError("f raised: boom")
             if what == "surprise": raise KeyError("surprise")
+            if what == "hang_in_step": hang_in_a_library()
             if what == "thread": threading.Thread(target=die, name="worker").start()
     def stop(self):
         print("STOP CALLED", file=sys.stderr)
@@ -124,6 +129,12 @@ def test_an_end_that_takes_too_long_is_cut_short(tmp_path: Path, what: str) -> N
     code, lines, _ = _ended(process)
     assert code == 0
     assert any(line["event"] == "stop_cut_short" for line in lines)
+
+
+def test_a_step_that_never_ends_ends_the_process_which_says_where_it_was(tmp_path: Path) -> None:
+    code, _, text = _ended(_start(tmp_path, "hang_in_step"))
+    assert code == ExitCode.ERROR
+    assert "hang_in_a_library" in text
 
 
 def test_check_config_only_checks(tmp_path: Path) -> None:

@@ -125,14 +125,6 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         self._failures.clear()
         self._begun = False
 
-    def _discard(self, producer: Producer) -> None:
-        """End without a commit or abort of our own where the outcome is open: the next writer of the id settles it."""
-        producer.purge(in_queue=True, in_flight=True)
-        self._serve(lambda: producer.flush(0))
-        if self._broken is None:
-            producer.close()  # aborts an open transaction
-        # else: dropping the last reference destroys it without waiting for the broker
-
     def _drain(self, producer: Producer) -> None:
         """Wait for all reports, then count the failures among those of ``send_many`` as failures."""
         super()._drain(producer)

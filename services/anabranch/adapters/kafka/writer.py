@@ -140,10 +140,13 @@ class KafkaLogWriter:
             self._discard(producer)
 
     def _discard(self, producer: Producer) -> None:
-        """Drop what is queued or under way, then end librdkafka's threads."""
+        """Drop what is queued or under way. With the last reference librdkafka's threads end.
+
+        Not by the client's ``close``: that waits without any limit until every record has its report. A transaction that is open is aborted by
+        the next writer of its id, or by the broker when its time is over.
+        """
         producer.purge(in_queue=True, in_flight=True)
         self._serve(lambda: producer.flush(0))
-        producer.close()
 
     def _usable(self) -> Producer:
         if self._broken is not None:
