@@ -7,6 +7,7 @@ new one: that raises the epoch, which makes the old commit or abort harmless, an
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,7 +17,7 @@ from anabranch.adapters.kafka.errors import Doing, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.adapters.kafka.writer import KafkaLogWriter
 from anabranch.ports import Delivered, Headers, TopicPartition
-from anabranch.protocol.errors import Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import AnabranchError, Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
 
 _SERVE_EVERY: Final = 2_000
 """Records of ``send_many`` between two looks at delivery reports."""
@@ -124,6 +125,13 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         self._places, self._partitions, self._reports = [], {}, {}
         self._failures.clear()
         self._begun = False
+
+    def _discard(self, producer: Producer) -> None:
+        """As for any writer, after an open transaction was aborted. Where its outcome is open already, the next writer of the id settles it."""
+        if self._begun and self._broken is None:
+            with contextlib.suppress(AnabranchError):
+                self._settled(lambda: producer.abort_transaction(self._timeout_s), "abort")
+        super()._discard(producer)
 
     def _drain(self, producer: Producer) -> None:
         """Wait for all reports, then count the failures among those of ``send_many`` as failures."""

@@ -142,8 +142,7 @@ class KafkaLogWriter:
     def _discard(self, producer: Producer) -> None:
         """Drop what is queued or under way. With the last reference librdkafka's threads end.
 
-        Not by the client's ``close``: that waits without any limit until every record has its report. A transaction that is open is aborted by
-        the next writer of its id, or by the broker when its time is over.
+        Not by the client's ``close``: that waits without any limit until every record has its report.
         """
         producer.purge(in_queue=True, in_flight=True)
         self._serve(lambda: producer.flush(0))
