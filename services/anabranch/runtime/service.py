@@ -13,6 +13,7 @@ import faulthandler
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -33,7 +34,6 @@ from anabranch.runtime.settings import ServiceSettings, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
     from structlog.typing import FilteringBoundLogger
 
@@ -45,6 +45,9 @@ STOP_SECONDS_MAX: Final = 10.0
 STEP_SECONDS_MAX: Final = 300.0
 """A loop that has not come round for this long is not alive. Its process ends: nothing in it can be trusted to bring the loop back, least of all
 where a call into a library never returns, and whoever started it starts it again."""
+
+_STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS_AT_ONCE: Final = 64
 
 _WATCH_AGAIN_MS: Final = 5_000
 """So often the watch over the loop is set anew; each time costs a thread."""
@@ -266,15 +269,22 @@ def _ended(logger: FilteringBoundLogger, error: Exception, status: ServiceStatus
 
 
 def _stop_on_signals(stopping: threading.Event, logger: FilteringBoundLogger) -> None:
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        if stopping.is_set():
-            return
-        stopping.set()
-        # A start that takes long, or a step that hangs, must not outlive the time for an orderly end.
-        _cut_short(logger, ExitCode.STOPPED, reason=signal.Signals(number).name)
+    """A thread of its own is told of signals: handlers in Python wait for the main thread, which may be in a call that does not return."""
+    told, tells = socket.socketpair()
+    tells.setblocking(False)
 
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
+    def listen() -> None:
+        while not stopping.is_set():
+            stops = [number for number in told.recv(_SIGNALS_AT_ONCE) if number in _STOPPING_SIGNALS]
+            if stops:
+                stopping.set()
+                # A start that takes long, or a step that hangs, must not outlive the time for an orderly end.
+                _cut_short(logger, ExitCode.STOPPED, reason=signal.Signals(stops[0]).name)
+
+    threading.Thread(target=listen, name="signals", daemon=True).start()
+    for number in _STOPPING_SIGNALS:
+        signal.signal(number, lambda _number, _frame: None)
+    signal.set_wakeup_fd(tells.detach(), warn_on_full_buffer=False)  # open as long as the process
 
 
 def _cut_short(logger: FilteringBoundLogger, code: ExitCode, reason: str = "end") -> None:

@@ -27,10 +27,15 @@ from anabranch.adapters.system.entropy import SystemEntropy
 frame.load = lambda path: SimpleNamespace(name="p", path=path, processes=lambda: [("ingestion", "reports"), ("ingestion", "more"), ("delivery", "out")])
 frame.STOP_SECONDS_MAX = 1.0
 what = sys.argv.pop(1)
-frame.STEP_SECONDS_MAX = 1.0 if what.startswith("hang") else 300.0
+frame.STEP_SECONDS_MAX = 1.0 if what == "hang_in_step" else 300.0
 
 def hang_in_a_library():
     ctypes.PyDLL(None).sleep(60)  # keeps the interpreter's lock, as a library's deadlock may
+
+def wait_for_ever_in_a_library():
+    mutex = ctypes.create_string_buffer(64)  # all zeros: not locked
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)  # no signal interrupts it
 
 def die():
     raise RuntimeError("thread's own")
@@ -54,6 +59,9 @@ class Fake:
             if what == "stage": raise StageFunctionError("f raised: boom")
             if what == "surprise": raise KeyError("surprise")
             if what == "hang_in_step": hang_in_a_library()
+            if what == "deaf":
+                self.status.last_bucket_ms = 9
+                wait_for_ever_in_a_library()
             if what == "thread": threading.Thread(target=die, name="worker").start()
     def stop(self):
         print("STOP CALLED", file=sys.stderr)
@@ -129,6 +137,16 @@ def test_an_end_that_takes_too_long_is_cut_short(tmp_path: Path, what: str) -> N
     code, lines, _ = _ended(process)
     assert code == 0
     assert any(line["event"] == "stop_cut_short" for line in lines)
+
+
+def test_a_signal_ends_a_process_in_a_call_that_does_not_return(tmp_path: Path) -> None:
+    process = _start(tmp_path, "deaf")
+    port = _port(tmp_path, process)
+    wait_until(lambda: (probe.status(port) or {}).get("last_bucket_ms") == 9, 10, "it is in the call")
+    process.terminate()
+    code, lines, _ = _ended(process)
+    assert code == 0
+    assert lines[-1]["event"] == "stop_cut_short"
 
 
 def test_a_step_that_never_ends_ends_the_process_which_says_where_it_was(tmp_path: Path) -> None:
