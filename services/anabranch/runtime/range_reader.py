@@ -10,17 +10,22 @@ place of its own, so that one consumer serves all of them, and only what jumps i
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from anabranch.ports import Clock, EventLog, Headers, TopicPartition
-from anabranch.protocol.errors import DataMissing
+from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.limits import MIB
 
 _FETCH_RECORDS: Final = 4_000
 _FETCH_MS: Final = 200
-_WAIT_MS: Final = 30_000
+_LOOK_MS: Final = 30_000
+"""After so long without a record the log is asked whether what is wanted is there at all."""
+_LOOK_WAIT_MS: Final = 5_000
+_SILENCE_MS_MAX: Final = 120_000
+"""A broker that is away for longer ends what is read for; a shorter absence only holds it up."""
 _SKIP_MAX: Final = 256
 """Records that are read and thrown away rather than sought over: a seek empties the client's buffers."""
 _KEPT_BYTES_MAX: Final = 64 * MIB
@@ -49,7 +54,8 @@ class RangeReader:
         Where reading has to begin anew on the way, ``take`` gets some records a second time.
 
         Raises:
-            DataMissing: records are gone, or nothing came for a long time.
+            DataMissing: records are gone, or are not there yet after a long time.
+            Unavailable: nothing came for a longer one, though it is there, or nobody says that it is not.
         """
         try:
             try:
@@ -81,12 +87,12 @@ class RangeReader:
                 if offset >= start[at]:
                     take(at, offset, value, headers)
         waiting = {at for at in end if reader.position(at) < end[at]}
-        deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
+        heard_ms = looked_ms = self._clock.monotonic_ms()
         while waiting:
             for chunk in reader.fetch(_FETCH_RECORDS, _FETCH_MS):
                 at = chunk.at
                 if at in waiting:
-                    deadline_ms = self._clock.monotonic_ms() + _WAIT_MS
+                    heard_ms = looked_ms = self._clock.monotonic_ms()
                 first, last = start.get(at, 0), end.get(at, 0)
                 for offset, value, headers in zip(chunk.offsets, chunk.values, chunk.headers, strict=True):
                     if offset >= last:
@@ -95,10 +101,22 @@ class RangeReader:
                     elif offset >= first:
                         take(at, offset, value, headers)
             waiting = {at for at in waiting if reader.position(at) < end[at]}
-            if waiting and self._clock.monotonic_ms() > deadline_ms:
+            if waiting and self._clock.monotonic_ms() - looked_ms > _LOOK_MS:
                 at = min(waiting)
-                raise DataMissing(f"{at.topic}[{at.partition}]: nothing came up to offset {end[at]} within {_WAIT_MS} ms")
+                self._look(at, end[at], silent_ms=self._clock.monotonic_ms() - heard_ms)
+                looked_ms = self._clock.monotonic_ms()
         self._passed |= end
+
+    def _look(self, at: TopicPartition, end: int, silent_ms: int) -> None:
+        """Whether to go on waiting for the records of ``at`` up to ``end``. Raises as ``read``."""
+        with contextlib.suppress(Unavailable):
+            first, stop = self._reader.offsets(at, _LOOK_WAIT_MS)
+            if first > self._reader.position(at) or stop < end:
+                raise DataMissing(
+                    f"{at.topic}[{at.partition}]: nothing came up to offset {end} within {silent_ms} ms; it has {first} to {stop}"
+                )
+        if silent_ms > _SILENCE_MS_MAX:
+            raise Unavailable(f"{at.topic}[{at.partition}]: nothing came up to offset {end} within {silent_ms} ms")
 
     def _goes_on(self, at: TopicPartition, first: int) -> bool:
         """Whether ``first`` is at or a little ahead of where this stands in ``at``."""

@@ -9,8 +9,8 @@ import pytest
 from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, LocalLogReader
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import DataMissing
+from anabranch.ports import Chunk, TopicPartition
+from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.runtime import range_reader as module
 from anabranch.runtime.range_reader import RangeReader
 
@@ -144,6 +144,32 @@ def test_after_an_error_it_begins_anew(world: World) -> None:
     world.put(A, 4)
     assert world.read(a=(5, 9)) == ["a5", "a6", "a7", "a8"]
     world.reader.close()
+
+
+def test_a_broker_that_is_away_holds_reading_up_and_takes_nothing_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put(A, 5)
+    clock, fetch = world.log.clock, LocalLogReader.fetch
+    back_ms = clock.monotonic_ms() + 70_000
+
+    def away(reader: LocalLogReader, records_max: int, wait_ms: int) -> list[Chunk]:
+        if clock.monotonic_ms() >= back_ms:
+            return fetch(reader, records_max, wait_ms)
+        clock.sleep_ms(wait_ms)
+        return []
+
+    def nobody_answers(_reader: LocalLogReader, _at: TopicPartition, _wait_ms: int | None = None) -> tuple[int, int]:
+        raise Unavailable("nobody answers")
+
+    monkeypatch.setattr(LocalLogReader, "fetch", away)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalLogReader, "offsets", nobody_answers)
+        assert world.read(a=(0, 5)) == ["a0", "a1", "a2", "a3", "a4"]
+        world.put(A, 3)
+        back_ms = clock.monotonic_ms() + 700_000
+        with pytest.raises(Unavailable, match="nothing came up to offset 8"):
+            world.read(a=(5, 8))
+    with pytest.raises(Unavailable, match="nothing came up to offset 8"):  # the log says that it is there
+        world.read(a=(5, 8))
 
 
 def test_what_lay_between_may_be_trimmed(world: World) -> None:
