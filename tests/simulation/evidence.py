@@ -293,7 +293,7 @@ def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     reached["live rec_done"] += verdict.rec_dones
     reached["live failure"] += verdict.failures
     reached["live shown again"] += verdict.shown_again
-    if only_silence(run) and verdict.failures > len(run.faults):
+    if only_silence(run) and _speaks_in_time(run) and verdict.failures > len(run.faults):
         verdict.wrong.append(f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)} times (V5)")
     if not _has_bound(run):
         return verdict.wrong
@@ -324,6 +324,17 @@ def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
         )
         wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms)
     return wrong
+
+
+def _speaks_in_time(run: Run) -> bool:
+    """No producer is silent by itself for so long that a stage would not wait for it."""
+    wait_ms = min((waits(run.pipeline, stage.name).first_ms for stage in run.options.stages), default=0)
+    spoken: dict[tuple[str, int], int] = {}
+    for each in run.sent:
+        if each.at_ms - spoken.get((each.source, each.partition), 0) >= wait_ms:
+            return False
+        spoken[each.source, each.partition] = each.at_ms
+    return True
 
 
 def only_silence(run: Run) -> bool:
