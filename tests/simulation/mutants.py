@@ -83,7 +83,6 @@ MUTANTS: Final = (
     Mutant("undo_again", "protocol.live_delivery:LiveDelivery.plan", "after = replace(after, undone=True)", "pass", "rule 20, V3"),
     Mutant("undo_names_the_new", "delivery.live_writing:KindSequence.write", "Kind.UNDO, run.before", "Kind.UNDO, run.after", "rule 20, V3"),
     Mutant("rec_done_too_early", "protocol.live_delivery:LiveDelivery._is_over", "0 < at.shown <= at.stable", "at.shown > 0 and at.undone", "rule 20, V5"),
-    Mutant("one_failure_told_as_two", "protocol.live_delivery:LiveDelivery._is_over", "there.settled and ", "", "rule 20, V5", ("silent",)),
     Mutant("live_not_fenced", "delivery.live:LiveTopic._take_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie")),
     Mutant("live_outcome_believed", "delivery.live:LiveTopic.step", "self._delay(error, _RETRY_MS if self._unknown_before else 0)", "self._machine.advance(run)", "rule 19", ("commit lost",)),
     Mutant("shown_twice", "delivery.live:LiveTopic._available", "max(fold.upto, now.stable, now.shown)", "max(fold.upto, now.stable)", "rule 20, V2"),
