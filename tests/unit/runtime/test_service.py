@@ -78,7 +78,10 @@ def _start(tmp_path: Path, what: str, *more: str) -> subprocess.Popen[str]:
 
 
 def _ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, object]], str]:
-    _, errors = process.communicate(timeout=20)
+    try:
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()  # one that did not end would be left for good
     return process.returncode, [json.loads(line) for line in errors.splitlines() if line.startswith("{")], errors
 
 
