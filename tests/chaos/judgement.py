@@ -175,7 +175,10 @@ def _with_whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
 
 
 _NUMBER: Final = re.compile(r"\d+")
-_ERROR_TEXT: Final = re.compile(r"\b(?:ERROR|FATAL|CRITICAL)\b|^Traceback \(most recent call last\)|\bpanic\b|Segmentation fault")
+_ERROR_TEXT: Final = re.compile(
+    r"\b(?:ERROR|FATAL|CRITICAL)\b|^Traceback \(most recent call last\)|\bpanic\b|Segmentation fault|^Timeout \(\d+:\d\d:\d\d"
+)
+"""The last is what the watch over a service's loop writes before it ends the process."""
 
 
 def _json_line(text: str) -> Mapping[str, object] | None:
