@@ -109,14 +109,13 @@ class RangeReader:
 
     def _look(self, at: TopicPartition, end: int, silent_ms: int) -> None:
         """Whether to go on waiting for the records of ``at`` up to ``end``. Raises as ``read``."""
+        text = f"{at.topic}[{at.partition}]: nothing came up to offset {end} within {silent_ms} ms"
         with contextlib.suppress(Unavailable):
             first, stop = self._reader.offsets(at, _LOOK_WAIT_MS)
             if first > self._reader.position(at) or stop < end:
-                raise DataMissing(
-                    f"{at.topic}[{at.partition}]: nothing came up to offset {end} within {silent_ms} ms; it has {first} to {stop}"
-                )
+                raise DataMissing(f"{text}; it has {first} to {stop}")
         if silent_ms > _SILENCE_MS_MAX:
-            raise Unavailable(f"{at.topic}[{at.partition}]: nothing came up to offset {end} within {silent_ms} ms")
+            raise Unavailable(text)
 
     def _goes_on(self, at: TopicPartition, first: int) -> bool:
         """Whether ``first`` is at or a little ahead of where this stands in ``at``."""

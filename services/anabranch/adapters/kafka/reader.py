@@ -115,7 +115,7 @@ class KafkaLogReader:
                 messages = []
             self._unpack(messages, chunks)
         if self._assign_again and self._failure is None:
-            self.assign({at: self.position(at) for at in self._assigned})
+            self.assign(self._positions())
         if chunks:
             self._reached = True
             self._heard_s = time.monotonic()
@@ -143,6 +143,9 @@ class KafkaLogReader:
             return self._assigned[at]
         self._stale.pop(at, None)
         return max(given, self._assigned[at])  # negative before the first record
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {at: self.position(at) for at in self._assigned}
 
     def _given_position(self, at: TopicPartition) -> int:
         (answer,) = self._open().position([KafkaPartition(at.topic, at.partition)])
@@ -190,7 +193,7 @@ class KafkaLogReader:
         (its issue 5153, open in 2.16). Who only follows would stand still for ever, and nothing else would tell.
         """
         before, self._behind = self._behind, {}
-        positions = {at: self.position(at) for at in self._assigned}
+        positions = self._positions()
         with contextlib.suppress(AnabranchError):  # of a broker that does not answer nothing can be expected
             self._behind = {at: position for at, position in positions.items() if self.offsets(at, _SILENCE_ASK_MS)[1] > position}
         stopped = [f"{at.topic}[{at.partition}] at {position}" for at, position in self._behind.items() if before.get(at) == position]

@@ -126,12 +126,12 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         self._failures.clear()
         self._begun = False
 
-    def _discard(self, producer: Producer) -> None:
+    def close(self) -> None:
         """As for any writer, after an open transaction was aborted. Where its outcome is open already, the next writer of the id settles it."""
-        if self._begun and self._broken is None:
+        if self._begun and self._broken is None and self._producer is not None:
             with contextlib.suppress(AnabranchError):
-                self._settled(lambda: producer.abort_transaction(self._timeout_s), "abort")
-        super()._discard(producer)
+                self.abort()
+        super().close()
 
     def _drain(self, producer: Producer) -> None:
         """Wait for all reports, then count the failures among those of ``send_many`` as failures."""
