@@ -9,12 +9,15 @@ import pytest
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.errors import RecordTooLarge, Unavailable
+from anabranch.protocol.limits import RECORD_BYTES_ON_BROKER_MAX
 from harness.event_logs import read, values
 from harness.waiting import wait_until
 
 _AROUND = 20_000
 """Records before and after the one that fails: more than librdkafka puts into one batch, so that the last one travels apart from it."""
+_SOONER_MS = 4_000
+"""A record times out before its topic is given up: that would be told as certainly not written."""
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -38,6 +41,29 @@ def test_a_transaction_is_not_committed_without_one_of_its_records(kafka: str, t
     writer = log.transactional_writer(f"{topic_prefix}.w")
     writer.begin()
     writer.send_many(at.topic, [0], [b"after"], [None], [()])
+    writer.commit()
+    writer.close()
+    reader = log.reader(committed=True, headers=False)
+    reader.assign({at: reader.offsets(at)[0]})
+    assert values(read(reader, 1)) == [b"after"]
+    reader.close()
+
+
+def test_what_waits_behind_a_failed_record_is_not_waited_for(kafka: str, topic_prefix: str) -> None:
+    """Its transaction can only be aborted. Without that the first record, whose topic is not there, would be waited for until it times out."""
+    log, at = KafkaEventLog(kafka, delivery_timeout_ms=_SOONER_MS), TopicPartition(f"{topic_prefix}known", 0)
+    admin = log.admin()
+    admin.create([TopicSettings(at.topic, 1)])
+    admin.close()
+    writer = log.transactional_writer(f"{topic_prefix}.w")
+    writer.begin()
+    writer.send(TopicPartition(f"{topic_prefix}unknown", 0), b"waits")
+    writer.send(at, b"x" * (RECORD_BYTES_ON_BROKER_MAX + 1))
+    with pytest.raises(RecordTooLarge):
+        writer.commit()
+    writer.abort()
+    writer.begin()
+    writer.send(at, b"after")
     writer.commit()
     writer.close()
     reader = log.reader(committed=True, headers=False)

@@ -139,6 +139,14 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         for found in self._reports.values():
             self._failures += [error for error in found if error is not None]
 
+    def _drop_useless(self, producer: Producer) -> None:
+        """Once a record has failed its transaction can only be aborted: what is still queued is dropped.
+
+        The client does so itself, but once: what is queued at that very moment stays, is never sent, and fails with its delivery time-out.
+        """
+        if len(producer) and (self._failures or any(error is not None for found in self._reports.values() for error in found)):
+            self._serve(lambda: producer.purge(in_queue=True, in_flight=False))
+
     def _other_topics(self) -> set[str]:
         return {at.topic for at in self._reports}
 

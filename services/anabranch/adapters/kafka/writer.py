@@ -17,6 +17,8 @@ from anabranch.protocol.errors import AnabranchError, Fenced, LocalProtocolError
 _SERVE_EVERY: Final = 1_000
 """Records between two looks at delivery reports: serving them for each record costs more than sending it."""
 _FULL_WAIT_S: Final = 0.1
+_LOOK_S: Final = 0.5
+"""How long ``flush`` waits before it looks again whether what is still queued can be of any use."""
 _GRACE_S: Final = 5.0
 """Librdkafka fails every record at its delivery time-out; this much later flush gives up on librdkafka."""
 
@@ -125,13 +127,18 @@ class KafkaLogWriter:
         """
         producer = self._usable()
         self._serve(lambda: producer.poll(0))
+        self._drop_useless(producer)
         return self._fatal is not None or not len(producer)
 
     def _drain(self, producer: Producer) -> None:
         """Wait for a report of every record, or for the end of patience."""
         deadline = time.monotonic() + self._give_up_s
         while len(producer) and self._fatal is None and time.monotonic() < deadline:
-            self._serve(lambda: producer.flush(self._give_up_s))
+            self._serve(lambda: producer.flush(_LOOK_S))
+            self._drop_useless(producer)
+
+    def _drop_useless(self, producer: Producer) -> None:
+        """Drop from the queue what nobody needs any more: of records that stand for themselves, nothing."""
 
     def close(self) -> None:
         """Give up what is queued. Idempotent."""
