@@ -176,9 +176,9 @@ def _with_whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
 
 _NUMBER: Final = re.compile(r"\d+")
 _ERROR_TEXT: Final = re.compile(
-    r"\b(?:ERROR|FATAL|CRITICAL)\b|^Traceback \(most recent call last\)|\bpanic\b|Segmentation fault|^Timeout \(\d+:\d\d:\d\d"
+    r"\b(?:ERROR|FATAL|CRITICAL)\b|^Traceback \(most recent call last\)|\bpanic\b|Segmentation fault|^Fatal Python error|^Timeout \(\d+:\d\d:\d\d"
 )
-"""The last is what the watch over a service's loop writes before it ends the process."""
+"""The last two are written where a library breaks down, and by the watch over a service's loop before it ends the process."""
 
 
 def _json_line(text: str) -> Mapping[str, object] | None:

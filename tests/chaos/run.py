@@ -42,7 +42,10 @@ WINDOW_S = 2
 WARM_S = 40.0
 """Traffic before anything is looked at: what just started is slow, the more so on few cores."""
 CALM_S = 24.0
-"""Traffic before the first fault, of which the later half says what is usual; and after the last."""
+"""Traffic before the first fault, of which the later half says what is usual."""
+END_S = 60.0
+"""Traffic after the last fault: a replica that lost its disk with it starts, takes over a sibling's checkpoint, and has to make buckets of its own
+before the traffic ends. Else it has nothing to write, and whether it follows cannot be seen."""
 STILL_S = 3.0
 """Nothing more comes when nothing came for so long."""
 READY_S = 180.0
@@ -142,7 +145,7 @@ class Run:
         writer = TrafficWriter(kafka, job.topics)
         self._read_all(kafka)
         seconds = options.minutes * 60
-        start_ms, end_ms = span(time.time_ns() // 1_000_000, WARM_S + seconds + 2 * CALM_S, job.window_ms, is_paced=True)
+        start_ms, end_ms = span(time.time_ns() // 1_000_000, WARM_S + CALM_S + seconds + END_S, job.window_ms, is_paced=True)
         traffic = Traffic(start_ms, end_ms, options.rate, len(job.topics), options.seed, options.bad_share)
         generator = threading.Thread(target=self._generate, args=(writer, traffic), name="traffic", daemon=True)
         generator.start()

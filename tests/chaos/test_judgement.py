@@ -78,7 +78,8 @@ def line(level: str, **more: object) -> str:
 def test_errors_in_logs_are_found_and_nothing_else() -> None:
     bad = [
         line("error", error="x"), line("critical"), line("warning", exception="Traceback"), "26/01/01 ERROR Executor: lost",
-        "[2026-01-01] FATAL [broker] out of disk", "Traceback (most recent call last):", "{ERROR not json", "Segmentation fault", "Timeout (0:05:00)!",
+        "[2026-01-01] FATAL [broker] out of disk", "Traceback (most recent call last):", "{ERROR not json", "Segmentation fault", "Fatal Python error: Aborted",
+        "Timeout (0:05:00)!",
     ]  # fmt: skip
     good = [line("info", error=None), line("warning"), "INFO ok", "", "errors: 0", "[1, 2]", "{}"]
     assert [each.text for each in judgement.complaints("a.log", [*good, *bad])] == bad

@@ -12,7 +12,8 @@ import pyarrow as pa
 from anabranch.adapters.local.partition import Fate, Record
 from anabranch.codec import boundary_records
 from anabranch.codec.blocks import BlockHeaders
-from anabranch.pipeline.shape import normal_ms, waits
+from anabranch.pipeline.shape import normal_ms, policy, waits
+from anabranch.protocol.availability import Policy
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
@@ -87,14 +88,19 @@ def is_exact(run: Run) -> bool:
         return True
     if any(fault.kind.startswith("silent") for fault in run.faults):
         return False
+    return not _is_ever_silent_for(run, idle_ms - _IDLE_MARGIN_MS)
+
+
+def _is_ever_silent_for(run: Run, silence_ms: int) -> bool:
+    """Whether a partition of an input has no good record for so long, before the data ends, without any fault."""
     spoken: dict[tuple[str, int], int] = {}
     for each in run.sent:
-        if each.at_ms - spoken.get((each.source, each.partition), 0) >= idle_ms - _IDLE_MARGIN_MS:
-            return False
+        if each.at_ms - spoken.get((each.source, each.partition), 0) >= silence_ms:
+            return True
         if each.row is not None:
             spoken[each.source, each.partition] = each.at_ms
     places = [(source, partition) for source in run.options.sources for partition in range(run.options.source_partitions)]
-    return all(workload.data_end_ms(run.options) - spoken.get(place, 0) < idle_ms - _IDLE_MARGIN_MS for place in places)
+    return any(workload.data_end_ms(run.options) - spoken.get(place, 0) >= silence_ms for place in places)
 
 
 def source_streams(run: Run) -> dict[str, workload.Buckets]:
@@ -293,6 +299,8 @@ def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     reached["live rec_done"] += verdict.rec_dones
     reached["live failure"] += verdict.failures
     reached["live shown again"] += verdict.shown_again
+    if only_silence(run) and _speaks_in_time(run) and _leaves_time_to_hold(run) and verdict.failures > len(run.faults):
+        verdict.wrong.append(f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)} times (V5)")
     if not _has_bound(run):
         return verdict.wrong
     reached["live bound judged"] += 1
@@ -315,13 +323,26 @@ def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     bound_ms = normal_ms(run.pipeline, run.options.final) + run.options.max_delay_ms + stages * _ENGINE_MS
     until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
     wrong = verdict.wrong + availability.check(signs_ms, shown, bound_ms, until_ms)
-    if only_silence(run):
-        later_ms = waits(run.pipeline, run.options.final).next_ms + (stages - 1) * HOP_MS + stages * _ENGINE_MS
+    wait = waits(run.pipeline, run.options.final)
+    if only_silence(run) and wait.next_ms < wait.first_ms:  # equal ones: there is but the bound
+        later_ms = wait.next_ms + (stages - 1) * HOP_MS + stages * _ENGINE_MS
         failing = sorted(
             (run.visible_ms["out.live", record.partition, record.offset], record.shown > 0) for record in found if record.kind == "boundary"
         )
         wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms)
     return wrong
+
+
+def _speaks_in_time(run: Run) -> bool:
+    """No producer is silent by itself for so long that a stage would not wait for it: a bucket is whole some time after its last record."""
+    wait_ms = min((waits(run.pipeline, stage.name).first_ms for stage in run.options.stages), default=0)
+    return not _is_ever_silent_for(run, wait_ms - run.options.bucket_ms - run.options.disorder_ms)
+
+
+def _leaves_time_to_hold(run: Run) -> bool:
+    """A later bucket may be held (``protocol.live_hold``) for as long as a sibling that is stable takes to make it."""
+    wait, chosen = waits(run.pipeline, run.options.final), policy(run.pipeline, run.options.final)
+    return chosen is Policy.PROCESS and wait.first_ms - wait.next_ms >= HOP_MS
 
 
 def only_silence(run: Run) -> bool:

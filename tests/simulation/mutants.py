@@ -83,6 +83,8 @@ MUTANTS: Final = (
     Mutant("undo_again", "protocol.live_delivery:LiveDelivery.plan", "after = replace(after, undone=True)", "pass", "rule 20, V3"),
     Mutant("undo_names_the_new", "delivery.live_writing:KindSequence.write", "Kind.UNDO, run.before", "Kind.UNDO, run.after", "rule 20, V3"),
     Mutant("rec_done_too_early", "protocol.live_delivery:LiveDelivery._is_over", "0 < at.shown <= at.stable", "at.shown > 0 and at.undone", "rule 20, V5"),
+    Mutant("one_failure_told_as_two", "protocol.live_delivery:LiveDelivery._is_over", "there.settled and ", "", "rule 20, V5", ("silent",)),
+    Mutant("old_branch_shown_at_once", "protocol.live_hold:Hold.left_ms", "self._long_ms if is_over and not failing else LIVE_HOLD_MS", "LIVE_HOLD_MS", "H2, V5", ("silent",)),
     Mutant("live_not_fenced", "delivery.live:LiveTopic._take_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie")),
     Mutant("live_outcome_believed", "delivery.live:LiveTopic.step", "self._delay(error, _RETRY_MS if self._unknown_before else 0)", "self._machine.advance(run)", "rule 19", ("commit lost",)),
     Mutant("shown_twice", "delivery.live:LiveTopic._available", "max(fold.upto, now.stable, now.shown)", "max(fold.upto, now.stable)", "rule 20, V2"),
@@ -107,11 +109,11 @@ MUTANTS: Final = (
 
 FOUND_BY: Final[dict[str, int]] = {
     "off_chain_accepted": 53, "token_not_compared": 168, "silence_not_observed": 1410, "copy_not_checked": 197, "delete_all_others": 148,
-    "dropped_at_a_hole": 25, "forks_again_at_once": 14, "later_buckets_wait_again": 67, "shown_twice": 28, "pending_not_inherited": 43,
+    "dropped_at_a_hole": 25, "forks_again_at_once": 14, "later_buckets_wait_again": 108, "shown_twice": 28, "pending_not_inherited": 43,
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
     "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
     "sibling_not_asked": 63, "summary_forgets_all": 68, "trims_beyond_the_summary": 6, "summary_without_pending": 6,
-    "no_room_for_what_is_missing": 141,
+    "no_room_for_what_is_missing": 141, "one_failure_told_as_two": 3137, "old_branch_shown_at_once": 2539,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

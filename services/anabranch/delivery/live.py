@@ -20,6 +20,7 @@ from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import live_read_back, read_back, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
+from anabranch.pipeline import shape
 from anabranch.pipeline.model import LiveSink, Output
 from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
 from anabranch.protocol import switching
@@ -39,7 +40,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.late_start import live_begins_after
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_CHUNK_ROWS, UNREADABLE_MAX
 from anabranch.protocol.live_delivery import Available, Failure, LiveDelivery, LiveProgress, LiveRun, resumed
-from anabranch.protocol.live_hold import Hold
+from anabranch.protocol.live_hold import Hold, Offer
 from anabranch.protocol.records import BranchNumber, Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.upsert_view import UpsertView
@@ -92,7 +93,7 @@ class LiveTopic:
         self._passed: int | None = None
         self._partitions = 0
         self._chosen: str | None = None
-        self._hold = Hold()
+        self._hold = Hold(shape.waits(self._pipeline, output.stage), shape.policy(self._pipeline, output.stage))
         self._hold_ms = 0
         self._unreadable: dict[tuple[str, int, BranchNumber], None] = {}
         self._retry_at_ms = 0
@@ -301,7 +302,9 @@ class LiveTopic:
         if offers:
             chosen = self._choose(self._chosen, states, offers, floor + 1)
             if chosen is not None:
-                self._hold_ms = self._hold.left_ms(chosen, states, floor + 1, self._context.clock.monotonic_ms())
+                offer = Offer(chosen, fold.branch(chosen), floor + 1, offers[chosen])
+                now_ms = self._context.clock.monotonic_ms()
+                self._hold_ms = self._hold.left_ms(offer, states, now_ms, failing=now.failure is not Failure.NONE)
         if chosen is None or self._hold_ms:
             return Available(fold.upto, self._stable_sizes(now.stable), shown=self._shown_sizes(now), settled=settled)
         self._chosen = chosen
@@ -376,6 +379,7 @@ class LiveTopic:
         self._undos.inc(run.undo)
         self._failures.inc(run.before.shown == 0 and run.after.shown > 0)
         if run.rec_done:
+            self._hold.told_over({replica: self._following.fold.branch(replica) for replica in self._replicas})
             self._buckets.rest()
         self._report(run.after)
 

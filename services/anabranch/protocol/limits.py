@@ -288,7 +288,8 @@ LIVE_CHUNK_ROWS: Final = 20_000
 """Tuples that are read and rendered at once for a live transaction: bounds its memory, not its size."""
 
 LIVE_HOLD_MS: Final = 200
-"""How long a tentative bucket is held back while a sibling of its replica says that it is STABLE: the stable one is then about to come."""
+"""How long a tentative bucket that has had the long wait is held back while a sibling of its replica says that it is STABLE: the stable one is
+then about to come. Part of SLACK_MS."""
 
 UNREADABLE_MAX: Final = 1_000
 """Tentative buckets that could not be read and are not tried again: a replica whose blocks are lost must not make delivery grow."""

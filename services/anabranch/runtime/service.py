@@ -132,6 +132,7 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
     """``main`` without the command line. Installs signal handlers: main thread only."""
     logger = logs.configure(service_name, settings.name, settings.log_level)
     stopping = threading.Event()
+    faulthandler.enable()  # a library that breaks down says where it was called from
     _end_when_a_thread_dies(logger)
     _stop_on_signals(stopping, logger)
     try:

@@ -15,6 +15,7 @@ from anabranch.delivery import read_back
 from anabranch.delivery import service as service_module
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import LiveSink
+from anabranch.pipeline.shape import waits
 from anabranch.ports import Chunk, LogReader, TopicPartition
 from anabranch.protocol import upsert_view
 from anabranch.protocol.control import Heartbeat
@@ -325,6 +326,29 @@ def test_a_tentative_bucket_is_held_while_a_sibling_is_stable() -> None:
     world.says("1", "stable")
     settle(service)
     assert world.transcript()[1:] == ["tentative 2 x2, boundary 1/2"]
+
+
+def test_a_branch_of_a_failure_that_is_over_begins_no_other_one() -> None:
+    world = World(replicas=2, max_delay_ms=3_000)
+    first, second = world.replicas
+    service = world.service()
+    assert service._live is not None
+    world.says("0", "up_failure")
+    world.says("1", "stabilization")
+    first.show(1, {1: rows(1, 2)})
+    settle(service)
+    second.close_buckets(1, {1: rows(1, 3)})
+    world.says("1", "stable")
+    settle(service)
+    assert world.transcript() == ["tentative 1 x2, boundary 0/1", "undo, insertion 1 x3, rec_done, boundary 1"]
+    first.show(2, {2: rows(2, 2)})
+    service.step()
+    wait = waits(world.pipeline, outputs.STAGE)
+    assert service._live.wait_ms == wait.first_ms - wait.next_ms
+    assert service._live.wait_ms > LIVE_HOLD_MS
+    second.close_buckets(2, {2: rows(2, 3)})
+    settle(service)
+    assert world.transcript()[2:] == ["insertion 2 x3, boundary 2"]
 
 
 def test_a_sibling_that_fell_silent_holds_nothing() -> None:

@@ -37,6 +37,9 @@ def wait_for_ever_in_a_library():
     for _ in range(2):
         ctypes.CDLL(None).pthread_mutex_lock(mutex)  # no signal interrupts it
 
+def break_down_in_a_library():
+    ctypes.CDLL(None).abort()  # as the C library does when it finds memory spoilt
+
 def die():
     raise RuntimeError("thread's own")
 
@@ -59,6 +62,7 @@ class Fake:
             if what == "stage": raise StageFunctionError("f raised: boom")
             if what == "surprise": raise KeyError("surprise")
             if what == "hang_in_step": hang_in_a_library()
+            if what == "break_down": break_down_in_a_library()
             if what == "deaf":
                 self.status.last_bucket_ms = 9
                 wait_for_ever_in_a_library()
@@ -156,6 +160,13 @@ def test_a_step_that_never_ends_ends_the_process_which_says_where_it_was(tmp_pat
     code, _, text = _ended(_start(tmp_path, "hang_in_step"))
     assert code == ExitCode.ERROR
     assert "hang_in_a_library" in text
+
+
+def test_a_library_that_breaks_down_leaves_word_of_where_it_was_called(tmp_path: Path) -> None:
+    code, _, text = _ended(_start(tmp_path, "break_down"))
+    assert code == -signal.SIGABRT
+    assert "Fatal Python error" in text
+    assert "break_down_in_a_library" in text
 
 
 def test_check_config_only_checks(tmp_path: Path) -> None:

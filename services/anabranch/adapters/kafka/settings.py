@@ -69,6 +69,7 @@ class KafkaSettings:
             "retry.backoff.ms": 100,
             "allow.auto.create.topics": False,
             "log.connection.close": False,
+            "enable.metrics.push": False,  # what the client measures of itself stays here
             **self.security,
         }
 
