@@ -39,14 +39,15 @@ def pipeline(
     prefix: str, *, partitions: int = 2, replicas: int = 1, key: Sequence[str] = ("car",), sink_partitions: int | None = None,
     live: bool = False, upsert: bool = False, live_partitions: int | None = None, max_delay_ms: int = 1_000,
 ) -> Pipeline:  # fmt: skip
-    """A pipeline of one source, one stage, ``totals``, and one output, ``out``, to the topics ``<prefix>.out`` and, if wanted, ``<prefix>.out.live``."""
-    stage = Stage(name=STAGE, participant="north", reads=["reports"], transform=["m:f"], replicas=replicas)
+    """A pipeline of one stage, ``totals``, and one output, ``out``, to the topics ``<prefix>.out`` and, if wanted, ``<prefix>.out.live``."""
+    read = sources.pipeline(prefix).sources if live or upsert else {}  # a live topic waits, and so asks what the stage is made from
+    stage = Stage(name=STAGE, participant="north", reads=list(read), transform=["m:f"], replicas=replicas)
     sink = LiveSink(topic=f"{prefix}.out.live", key=list(key), partitions=live_partitions, upsert=upsert) if live or upsert else None
     corrected = Sink(topic=f"{prefix}.out", key=list(key), partitions=sink_partitions)
     output = Output(name="out", stage=STAGE, corrected=corrected, live=sink)
     return Pipeline(
-        name=prefix, path=Path("pipeline.yaml"), bucket_ms=WIDTH_MS, max_delay_ms=max_delay_ms, partitions=partitions,
-        sources=sources.pipeline(prefix).sources, stages={STAGE: stage}, outputs={"out": output},
+        name=prefix, path=Path("pipeline.yaml"), bucket_ms=WIDTH_MS, max_delay_ms=max_delay_ms, partitions=partitions, sources=read,
+        stages={STAGE: stage}, outputs={"out": output},
     )  # fmt: skip
 
 
