@@ -9,6 +9,7 @@ from harness import outputs
 def test_each_stream_each_output_and_what_all_share() -> None:
     found = {topic.name: (kind, topic.partitions) for kind, topic in internal_topics(outputs.pipeline("p", replicas=2, live=True))}
     assert found == {
+        "p.reports.boundaries": ("boundaries", 1), "p.reports.blocks.0": ("blocks", 2),
         "p.totals.boundaries": ("boundaries", 1), "p.totals.blocks.0": ("blocks", 2), "p.totals.blocks.1": ("blocks", 2),
         "p.control": ("control", 1), "p.control.alarms": ("alarms", 1), "p.out.progress": ("progress", 1),
         "p.out.live.progress": ("live_progress", 1),
