@@ -20,6 +20,14 @@ _SOONER_MS = 4_000
 """A record times out before its topic is given up: that would be told as certainly not written."""
 
 
+def _first_committed(log: KafkaEventLog, at: TopicPartition) -> list[bytes | None]:
+    reader = log.reader(committed=True, headers=False)
+    reader.assign({at: reader.offsets(at)[0]})
+    found = values(read(reader, 1))
+    reader.close()
+    return found
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_transaction_is_not_committed_without_one_of_its_records(kafka: str, topic_prefix: str, *, late: bool) -> None:
     log, at = KafkaEventLog(kafka), TopicPartition(f"{topic_prefix}bulk", 0)
@@ -43,10 +51,7 @@ def test_a_transaction_is_not_committed_without_one_of_its_records(kafka: str, t
     writer.send_many(at.topic, [0], [b"after"], [None], [()])
     writer.commit()
     writer.close()
-    reader = log.reader(committed=True, headers=False)
-    reader.assign({at: reader.offsets(at)[0]})
-    assert values(read(reader, 1)) == [b"after"]
-    reader.close()
+    assert _first_committed(log, at) == [b"after"]
 
 
 def test_what_waits_behind_a_failed_record_is_not_waited_for(kafka: str, topic_prefix: str) -> None:
@@ -66,7 +71,4 @@ def test_what_waits_behind_a_failed_record_is_not_waited_for(kafka: str, topic_p
     writer.send(at, b"after")
     writer.commit()
     writer.close()
-    reader = log.reader(committed=True, headers=False)
-    reader.assign({at: reader.offsets(at)[0]})
-    assert values(read(reader, 1)) == [b"after"]
-    reader.close()
+    assert _first_committed(log, at) == [b"after"]
