@@ -29,13 +29,6 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     ),
     Allowed(
         re.compile(
-            r"python_streaming_source_runner\.py.*(?:EOFError|BrokenPipeError|ConnectionResetError|socket.py., line \d+, in write$)",
-            re.DOTALL,
-        ),
-        "Spark ended a query, and its Python process was just being asked something",
-    ),
-    Allowed(
-        re.compile(
             r'"exit_code": 1, "error": "Unavailable: [^"]*(?:_TRANSPORT|_TIMED_OUT|_ALL_BROKERS_DOWN|_UNKNOWN_PARTITION)\b.*"event": "stopped"'
         ),
         "a service that starts while the broker does not answer, or does not know its topics yet, ends and is started again",

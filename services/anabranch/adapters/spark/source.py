@@ -8,8 +8,10 @@ this module imports little, and what reads blocks is in ``reading``, imported wh
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -132,3 +134,17 @@ class PlannedReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the boundary log is what counts."""
+
+    def stop(self) -> None:
+        """The last thing that is called, in a process that has nothing else to do: Spark wants no more, or closed the connection.
+
+        Spark ends a query by closing the connection and killing this process a moment later, of which the process would tell as of an
+        error, for as long as it lives.
+        """
+        sys.excepthook = _tell_of_errors
+
+
+def _tell_of_errors(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """All but those that say that Spark has gone; what went wrong in a reader has been sent to Spark before."""
+    if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
+        sys.__excepthook__(kind, error, trace)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from pyspark.serializers import CloudPickleSerializer, SpecialLengths, UTF8Deserializer, read_int, write_int, write_with_length
+from pyspark.sql.streaming import python_streaming_source_runner
 
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.reading import MARKER
@@ -105,3 +112,74 @@ class TestSplits:
 
 def test_a_commit_says_nothing() -> None:
     PlannedReader(options()).commit(dict(INITIAL))
+
+
+class Runner:
+    """The program that Spark starts for every input of every query, asked as Spark asks."""
+
+    def __init__(self, folder: Path, config: SourceOptions) -> None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.settimeout(60)
+        listener.bind(str(folder / "spark"))
+        listener.listen()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", python_streaming_source_runner.__name__],
+            env=os.environ | {"PYTHON_WORKER_FACTORY_SOCK_PATH": str(folder / "spark")},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with listener:
+            self._connection, _ = listener.accept()
+        self._file = self._connection.makefile("rwb")
+        assert read_int(self._file) == self._process.pid
+        source = AnabranchSource({"config": config.to_json()})
+        for text in (f"{sys.version_info.major}.{sys.version_info.minor}", str(folder)):
+            write_with_length(text.encode(), self._file)
+        write_int(0, self._file)  # no files to include
+        write_with_length(CloudPickleSerializer().dumps(source), self._file)
+        write_with_length(source.schema().json().encode(), self._file)
+        write_int(1_000, self._file)  # rows in a batch
+        self._file.flush()
+        assert read_int(self._file) == 0
+
+    def ask_for_latest_offset(self) -> None:
+        write_int(python_streaming_source_runner.LATEST_OFFSET_ADMISSION_CONTROL_FUNC_ID, self._file)
+        write_with_length(json.dumps(INITIAL).encode(), self._file)
+        write_with_length(json.dumps({"_type": "ReadAllAvailable"}).encode(), self._file)
+        self._file.flush()
+
+    def error(self) -> str:
+        assert read_int(self._file) == SpecialLengths.PYTHON_EXCEPTION_THROWN
+        return str(UTF8Deserializer().loads(self._file))
+
+    def last_words(self) -> str:
+        self._file.close()
+        self._connection.close()
+        return self._process.communicate(timeout=60)[1]
+
+
+class TestEnd:
+    def test_spark_ends_a_query(self, tmp_path: Path) -> None:
+        assert Runner(tmp_path, options()).last_words() == ""
+
+    def test_spark_ends_a_query_that_is_asking(self, tmp_path: Path) -> None:
+        server = PlanServer(lambda *_: None, str(tmp_path / "plans"))
+        runner = Runner(tmp_path, options(socket=server.path))
+        runner.ask_for_latest_offset()
+        assert runner.last_words() == ""
+        server.close()
+
+    def test_an_error_of_a_reader_is_told_to_spark(self, tmp_path: Path) -> None:
+        runner = Runner(tmp_path, options(socket=str(tmp_path / "nobody")))
+        runner.ask_for_latest_offset()
+        assert "FileNotFoundError" in runner.error()
+        assert runner.last_words() == ""
+
+    def test_an_error_that_spark_cannot_be_told_of_is_told_all_the_same(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+        PlannedReader(options()).stop()
+        for error in (EOFError(), BrokenPipeError(), ValueError("own")):
+            sys.excepthook(type(error), error, None)
+        assert capsys.readouterr().err == "ValueError: own\n"
