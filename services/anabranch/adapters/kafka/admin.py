@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType
 
 from anabranch.adapters.kafka.errors import Doing, no_answer, nobody_answers, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
@@ -100,6 +100,7 @@ class KafkaLogAdmin:
         """
         if not offsets:
             return
+        self._find_leaders({at.topic for at in offsets})
         wanted = [KafkaPartition(at.topic, at.partition, offset) for at, offset in offsets.items()]
         futures = self._open().delete_records(wanted, request_timeout=self._timeout_s, operation_timeout=self._timeout_s)
         for place, future in futures.items():
@@ -151,11 +152,24 @@ class KafkaLogAdmin:
             name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
             for name, topic in answer.topics.items()
         }
-        return {
-            name: len(topic.partitions)
-            for name, topic in answer.topics.items()
-            if topic.error is None and topic.partitions and all(partition.leader >= 0 for partition in topic.partitions.values())
-        }
+        return _led(answer)
+
+    def _find_leaders(self, topics: Iterable[str]) -> None:
+        """Let the client know the leaders of ``topics``.
+
+        Where it does not, librdkafka (2.16) looks for them in the caller's thread and in its own at once, and may free the question twice.
+
+        Raises:
+            Unavailable: no answer, or a partition has no leader.
+        """
+        for topic in sorted(topics):
+            try:
+                answer = self._open().list_topics(topic, timeout=self._timeout_s)
+            except KafkaException as error:
+                raise translated(error.args[0], Doing.ASKING, f"leaders of {topic}") from error
+            if topic not in _led(answer):
+                message = f"leaders of {topic}: not every partition has one"
+                raise Unavailable(message)
 
     def _await(self, topics: Sequence[TopicSettings]) -> None:
         """Return when every topic has leaders: until then a writer would be told that the topic is unknown."""
@@ -186,6 +200,15 @@ class KafkaLogAdmin:
         known = self._metadata()
         applied = self._configurations([topic.name for topic in topics])
         return [line for t in topics for line in differences(t, known.get(t.name), self._copies.get(t.name), applied[t.name])]
+
+
+def _led(answer: ClusterMetadata) -> dict[str, int]:
+    """Every topic whose partitions all have a leader: its number of partitions."""
+    return {
+        name: len(topic.partitions)
+        for name, topic in answer.topics.items()
+        if topic.error is None and topic.partitions and all(partition.leader >= 0 for partition in topic.partitions.values())
+    }
 
 
 class _AlreadyThereError(Exception):

@@ -1,21 +1,19 @@
-"""The ends of many partitions, asked all at once: a reader that watches hundreds cannot wait for one answer after the other."""
+"""The ends of many partitions, asked together: a reader that watches hundreds cannot wait for one answer after the other.
+
+By the call that finds offsets for times, to which the end is a time like others. librdkafka's own call for this (``ListOffsets`` of its
+administrator) looks for leaders in the caller's thread and in its own at once (2.16): where one is not known it may free the question twice.
+"""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterable
-from concurrent.futures import Future
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka import OFFSET_END, Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.ports import TopicPartition
-
-_logger = logging.getLogger("anabranch.adapters.kafka")
 
 _NO_LEADER: Final = -1
 
@@ -23,37 +21,35 @@ _NO_LEADER: Final = -1
 class EndOffsets:
     """Asks each leader for all of its partitions in one request. Not thread-safe."""
 
-    def __init__(self, settings: KafkaSettings, *, committed: bool) -> None:
-        """Contacts the brokers, without waiting for them."""
-        self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        self._client = AdminClient(dict(settings.administrator()), logger=_logger)
+    def __init__(self) -> None:
+        """No leader is known yet."""
         self._leaders: dict[TopicPartition, int] = {}
 
-    def ask(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of those of ``places`` whose leader answers within ``wait_ms``.
+    def ask(self, client: Consumer, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
+        """The end offsets of those of ``places`` whose leader answers within ``wait_ms``, by the isolation level of ``client``.
 
-        The client gives up a request as a whole where one partition has no leader, so those are left out, and each leader has its own request.
+        The client gives up a request as a whole where one partition has no leader, so those are left out, and each leader has its own request and
+        its share of the time.
         """
         deadline = time.monotonic() + wait_ms / 1000
-        self._find({at.topic for at in places if at not in self._leaders}, deadline)
+        self._find(client, {at.topic for at in places if at not in self._leaders}, deadline)
         by_leader: dict[int, list[TopicPartition]] = {}
         for at in places:
             if at in self._leaders:
                 by_leader.setdefault(self._leaders[at], []).append(at)
-        asked = [pair for group in by_leader.values() for pair in self._request(group, deadline)]
         found: dict[TopicPartition, int] = {}
-        for at, answer in asked:
-            try:
-                found[at] = int(answer.result(timeout=_left_s(deadline)).offset)
-            except (KafkaException, TimeoutError):
-                self._leaders.pop(at, None)  # it may have another one by now
+        for asked, group in enumerate(by_leader.values()):
+            ends = _ends(client, group, _left_s(deadline) / (len(by_leader) - asked))
+            found |= ends
+            for at in set(group) - set(ends):
+                del self._leaders[at]  # it may have another one by now
         return found
 
-    def _find(self, topics: Iterable[str], deadline: float) -> None:
+    def _find(self, client: Consumer, topics: Iterable[str], deadline: float) -> None:
         """Learn the leaders of ``topics``."""
         for topic in sorted(topics):
             try:
-                answer = self._client.list_topics(topic, timeout=_left_s(deadline))
+                answer = client.list_topics(topic, timeout=_left_s(deadline))
             except KafkaException:
                 return
             described = answer.topics.get(topic)
@@ -61,13 +57,13 @@ class EndOffsets:
                 if partition.leader != _NO_LEADER:
                     self._leaders[TopicPartition(topic, number)] = partition.leader
 
-    def _request(self, group: list[TopicPartition], deadline: float) -> list[tuple[TopicPartition, Future[Any]]]:
-        wanted = {KafkaPartition(at.topic, at.partition): OffsetSpec.latest() for at in group}
-        try:
-            futures = self._client.list_offsets(wanted, isolation_level=self._isolation, request_timeout=_left_s(deadline))
-        except KafkaException:
-            return []
-        return [(TopicPartition(place.topic, place.partition), future) for place, future in futures.items()]
+
+def _ends(client: Consumer, group: list[TopicPartition], wait_s: float) -> dict[TopicPartition, int]:
+    try:
+        answers = client.offsets_for_times([KafkaPartition(at.topic, at.partition, OFFSET_END) for at in group], timeout=wait_s)
+    except KafkaException:
+        return {}
+    return {TopicPartition(answer.topic, answer.partition): answer.offset for answer in answers if answer.error is None}
 
 
 def _left_s(deadline: float) -> float:

@@ -62,7 +62,7 @@ class KafkaLogReader:
         """Partitions of which an error ended the reading: what stands behind it is not handed over."""
         self._assign_again = False
         """librdkafka has stopped fetching a partition because of what was true before the assignment."""
-        self._ends: EndOffsets | None = None
+        self._ends = EndOffsets()
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
@@ -174,14 +174,10 @@ class KafkaLogReader:
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
         """The end offsets of ``places``, all asked at once; without those whose leader does not answer within ``wait_ms``."""
-        self._open()
-        if self._ends is None:
-            self._ends = EndOffsets(self._settings, committed=self._committed)
-        return self._ends.ask(places, wait_ms)
+        return self._ends.ask(self._open(), places, wait_ms)
 
     def close(self) -> None:
         """Give back threads and sockets. Idempotent."""
-        self._ends = None
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
