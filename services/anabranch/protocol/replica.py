@@ -40,6 +40,8 @@ Invariants:
     R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does.
     R8  memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what main waits for is read on. Main goes on whenever it
         can, and forgets what it has passed; the branch, which gets nothing new, stands still.
+    R9  beside a branch a batch of main has at most CORRECTION_ROWS_MAX rows, or the buckets of one long wait if those have more: what a batch costs
+        by itself is then a part of the time in which its buckets came, however many rows come, and corrections gain on their input.
 """
 
 from __future__ import annotations
@@ -121,6 +123,8 @@ class Replica:
         self.branches = 0
         self._availability, self._traits, self._rows_max, self._warm_up = availability, traits, rows_max, warm_up
         self._caught_up_buckets = max(1, CAUGHT_UP_MS // width_ms)
+        self._correction_buckets = max(1, availability.waits.first_ms // width_ms)
+        """A batch beside the branch may take so many, whatever rows they have (R9)."""
         self._settled_ms = min(HOP_MS, availability.waits.first_ms // 2)
         """The branch is dropped only where the next bucket has so much of its wait left: what comes before may lag for a moment."""
         self._asked: set[str] = set()
@@ -262,9 +266,7 @@ class Replica:
         self._asked.add(self.main)
         if self._after > 0 and position.sequence == 0:
             return Decision(begun_after(self._after, situation.folds))
-        rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
-        last = self._given_up if position.bucket < self._given_up else None
-        plan = next_plan(position, situation.folds, self._traits, rows_max=rows_max, last=last)
+        plan = self._stable(position, situation)
         if cold and (plan is None or (self.branch is not None and not situation.may_correct)):
             return Decision(next_plan(position, situation.folds, self._traits, warm_up=True))
         drop = self._caught_up(position, situation)
@@ -280,6 +282,16 @@ class Replica:
             self._availability.moved(situation.now_ms)
             return Decision(plan, drop=drop)
         return Decision(fork=self._fork_due(position), drop=drop)
+
+    def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
+        """R9. What main takes next, whether or not it may."""
+        last = self._given_up if position.bucket < self._given_up else None
+        rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
+        plan = next_plan(position, situation.folds, self._traits, rows_max=rows_max, last=last)
+        span = position.bucket + self._correction_buckets
+        if rows_max == self._rows_max or plan is None or plan.after.bucket >= span:
+            return plan
+        return next_plan(position, situation.folds, self._traits, rows_max=self._rows_max, last=span if last is None else min(last, span))
 
     def _caught_up(self, position: QueryPosition, situation: Situation) -> str | None:
         """R5. The branch that is not needed any more, if so."""

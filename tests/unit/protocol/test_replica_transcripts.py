@@ -258,10 +258,18 @@ def test_what_is_closed_late_needs_no_grant() -> None:
     assert bench.positions[ONE].closed == bench.at(ONE) == 15
 
 
-def test_batches_of_a_correction_are_smaller() -> None:
+@pytest.mark.parametrize(
+    ("rows", "buckets"),
+    [
+        (CORRECTION_ROWS_MAX // 50, 50),
+        (CORRECTION_ROWS_MAX // 2, FIRST // 100),  # what comes within the long wait
+        (CORRECTION_ROWS_MAX, 5),  # what a batch may have at all
+    ],
+)
+def test_how_much_a_batch_of_a_correction_takes(rows: int, buckets: int) -> None:
     """They share the cores with the branch."""
     for branching in (False, True):
-        bench = Bench("a", rows_max=10 * CORRECTION_ROWS_MAX)
+        bench = Bench("a", rows_max=5 * CORRECTION_ROWS_MAX, width_ms=100)
         bench.look()
         bench.close(1, 1)
         bench.look()
@@ -269,11 +277,27 @@ def test_batches_of_a_correction_are_smaller() -> None:
         if branching:
             bench.wait(FIRST)
             bench.settle()
-        bench.streams["a"].record(30, [part(bucket, CORRECTION_ROWS_MAX // 2) for bucket in range(10, 30)])
+        bench.streams["a"].record(300, [part(bucket, rows) for bucket in range(2, 301)])
         bench.look()
         plan = bench.ask(bench.main).plan
         assert plan is not None
-        assert plan.rows == CORRECTION_ROWS_MAX * (1 if branching else 10)
+        assert plan.after.bucket - plan.before.bucket == (buckets if branching else 5 * CORRECTION_ROWS_MAX // rows)
+
+
+def test_a_batch_of_a_correction_ends_where_output_is_given_up() -> None:
+    bench = Bench("a", rows_max=5 * CORRECTION_ROWS_MAX, width_ms=100, given_up=6)
+    bench.look()
+    bench.close(1, 1)
+    bench.look()
+    bench.settle()
+    bench.wait(FIRST)
+    bench.settle()
+    bench.streams["a"].record(300, [part(bucket, CORRECTION_ROWS_MAX // 2) for bucket in range(2, 301)])
+    bench.look()
+    bench.ask(bench.main)
+    assert bench.at(bench.main) == 6
+    bench.ask(bench.main)
+    assert bench.at(bench.main) == 16
 
 
 def test_the_successor_warms_up_at_the_hole() -> None:
