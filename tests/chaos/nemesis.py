@@ -268,11 +268,11 @@ class Nemesis(threading.Thread):
 
     def _replace(self, fault: Fault) -> None:
         """Pause it; start a second one on a machine of its own, that is in a folder of its own with an image of the first one's disk."""
+        self._when_it_runs(fault.target, Drill.pause)  # from here on it does not end by itself
         row = self._await_row(fault.target)
         assert row.pid is not None
         command = [word.decode() for word in Path(f"/proc/{row.pid}/cmdline").read_bytes().split(b"\0")[:-1]]
         environment = dict(_environment_of(row.pid))
-        self._when_it_runs(fault.target, Drill.pause)
         folder = self._state_dir / "zombies" / str(fault.number)
         own, siblings = self._state_dir / "processing", folder / "processing"
         siblings.mkdir(parents=True)
