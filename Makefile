@@ -150,7 +150,11 @@ conformance: java install ## one suite per port, over the in-memory, Kafka and R
 
 .PHONY: integration
 integration: java classes ## services on a real broker, Redis and Spark
-	$(PYTEST) tests/integration --quiet $(ARGS)
+	$(PYTEST) tests/integration --quiet -m "not thorough" $(ARGS)
+
+.PHONY: thorough
+thorough: java classes ## the rest of the integration tests: more operators, crash points and lost disks (half an hour; not part of `test`)
+	$(PYTEST) tests/integration --quiet -m thorough $(ARGS)
 
 .PHONY: cluster-test
 cluster-test: java install ## a pipeline on three brokers, one after the other killed (two minutes; not part of `test`)

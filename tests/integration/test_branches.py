@@ -303,7 +303,14 @@ def test_a_second_failure_while_correcting_makes_the_successor_the_next_branch(k
         bench.check()
 
 
-@pytest.mark.parametrize("crash_point", ["processing.fork_decided", "processing.fork_written", "processing.tentative_appended:3"])
+@pytest.mark.parametrize(
+    "crash_point",
+    [
+        pytest.param("processing.fork_decided", marks=pytest.mark.thorough),
+        "processing.fork_written",
+        pytest.param("processing.tentative_appended:3", marks=pytest.mark.thorough),
+    ],
+)
 def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_lineage(kafka: str, tmp_path: Path, crash_point: str) -> None:
     with Bench(kafka, tmp_path, "windowed") as bench:
         with StageProcess(bench.pipeline, "merged.0", kafka, bench.state, crash_point=crash_point) as first:

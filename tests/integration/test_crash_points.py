@@ -102,8 +102,8 @@ class World:
     ("first", "second"),
     [
         ("ingestion.fetched", "ingestion.fetched"),
-        ("ingestion.decoded", "ingestion.decoded"),
-        ("ingestion.blocks_written", "ingestion.blocks_written"),
+        pytest.param("ingestion.decoded", "ingestion.decoded", marks=pytest.mark.thorough),
+        pytest.param("ingestion.blocks_written", "ingestion.blocks_written", marks=pytest.mark.thorough),
         ("ingestion.blocks_written:2", "ingestion.boundary_appended"),
         ("ingestion.boundary_appended", "ingestion.boundary_appended:2"),
     ],
@@ -151,11 +151,11 @@ SIZES = {1: 3, 2: 700, 4: 1, 5: 40, 7: 900, 9: 5}
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("delivery.fenced", "delivery.fenced"),
+        pytest.param("delivery.fenced", "delivery.fenced", marks=pytest.mark.thorough),
         ("delivery.read_back", "delivery.read_back"),
         ("delivery.records_sent", "delivery.records_sent"),
-        ("delivery.progress_sent", "delivery.progress_sent"),
-        ("delivery.committed", "delivery.committed"),
+        pytest.param("delivery.progress_sent", "delivery.progress_sent", marks=pytest.mark.thorough),
+        pytest.param("delivery.committed", "delivery.committed", marks=pytest.mark.thorough),
         ("delivery.committed", "delivery.read_back"),
         ("delivery.progress_sent:2", "delivery.fenced"),
     ],
@@ -192,10 +192,10 @@ def _delivered(world: World) -> list[TupleId]:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("live.fenced", "live.fenced"),
+        pytest.param("live.fenced", "live.fenced", marks=pytest.mark.thorough),
         ("live.records_sent", "live.records_sent:2"),
-        ("live.progress_sent", "live.progress_sent:2"),
-        ("live.committed", "live.committed:2"),
+        pytest.param("live.progress_sent", "live.progress_sent:2", marks=pytest.mark.thorough),
+        pytest.param("live.committed", "live.committed:2", marks=pytest.mark.thorough),
         ("live.committed:2", "live.committed"),
     ],
 )
@@ -233,7 +233,13 @@ def _live(world: World) -> list[TupleId]:
 
 @pytest.mark.parametrize(
     "point",
-    ["manager.alarms_written", "manager.control_written", "manager.blocks_deleted", "manager.index_cleared", "manager.index_written:3"],
+    [
+        pytest.param("manager.alarms_written", marks=pytest.mark.thorough),
+        "manager.control_written",
+        "manager.blocks_deleted",
+        pytest.param("manager.index_cleared", marks=pytest.mark.thorough),
+        "manager.index_written:3",
+    ],
 )
 def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, point: str) -> None:
     world = World(kafka, topic_prefix, tmp_path)
@@ -332,11 +338,11 @@ def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: P
     ("first", "second"),
     [
         ("processing.sibling_copied", "processing.sibling_copied:2"),
-        ("checkpoint.copying", "checkpoint.copying:2"),
-        ("processing.lineage_written", "processing.lineage_written"),
+        pytest.param("checkpoint.copying", "checkpoint.copying:2", marks=pytest.mark.thorough),
+        pytest.param("processing.lineage_written", "processing.lineage_written", marks=pytest.mark.thorough),
         ("processing.lineage_written", "processing.checkpoint_copied"),
         ("processing.base_appended", "processing.checkpoint_copied"),
-        ("processing.base_appended", "processing.base_appended"),
+        pytest.param("processing.base_appended", "processing.base_appended", marks=pytest.mark.thorough),
     ],
 )
 def test_take_over_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:

@@ -81,7 +81,14 @@ class Bench:
         assert made == expected
 
 
-@pytest.mark.parametrize("point", ["processing.batch_logged", "processing.blocks_written", "processing.boundary_appended"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("processing.batch_logged", marks=pytest.mark.thorough),
+        "processing.blocks_written",
+        pytest.param("processing.boundary_appended", marks=pytest.mark.thorough),
+    ],
+)
 def test_killed_twice_at_a_point_of_a_batch(
     point: str, kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -214,6 +214,7 @@ def test_rows_on_bounds_and_a_condition_that_drops_the_marker_row(kafka: str, to
         assert made(output, end, "kind", "key", "n") == expected + gaps(kept, end * W)
 
 
+@pytest.mark.thorough
 def test_three_inputs_advance_together_for_hundreds_of_batches(
     kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
