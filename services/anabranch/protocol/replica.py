@@ -289,7 +289,7 @@ class Replica:
         rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
         plan = next_plan(position, situation.folds, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._correction_buckets
-        if rows_max == self._rows_max or plan is None or plan.after.bucket >= span:
+        if rows_max == self._rows_max or plan is None or plan.after.bucket >= min(span, _complete(situation)):
             return plan
         return next_plan(position, situation.folds, self._traits, rows_max=self._rows_max, last=span if last is None else min(last, span))
 
