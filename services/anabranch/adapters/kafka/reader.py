@@ -173,7 +173,7 @@ class KafkaLogReader:
             return int(low), int(high)
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of ``places``, all asked at once; without those whose leader does not answer within ``wait_ms``."""
+        """The end offsets of ``places``, one question to each leader; without those whose leader does not answer within ``wait_ms``."""
         return self._ends.ask(self._open(), places, wait_ms)
 
     def close(self) -> None:
