@@ -68,7 +68,7 @@ MUTANTS: Final = (
     Mutant("base_not_appended", "protocol.lineage:take_over_steps", "if lineage.base is not None:", "if False:", "rule 6", ("disk",)),
     Mutant("trims_for_the_fastest", "protocol.trimming:Trimming._position", "min(positions", "max(positions", "rule 18, T2"),
     Mutant("trims_unsynced", "processing.replica:ReplicaRunner.sync", "self._disk.sync()", "pass", "rule 18", ("power",)),
-    Mutant("delete_all_others", "protocol.lineage:obsolete", "e < epoch", "e != epoch", "rule 8, G2", ("race",)),
+    Mutant("delete_all_others", "protocol.lineage:obsolete", "< (epoch, number)", "!= (epoch, number)", "rule 8, G2", ("race",)),
     Mutant("branch_stays_main", f"{_REPLICA}.forked", "self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)", "self.branch = lineage_name(self.epoch, self.branches)", "rule 11, R1"),
     Mutant("stable_from_the_branch", "protocol.serialization:next_tentative_plan", "return replace(plan, kind=BoundaryKind.TENTATIVE, missing=", "return replace(plan, missing=", "rule 12, R1", ("silent",)),
     Mutant("dropped_at_a_hole", f"{_REPLICA}._caught_up", "if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms):", "if False:", "rule 15, R5"),

@@ -43,8 +43,8 @@ from anabranch.protocol.lineage import (
     Lineage,
     OwnChain,
     Step,
-    Steps,
     Write,
+    carry_out,
     fork_steps,
     take_over_steps,
 )  # fmt: skip
@@ -178,7 +178,7 @@ class ReplicaRunner:
             fold.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, fold.upto),
             is_open=recovery.reach is not None and recovery.reach.is_open(fold.origin(self._name)),
         )  # fmt: skip
-        lineage = self._perform(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, fold.upto), own))
+        lineage = carry_out(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, fold.upto), own), self._step)
         self._boundary.listen(None)
         after, self.given_up = recovery.begin(fold, self._name, is_fresh=lineage.start_batch < 0)
         self._replica = Replica(
@@ -434,7 +434,7 @@ class ReplicaRunner:
             self._abandon()
             return
         self._crash_point("processing.fork_decided")
-        successor = self._perform(fork_steps(entry.lineage, replica.next_lineage()))
+        successor = carry_out(fork_steps(entry.lineage, replica.next_lineage()), self._step)
         self._crash_point("processing.fork_written")
         old = replica.forked(position, self._clock.monotonic_ms())
         entry.chain.became_branch(replica.branches, position.closed, pending)
@@ -464,17 +464,6 @@ class ReplicaRunner:
         self._queries.pop(query, None)
         self._orders.append(StopQuery(query))
 
-    def _perform(self, steps: Steps) -> Lineage:
-        """Carry out steps of ``protocol.lineage`` one after the other."""
-        answer: Answer = None
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration as done:
-                lineage: Lineage = done.value
-                return lineage
-            answer = self._step(step)
-
     def _step(self, step: Step) -> Answer:
         match step:
             case FindNewest():
@@ -495,7 +484,7 @@ class ReplicaRunner:
                 with self.log_lock:
                     self._boundary.poll()
                     self._boundary.check_epoch()
-            case Clean(epoch):
+            case Clean(epoch, _):
                 self._disk.clean(epoch)
             case AppendBase(lineage):
                 self._append_base(lineage)

@@ -164,7 +164,8 @@ class ProcessingService:
         self._stage_query = query
         if self._stage.ha == "passive":
             self._warm_up(query, scratch.path / "warm-up")
-            self._standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk)
+            token = self._context.entropy.token()
+            self._standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk, token)
             self.status.state = "standby"
             return
         self._take_over(query)

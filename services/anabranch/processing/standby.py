@@ -10,10 +10,26 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.errors import LocalProtocolError, Unavailable
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
+from anabranch.protocol.lineage import (
+    Answer,
+    Clean,
+    CopySibling,
+    CutBack,
+    FindBatches,
+    FindCommit,
+    FindNewest,
+    FindSiblingCommit,
+    FindSiblings,
+    FindWhole,
+    Remove,
+    Step,
+    Write,
+    carry_out,
+)
 from anabranch.protocol.staggering import REPLICA_SERVICE
-from anabranch.protocol.standby import STANDBY_SERVICE, Held, StandbyWatch, copy_name, to_copy
+from anabranch.protocol.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 
@@ -29,14 +45,14 @@ _POLL_MS: Final = 50
 class Standby:
     """One process of a passive stage, as long as it is not primary; afterwards it only says what its checkpoint holds."""
 
-    def __init__(self, log: EventLog, clock: Clock, pipeline: Pipeline, stage: str, process: str, disk: ReplicaDisk) -> None:
-        """Open the stage's boundary log and the control topic.
+    def __init__(self, log: EventLog, clock: Clock, pipeline: Pipeline, stage: str, process: str, disk: ReplicaDisk, token: str) -> None:
+        """Open the stage's boundary log and the control topic. ``token``: this process's own, of 16 hexadecimal digits.
 
         Raises:
             Unavailable: one of them is missing, or there is no answer.
         """
         names = pipeline.topic_names
-        self._clock, self._stage, self._process, self._disk = clock, stage, process, disk
+        self._clock, self._stage, self._process, self._disk, self._token = clock, stage, process, disk, token
         self._watch = StandbyWatch(REPLICA_SERVICE, stage, process, pipeline.stages[stage].process_ids())
         self._boundary = BoundaryReader(log, names.boundaries(stage), pipeline.stream_writers(stage))
         self._control = ControlReader(log, names.control())
@@ -95,26 +111,41 @@ class Standby:
 
     def copy(self) -> bool:
         """Replace the own checkpoint by a copy of one that is further, if there is one within reach; whether it was replaced."""
-        disk, own = self._disk, self._disk.newest()
-        mine = None if own is None else Held(self._process, own, disk.last_commit(own.name))
-        theirs = [Held(process, lineage, disk.sibling_commit(process, lineage.name)) for process, lineage in disk.siblings()]
-        source = to_copy(mine, theirs)
-        if source is None:
+        copied = carry_out(copy_steps(self._process, self._token), self._answer)
+        if copied is None:
             return False
-        name = copy_name(source.lineage.name, None if own is None else own.name)
-        if not disk.copy_sibling(source.process, source.lineage.name, name):
-            return False
-        batch = disk.whole(name, [b for b in disk.batches(name) if b >= max(0, source.lineage.lowest)])
-        # Where a newer file names another directory by now, this one may have become a branch while it was copied (protocol.lineage).
-        same = (source.process, source.lineage) in disk.siblings()
-        if batch is None or not same or to_copy(mine, [Held(source.process, source.lineage, batch)]) is None:
-            disk.remove(name)
-            return False
-        disk.cut_back(name, batch, keep_plan=False)
-        disk.write(source.lineage.copied(name, batch))
-        disk.keep(name)
-        self.bucket = disk.bucket(name, batch)
+        self.bucket = self._disk.bucket(copied.name, copied.batch)
         return True
+
+    def _answer(self, step: Step) -> Answer:
+        """Carry out a step of ``copy_steps``."""
+        disk = self._disk
+        match step:
+            case FindNewest():
+                return disk.newest()
+            case FindCommit(name):
+                return disk.last_commit(name)
+            case FindSiblings():
+                return tuple(disk.siblings())
+            case FindSiblingCommit(process, name):
+                return disk.sibling_commit(process, name)
+            case CopySibling(process, source, name):
+                return disk.copy_sibling(process, source, name)
+            case FindBatches(name):
+                return tuple(disk.batches(name))
+            case FindWhole(name, batches):
+                return disk.whole(name, batches)
+            case CutBack(name, batch, keep_plan):
+                disk.cut_back(name, batch, keep_plan=keep_plan)
+            case Write(lineage):
+                disk.write(lineage)
+            case Clean(epoch, number):
+                disk.clean(epoch, number)
+            case Remove(name):
+                disk.remove(name)
+            case _:
+                raise LocalProtocolError(f"{step} is no step of a copy")
+        return None
 
     def close(self) -> None:
         """Idempotent."""

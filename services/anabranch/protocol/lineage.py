@@ -7,7 +7,8 @@ record it continues (rules 3, 9): that of the last batch that Spark committed in
 
 Invariants:
     G1  names sort as (epoch, number): the newest lineage is the one of the newest process.
-    G2  only directories and files of lower epochs are ever deleted.
+    G2  only directories and files of lower names are ever deleted: of lower epochs, and by a process that stands by, of the epoch that it copies,
+        those of lower numbers. A process that slept for long may do its part of this at any time.
     G3  ``tip`` is the record of the last committed batch, by whichever lineage made it.
     G4  a replica goes on from its own directory if a whole batch is in it and the blocks that come after it are there; else from a sibling's;
         else from the beginning of the log, if that is there; else it waits for a sibling.
@@ -24,18 +25,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeVar
 
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 
-_NAME = re.compile(r"([0-9]{12})-([0-9]{6})\Z")
+_NAME = re.compile(r"([0-9]{12})-([0-9]{6})(?:-[0-9a-f]{16})?\Z")
 
 
-def lineage_name(epoch: int, number: int) -> str:
-    """Name of the ``number``-th lineage that the process of ``epoch`` began (G1)."""
-    return f"{epoch:012d}-{number:06d}"
+def lineage_name(epoch: int, number: int, token: str = "") -> str:
+    """Name of the ``number``-th lineage of ``epoch`` (G1).
+
+    ``token``: of the process, 16 hexadecimal digits, where it has not begun the epoch itself: another one may come to the same number.
+    """
+    return f"{epoch:012d}-{number:06d}" + (f"-{token}" if token else "")
 
 
 def epoch_of(name: str) -> int | None:
@@ -45,7 +49,7 @@ def epoch_of(name: str) -> int | None:
 
 
 def number_of(name: str) -> int:
-    """Which of its epoch's lineages ``name`` is; 0 where it is not such a name."""
+    """Which lineage of its epoch ``name`` is; 0 where it is not such a name."""
     match = _NAME.match(name)
     return int(match[2]) if match else 0
 
@@ -121,9 +125,9 @@ def newest(names: Iterable[str]) -> str | None:
     return max((n for n in names if epoch_of(n) is not None), default=None)
 
 
-def obsolete(names: Iterable[str], epoch: int) -> list[str]:
-    """What the process of ``epoch`` may delete: of lower epochs only (G2)."""
-    return sorted(n for n in names if (e := epoch_of(n)) is not None and e < epoch)
+def obsolete(names: Iterable[str], epoch: int, number: int = 0) -> list[str]:
+    """What may be deleted beside lineage ``number`` of ``epoch``: only what is below it (G2)."""
+    return sorted(n for n in names if (e := epoch_of(n)) is not None and (e, number_of(n)) < (epoch, number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,21 +239,50 @@ class CheckEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """Remove what belongs to lower epochs (G2)."""
+    """Remove what is below lineage ``number`` of ``epoch`` (G2)."""
 
     epoch: int
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FindSiblingCommit:
+    """Answer: as for ``FindCommit``, on a sibling's disk."""
+
+    replica: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove one directory, which no lineage file names."""
+
+    name: str
 
 
 Step = (
     FindNewest | Create | Copy | FindCommit | FindBatches | FindWhole | CutBack | FindMissing | FindResent | FindSiblings | CopySibling
-    | AwaitSibling | Write | CheckEpoch | Clean | AppendBase
+    | AwaitSibling | Write | CheckEpoch | Clean | AppendBase | FindSiblingCommit | Remove
 )  # fmt: skip
 SiblingLineages = tuple[tuple[str, Lineage], ...]
 Answer = Lineage | SiblingLineages | tuple[int, ...] | int | str | None
+_Result = TypeVar("_Result")
 Steps = Generator[Step, Answer, Lineage]
 """Steps in their order; the shell performs each and sends the answer, if there is one. A crash between any two is safe."""
 BaseOf = Callable[[str, BatchId], int | None]
 """(sibling, id of its record) -> the base of a copy of its checkpoint as it was then; None: it must not be copied."""
+
+
+def carry_out(steps: Generator[Step, Answer, _Result], perform: Callable[[Step], Answer]) -> _Result:
+    """Have ``perform`` carry out ``steps`` one after the other; what they come to."""
+    answer: Answer = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as done:
+            result: _Result = done.value
+            return result
+        answer = perform(step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +331,7 @@ def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None,
 def _from_own(found: Lineage, name: str, own: OwnChain) -> Generator[Step, Answer, Lineage | None]:
     """The lineage ``name`` in a copy of the directory of ``found``; None: nothing in it can be gone on from."""
     yield Copy(found.name, name)
-    tips = {batch: found.tip(batch) for batch in _batches((yield FindBatches(name))) if batch >= found.lowest}
+    tips = {batch: found.tip(batch) for batch in batches_of((yield FindBatches(name))) if batch >= found.lowest}
     last = yield FindWhole(name, tuple(batch for batch, tip in tips.items() if _goes_on(found, batch, tip, own)))
     if isinstance(last, int) and not (yield FindMissing(name, last)):
         # A plan that was made before blocks were resent names the old ones. Without it the batch is planned anew, as after damage (G6).
@@ -326,7 +359,7 @@ def _from_sibling(name: str, base_of: BaseOf) -> Generator[Step, Answer, Lineage
         if not (yield CopySibling(replica, theirs.name, name)):
             continue
         bases = {}
-        for batch in _batches((yield FindBatches(name))):
+        for batch in batches_of((yield FindBatches(name))):
             tip = theirs.tip(batch) if batch >= max(0, theirs.lowest) else None
             base = None if tip is None else base_of(replica, tip)
             if base is not None:
@@ -342,7 +375,8 @@ def _from_sibling(name: str, base_of: BaseOf) -> Generator[Step, Answer, Lineage
     return None
 
 
-def _batches(answer: Answer) -> tuple[int, ...]:
+def batches_of(answer: Answer) -> tuple[int, ...]:
+    """The answer to ``FindBatches``."""
     assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindBatches
     return tuple(batch for batch in answer if isinstance(batch, int))
 

@@ -23,18 +23,40 @@ Invariants:
     S3  silence is observed time: who was paused itself looks again before it judges.
     S4  a standby that has no checkpoint lets those that have one go first; else the order of the processes decides.
     S5  a copy is of a higher epoch than what it replaces, or of a later batch of the same.
-    S6  a copy has a name above those that the process has used, and below those of every later epoch.
+    S6  a copy has a name above those that the process has used, below those of every later epoch, and of no other process: one that slept while
+        it copied, and was replaced, has a directory of its own, and deletes nothing that its replacement lives on (``protocol.lineage``, G2).
+    S7  a copy gets its lineage file when it is known to be whole and the primary's directory still to be its stable one; until then nobody
+        goes on from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.limits import FAILURE_AFTER_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
-from anabranch.protocol.lineage import Lineage, epoch_of, lineage_name, number_of
+from anabranch.protocol.lineage import (
+    Answer,
+    Clean,
+    CopySibling,
+    CutBack,
+    FindBatches,
+    FindCommit,
+    FindNewest,
+    FindSiblingCommit,
+    FindSiblings,
+    FindWhole,
+    Lineage,
+    Remove,
+    Step,
+    Write,
+    batches_of,
+    epoch_of,
+    lineage_name,
+    number_of,
+)
 from anabranch.protocol.observed_time import ObservedTime
 
 STANDBY_SERVICE: Final = "standby"
@@ -102,7 +124,54 @@ def to_copy(own: Held | None, others: Sequence[Held]) -> Held | None:
     return None if best is None or (own is not None and own.commit >= 0 and own.reached >= best.reached) else best
 
 
-def copy_name(source: str, own: str | None) -> str:
-    """Name for a copy of lineage ``source``; ``own``: the newest that the process has (S6)."""
+def copy_name(source: str, own: str | None, token: str) -> str:
+    """Name for a copy of lineage ``source`` by the process of ``token``; ``own``: the newest that the process has (S6)."""
     epoch = epoch_of(source) or 0
-    return lineage_name(epoch, 0 if own is None or epoch_of(own) != epoch else number_of(own) + 1)
+    return lineage_name(epoch, 0 if own is None or epoch_of(own) != epoch else number_of(own) + 1, token)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The checkpoint that a process that stands by has now."""
+
+    name: str
+    batch: int
+
+
+def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | None]:
+    """How a process that stands by replaces its checkpoint by a copy of one that is further; None: it keeps what it has.
+
+    A crash, or a long sleep, between any two steps does no harm: until ``Write`` nobody looks at the copy.
+    """
+    own = yield FindNewest()
+    mine = Held(process, own, _batch((yield FindCommit(own.name)))) if isinstance(own, Lineage) else None
+    theirs = []
+    for sibling, lineage in _lineages((yield FindSiblings())):
+        theirs.append(Held(sibling, lineage, _batch((yield FindSiblingCommit(sibling, lineage.name)))))
+    source = to_copy(mine, theirs)
+    if source is None:
+        return None
+    name = copy_name(source.lineage.name, None if mine is None else mine.lineage.name, token)
+    if not (yield CopySibling(source.process, source.lineage.name, name)):
+        return None
+    lowest = max(0, source.lineage.lowest)
+    batch = yield FindWhole(name, tuple(each for each in batches_of((yield FindBatches(name))) if each >= lowest))
+    # Where a newer file names another directory by now, this one may have become a branch while it was copied (``protocol.lineage``).
+    is_same = (source.process, source.lineage) in _lineages((yield FindSiblings()))
+    if not isinstance(batch, int) or not is_same or to_copy(mine, [Held(source.process, source.lineage, batch)]) is None:
+        yield Remove(name)
+        return None
+    yield CutBack(name, batch, keep_plan=False)
+    yield Write(source.lineage.copied(name, batch))
+    yield Clean(epoch_of(name) or 0, number_of(name))
+    return Copied(name, batch)
+
+
+def _batch(answer: Answer) -> int:
+    assert isinstance(answer, int)  # noqa: S101 - the answer to FindCommit and FindSiblingCommit
+    return answer
+
+
+def _lineages(answer: Answer) -> list[tuple[str, Lineage]]:
+    assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindSiblings
+    return [each for each in answer if isinstance(each, tuple)]

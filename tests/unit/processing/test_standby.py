@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from anabranch.processing.standby import Standby
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PRIMARY_SILENT_MS, STANDBY_COPY_EVERY_MS
-from anabranch.protocol.lineage import Lineage, lineage_name
+from anabranch.protocol.lineage import Answer, Lineage, Step, lineage_name
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import spark_files
@@ -51,8 +52,8 @@ class World:
         return ReplicaDisk(self.folder / f"s.{process}", {other: self.folder / f"s.{other}"})
 
     def standby(self) -> Standby:
-        self.own = self.disk("1", "0")
-        self.made.append(Standby(self.log, self.clock, self.pipeline, "s", "1", self.own))
+        self.own, token = self.disk("1", "0"), f"{len(self.made):016x}"
+        self.made.append(Standby(self.log, self.clock, self.pipeline, "s", "1", self.own, token))
         return self.made[-1]
 
     def writer(self) -> BoundaryWriter:
@@ -88,7 +89,7 @@ def test_it_copies_what_is_further_and_keeps_one(world: World) -> None:
     assert made.bucket == 50
     newest = world.own.newest()
     assert newest is not None
-    assert (newest.name, newest.start_batch, newest.start_tip) == (lineage_name(5, 1), 4, BatchId(FIRST.name, 4))
+    assert (newest.name, newest.start_batch, newest.start_tip) == (lineage_name(5, 1, "0" * 16), 4, BatchId(FIRST.name, 4))
     assert [path.name for path in (world.folder / "s.1" / "checkpoints").iterdir()] == [newest.name]
     assert world.own.batches(newest.name)[0] == 4
     assert not (world.own.directory(newest.name) / "offsets" / "5").exists(), "what was planned was not copied whole"
@@ -132,6 +133,63 @@ def test_a_directory_that_is_another_ones_by_now_is_not_taken(world: World, monk
     assert world.own.newest() is None
     monkeypatch.setattr(world.own, "copy_sibling", copy)
     assert made.copy()
+
+
+STEPS_OF_A_COPY = 11
+
+
+@pytest.mark.parametrize("step", range(STEPS_OF_A_COPY + 1))
+@pytest.mark.parametrize("took_over", [False, True])
+@pytest.mark.parametrize("moved", [False, True])
+def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: int, took_over: bool, moved: bool
+) -> None:
+    """Rule 8: it wakes at any step of its copy, and does the rest of it."""
+    world.run(FIRST, 2)
+    assert world.standby().copy()
+    world.run(FIRST, 3)
+    sleeper = world.standby()
+    answer, steps = sleeper._answer, list[Step]()
+
+    def slow(each: Step) -> Answer:
+        steps.append(each)
+        found = answer(each) if len(steps) <= step else None
+        if len(steps) == max(1, step):
+            replaced()
+        return answer(each) if len(steps) > step else found
+
+    def replaced() -> None:
+        if moved:
+            world.run(FIRST.forked(lineage_name(5, 1), 2), 6)
+        replacement = world.standby()
+        replacement.copy()
+        if took_over:
+            live.append(take_over(world.own, 9))
+        else:
+            own = world.own.newest()
+            assert own is not None
+            live.append(own)
+
+    live: list[Lineage] = []
+    monkeypatch.setattr(sleeper, "_answer", slow)
+    with contextlib.suppress(FileNotFoundError):  # rule 21: who meets a directory that is gone ends
+        sleeper.copy()
+    (own,) = live
+    assert world.own.newest() == own or not took_over
+    assert (world.own.directory(own.name) / "commits" / "2").exists(), "what it lives on is there"
+    assert world.disk("1", "0").whole(own.name, world.own.batches(own.name)) == world.own.batches(own.name)[0]
+    assert len(steps) <= STEPS_OF_A_COPY
+
+
+def take_over(disk: ReplicaDisk, epoch: int) -> Lineage:
+    """A process of the replica begins ``epoch`` from what is on its disk."""
+    own, name = disk.newest(), lineage_name(epoch, 0)
+    assert own is not None
+    disk.copy(own.name, name)
+    lineage = own.copied(name, disk.last_commit(name))
+    disk.write(lineage)
+    disk.clean(epoch)
+    return lineage
 
 
 def test_one_that_cannot_be_copied_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

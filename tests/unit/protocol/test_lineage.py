@@ -35,6 +35,7 @@ from anabranch.protocol.lineage import (
     fork_steps,
     lineage_name,
     newest,
+    number_of,
     obsolete,
     take_over_steps,
 )
@@ -47,9 +48,20 @@ def test_g1_names_sort_by_epoch_and_number() -> None:
     assert [epoch_of(n) for n in names] == [9, 10, 10, None, None]
 
 
-def test_g2_only_lower_epochs_are_deleted() -> None:
-    names = [lineage_name(9, 0), lineage_name(9, 3), lineage_name(10, 0), lineage_name(11, 0), "something else"]
+def test_g1_the_copies_of_two_processes_have_two_names() -> None:
+    one, two = lineage_name(9, 2, "0" * 16), lineage_name(9, 2, "f" * 16)
+    assert newest([one, two, lineage_name(9, 1, "f" * 16)]) == two
+    assert newest([two, lineage_name(9, 3)]) == lineage_name(9, 3)
+    assert [(epoch_of(n), number_of(n)) for n in (one, two)] == [(9, 2), (9, 2)]
+    assert epoch_of(f"{lineage_name(9, 2)}-token") is None
+
+
+def test_g2_only_what_is_below_is_deleted() -> None:
+    other = lineage_name(10, 3, "f" * 16)
+    names = [lineage_name(9, 0), lineage_name(9, 3), lineage_name(10, 2), other, lineage_name(11, 0), "something else"]
     assert obsolete(names, 10) == [lineage_name(9, 0), lineage_name(9, 3)]
+    assert obsolete(names, 10, 3) == [lineage_name(9, 0), lineage_name(9, 3), lineage_name(10, 2)]
+    assert obsolete(names, 10, 4)[-1] == other
 
 
 def test_g3_the_tip_is_the_record_of_the_last_committed_batch() -> None:
@@ -176,10 +188,10 @@ class Disk:
                 self.lineages[lineage.name] = lineage
             case CheckEpoch():
                 pass
-            case Clean(epoch):
-                for name in obsolete(self.directories, epoch):
+            case Clean(epoch, number):
+                for name in obsolete(self.directories, epoch, number):
                     del self.directories[name]
-                for name in obsolete(self.lineages, epoch):
+                for name in obsolete(self.lineages, epoch, number):
                     del self.lineages[name]
         return None
 

@@ -149,24 +149,14 @@ class ReplicaDisk:
         """Spark does not: without this a loss of power takes the last batches of a checkpoint with it."""
         os.sync()
 
-    def keep(self, name: str) -> None:
-        """Remove every directory and lineage file but those of ``name``, the newest: for a process that runs no query."""
-        for path in [*self._checkpoints.iterdir(), *self._root.glob("copying-*")]:
-            if path.name != name:
-                shutil.rmtree(path, ignore_errors=True)
-        for path in self._lineages.glob("*.json"):
-            if path.stem != name:
-                path.unlink(missing_ok=True)
-
-    def clean(self, epoch: int) -> None:
-        """Remove what belongs to lower epochs (rule 8)."""
-        for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch):
+    def clean(self, epoch: int, number: int = 0) -> None:
+        """Remove what is below lineage ``number`` of ``epoch`` (``protocol.lineage``, G2)."""
+        for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch, number):
             shutil.rmtree(self.directory(name), ignore_errors=True)
-        for name in obsolete([path.stem for path in self._lineages.glob("*.json")], epoch):
+        for name in obsolete([path.stem for path in self._lineages.glob("*.json")], epoch, number):
             (self._lineages / f"{name}.json").unlink(missing_ok=True)
-        for partial in self._root.glob("copying-*"):
-            if obsolete([partial.name.removeprefix("copying-")], epoch):
-                shutil.rmtree(partial, ignore_errors=True)
+        for name in obsolete([path.name.removeprefix("copying-") for path in self._root.glob("copying-*")], epoch, number):
+            shutil.rmtree(self._root / f"copying-{name}", ignore_errors=True)
 
 
 def _newest(root: Path) -> Lineage | None:

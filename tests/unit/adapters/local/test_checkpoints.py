@@ -211,16 +211,17 @@ def test_a_restarted_process_finds_what_was_written(disk: ReplicaDisk, tmp_path:
     assert ReplicaDisk(tmp_path / "s.0").newest() == Lineage.fresh(1)
 
 
-def test_a_process_that_runs_no_query_keeps_one_copy(disk: ReplicaDisk, tmp_path: Path) -> None:
-    for name in (ONE, TWO, THREE):
+def test_a_process_that_stands_by_removes_what_is_below_its_copy(disk: ReplicaDisk, tmp_path: Path) -> None:
+    below, own, other, later = (lineage_name(2, number, token * 16) for number, token in ((1, "a"), (2, "a"), (2, "b"), (3, "b")))
+    for name in (ONE, below, own, other, later, THREE):
         fill(disk.directory(name))
         disk.write(Lineage(name=name, start_batch=0, start_tip=None))
-    (tmp_path / "s.0" / f"copying-{TWO}").mkdir()
-    disk.keep(THREE)
-    assert disk.newest() == Lineage(name=THREE, start_batch=0, start_tip=None)
-    assert contents(disk.directory(THREE))
-    assert sorted(path.name for path in (tmp_path / "s.0").rglob("0*-0*")) == [THREE, f"{THREE}.json"]
-    assert not list((tmp_path / "s.0").glob("copying-*"))
+        (tmp_path / "s.0" / f"copying-{name}").mkdir()
+    disk.clean(2, 2)
+    left = {own, other, later, THREE}
+    assert {path.name for path in (tmp_path / "s.0" / "checkpoints").iterdir()} == left
+    assert {path.stem for path in (tmp_path / "s.0" / "lineages").iterdir()} == left
+    assert {path.name for path in (tmp_path / "s.0").glob("copying-*")} == {f"copying-{name}" for name in left}
 
 
 def test_how_far_a_sibling_is(tmp_path: Path) -> None:
