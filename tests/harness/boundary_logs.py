@@ -19,8 +19,8 @@ def part(bucket: int, attempt: str = "a", rows: int = 1) -> Part:
     return Part(bucket, 0, attempt, 1, 0, 1, rows, 7)
 
 
-def started(replica: str = "0", token: str = "t") -> EpochStarted:
-    return EpochStarted(replica, f"plan of {replica}", token, schema=f"schema of {replica}")
+def started(replica: str = "0", token: str = "t", version: int = 1) -> EpochStarted:
+    return EpochStarted(replica, f"plan of {replica}", token, schema=f"schema of {replica}", version=version)
 
 
 def record(
@@ -58,14 +58,17 @@ class Reference:
         self.branch_pending: dict[str, list[Part]] = {}
         self.branch_own: dict[str, dict[int, tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]]]] = {w: {} for w in WRITERS}
         self.past = 0
+        self.version = (0, 0)
+        self.version_of = dict.fromkeys(WRITERS, 1)
 
     def apply(self, offset: int, entry: LogEntry) -> bool:
         """Whether the record counts."""
         if isinstance(entry, EpochStarted):
-            self.epoch[entry.replica] = offset
-            return True
+            return self._begin(offset, entry)
         assert isinstance(entry, BoundaryRecord)
         r = entry.replica
+        if self.version_of[r] < self.version[0]:
+            return False
         if self.epoch.get(r) != entry.epoch or entry.id.batch <= self.newest.get((r, entry.epoch, entry.id.lineage), -1):
             return False
         if not (self._tentative(entry) if entry.kind is BoundaryKind.TENTATIVE else self._stable(entry)):
@@ -73,6 +76,18 @@ class Reference:
         self.newest[r, entry.epoch, entry.id.lineage] = entry.id.batch
         tentative = [n for own in self.branch_own.values() for n in own]
         self.past = max([self.past, len(self.stable), *tentative, *(p.bucket - 1 for p in entry.parts)])
+        return True
+
+    def _begin(self, offset: int, entry: EpochStarted) -> bool:
+        r = entry.replica
+        if entry.version < self.version[0]:
+            return False
+        if entry.version != self.version_of[r]:
+            for n in self.own[r]:
+                if n not in self.stable:
+                    self.own[r] = dict.fromkeys(self.own[r])
+                    break
+        self.epoch[r], self.version_of[r] = offset, entry.version
         return True
 
     def _stable(self, entry: BoundaryRecord) -> bool:
@@ -92,11 +107,16 @@ class Reference:
             return False
         chain.append(entry.id)
         self.pending[r] += [(entry.id, p) for p in entry.parts]
+        closes = entry.closed > max(self.own[r], default=0)
         for n in range(1, entry.closed + 1):
             self.own[r].setdefault(n, tuple(p for _, p in self.pending[r] if p.bucket == n))
+        is_reached = max((n for n, parts in self.own[r].items() if parts is None), default=0) <= len(self.stable) <= entry.closed
+        if closes and is_reached and self.version_of[r] > self.version[0]:
+            self.version = (self.version_of[r], len(self.stable))
         while True:
             n = len(self.stable) + 1
-            own = {w: self.own[w].get(n) for w in (r, *(w for w in self.own if w != r))}
+            counting = [w for w in (r, *(w for w in self.own if w != r)) if self.version_of[w] >= self.version[0]]
+            own = {w: self.own[w].get(n) for w in counting}
             giver = next((w for w, parts in own.items() if parts is not None), None)
             if giver is None:
                 return True
@@ -179,7 +199,7 @@ def logs(draw: st.DrawFn, *, tentative: bool = True, steps: int = 25, parts_max:
         if what == "epoch":
             w.epochs.append(len(entries))
             w.lineage, w.forks = f"{len(entries)}", 0
-            entries.append(started(w.replica))
+            entries.append(started(w.replica, version=draw(st.sampled_from((1, 1, 1, 2)))))
         elif what == "repeat" and len(entries) > len(WRITERS):
             entries.append(entries[draw(st.integers(len(WRITERS), len(entries) - 1))])
         elif what == "fork" or what.startswith("branch"):

@@ -90,7 +90,7 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
 
 
 def _epoch_value(entry: EpochStarted) -> dict[str, Any]:
-    return {"replica": entry.replica, "fingerprint": entry.fingerprint, "token": entry.token, "schema": entry.schema}
+    return asdict(entry)
 
 
 def _id_value(ident: BatchId) -> dict[str, Any]:
@@ -177,6 +177,7 @@ def _summary_value(entry: Summary) -> dict[str, Any]:
             "branches": None if r.branches is None else _branches_value(r.branches),
             "origin": asdict(r.origin),
             "history": r.history,
+            "version": r.version,
         }
         for r in entry.replicas
     ]
@@ -184,7 +185,8 @@ def _summary_value(entry: Summary) -> dict[str, Any]:
         {"first": s.first, "last": s.last, "replica": s.replica, "parts": [_part_value(part) for part in s.parts], "resent": s.resent}
         for s in entry.ranges
     ]
-    return {"as_of": entry.as_of, "forgotten": entry.forgotten, "replicas": replicas, "ranges": ranges, "past": entry.past}
+    numbers = {"past": entry.past, "version": entry.version, "version_after": entry.version_after}
+    return {"as_of": entry.as_of, "forgotten": entry.forgotten, "replicas": replicas, "ranges": ranges, **numbers}
 
 
 # -- what the reader gives to values --------------------------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSummary:
 
 
 def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
-    replica, epoch, mark, schema, closed, base, path, lineages, pending, last, final, branches, origin, history = fields
+    replica, epoch, mark, schema, closed, base, path, lineages, pending, last, final, branches, origin, history, version = fields
     return ReplicaSummary(
         replica=replica,
         epoch=epoch,
@@ -247,17 +249,20 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
         branches=None if branches is None else _branches_of(branches),
         origin=Origin(*origin),
         history=history,
+        version=version,
     )
 
 
 def _summary_of(fields: tuple[Any, ...]) -> Summary:
-    as_of, forgotten, replicas, ranges, past = fields
+    as_of, forgotten, replicas, ranges, past, version, version_after = fields
     return Summary(
         as_of=as_of,
         forgotten=forgotten,
         replicas=tuple([_replica_of(replica) for replica in replicas]),
         ranges=tuple([StableRange(first, last, replica, _parts_of(parts), resent) for first, last, replica, parts, resent in ranges]),
         past=past,
+        version=version,
+        version_after=version_after,
     )
 
 
@@ -268,6 +273,7 @@ def _check(entry: LogEntry) -> None:
     if isinstance(entry, EpochStarted):
         _check_texts(entry.replica, entry.fingerprint, entry.token)
         _require(len(entry.schema) <= limits.SCHEMA_BYTES_MAX, "a schema that is too large")
+        _check_versions(entry.version)
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
     elif isinstance(entry, Resent):
@@ -280,7 +286,8 @@ def _check(entry: LogEntry) -> None:
 
 def _check_summary(entry: Summary) -> None:
     _require(entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a summary out of range")
-    _check_buckets(entry.forgotten, entry.past)
+    _check_buckets(entry.forgotten, entry.past, entry.version_after)
+    _check_versions(entry.version, *(replica.version for replica in entry.replicas))
     for replica in entry.replicas:
         _check_texts(
             replica.replica,
@@ -363,6 +370,10 @@ def _check_number(number: BranchNumber) -> None:
 
 def _check_buckets(*buckets: int) -> None:
     _require(min(buckets) >= 0 and max(buckets) <= limits.BUCKET_MAX, f"a bucket out of range: {buckets}")
+
+
+def _check_versions(*versions: int) -> None:
+    _require(min(versions) >= 0 and max(versions) <= limits.STAGE_VERSION_MAX, f"a version out of range: {versions}")
 
 
 def _check_parts(parts: tuple[Part, ...]) -> None:

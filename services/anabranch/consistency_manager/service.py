@@ -301,6 +301,7 @@ class ConsistencyManager:
         self.status.detail = {
             "stable_bucket_ms": {stream: bound_ms(upto, width_ms) for stream, upto in uptos.items()},
             "processes": self._image.states(now_ms),
+            "versions": {stream: reader.fold.version for stream, reader in self._streams.items() if stream in self._pipeline.stages},
             "compared": {stream: audit.compared for stream, audit in self._audits.items()},
             "topics": self._topic_differences,
             "not_summed_up": self._log_trimming.report(),

@@ -32,7 +32,7 @@ _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0
 _FILE_KEYS: Final = ("pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "outputs")
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = ("topics", "record", "format", "stime", "disorder", "idle", "end", "ahead", "late", "dead_letter")
-_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "when_late", "parameters")
+_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "when_late", "version", "parameters")
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 _OUTPUT_KEYS: Final = ("stage", "corrected", "live")
 _SINK_KEYS: Final = ("topic", "format", "key", "partitions")
@@ -263,6 +263,7 @@ class _Walk(Document):
             ha=ha,
             reach_ms=reach_ms,
             when_late=cast("Any", self.choice(raw.get("when_late", "process"), (*at, "when_late"), ("process", "delay", "suspend"))),
+            version=self.integer(raw.get("version", 1), (*at, "version"), 1, limits.STAGE_VERSION_MAX),
             parameters=parameters,
         )
 

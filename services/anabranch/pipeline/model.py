@@ -74,6 +74,8 @@ class Stage(_Model):
     reach_ms: int | None = None
     """A record changes results at most so much later than itself; given for ``upstream_backup`` and ``amnesia`` only."""
     when_late: Literal["process", "delay", "suspend"] = "process"
+    version: int = 1
+    """Of what the stage computes: raised when that changes, it replaces the versions before at one bucket (L15 of ``protocol.boundary_log``)."""
     parameters: dict[str, object] = {}
 
     def process_ids(self) -> list[str]:

@@ -213,7 +213,7 @@ class ProcessingService:
         context = self._context
         self._boundary = BoundaryWriter(
             context.log, self._names.boundaries(self._stage_name), self._pipeline.stream_writers(self._stage_name), self._replica,
-            query.fingerprint, context.clock, context.entropy, schema=schema_text(query.schema),
+            query.fingerprint, context.clock, context.entropy, schema=schema_text(query.schema), version=self._stage.version,
         )  # fmt: skip
         stage, name = self._stage, self._stage_name
         states = {stream: StatesSeen(stream, self._pipeline.stream_writers(stream), "processing") for stream in stage.reads}

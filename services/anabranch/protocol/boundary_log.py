@@ -27,6 +27,9 @@ Invariants:
     L13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is. Whether a record counts never depends on what
         was forgotten, so all readers agree.
     L14 a stable bucket is read from other parts only where a ``Resent`` of a writer's newest epoch names as many rows of the same digest.
+    L15 a stream's version never goes back. A version counts from the first record of one of its writers that has closed all that is stable; from
+        there on writers of lower versions begin no epoch, and none of their records counts. So an upgrade takes over at one bucket that the log
+        names, the same for all readers, and the version before goes on until then.
 
 Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
 """
@@ -67,7 +70,7 @@ class Outcome:
     accepted: bool
     reason: str
     """Accepted: epoch, accepted (a stable record), tentative, resent, adopted (a summary: the fold is what it says now). Not: summary, unknown_writer, fenced, known, off_chain, older_branch, no_base,
-    malformed, pending (more parts that are not stable than PENDING_PARTS_MAX)."""
+    malformed, superseded (L15), pending (more parts that are not stable than PENDING_PARTS_MAX)."""
     replica: str
 
 
@@ -99,6 +102,7 @@ class _Writer:
     epoch: int = -1
     fingerprint: str = ""
     schema: str = ""
+    version: int = 1
     closed: int = 0
     base: int = 0
     path: list[BatchId] = field(default_factory=list)
@@ -126,6 +130,7 @@ class StreamFold:
         self._stable: BucketMap[tuple[str, tuple[Part, ...]]] = BucketMap()
         self._resent: BucketMap[None] = BucketMap()
         self._past = 0
+        self._version = self._version_after = 0
         self.stable_parts = 0
         """Parts of stable buckets that are not forgotten."""
 
@@ -166,6 +171,11 @@ class StreamFold:
     def fingerprint(self, replica: str) -> str:
         """Of the plan of the writer's newest epoch; empty before the first."""
         return self._writers[replica].fingerprint
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """(the version that counts, the last bucket before those for which it alone does); (0, 0): none has caught up yet (L15)."""
+        return self._version, self._version_after
 
     def origin(self, replica: str) -> Origin:
         """Where what the writer has closed comes from."""
@@ -214,20 +224,25 @@ class StreamFold:
         if writer is None:
             return Outcome(accepted=False, reason="unknown_writer", replica=entry.replica)
         if isinstance(entry, EpochStarted):
-            writer.epoch, writer.fingerprint, writer.schema = offset, entry.fingerprint, entry.schema
-            writer.lineages.clear()  # ids of older epochs are refused by the epoch
-            return Outcome(accepted=True, reason="epoch", replica=entry.replica)
+            return self._begin(offset, writer, entry)
         if entry.epoch != writer.epoch:
             return Outcome(accepted=False, reason="fenced", replica=entry.replica)
         if isinstance(entry, Resent):
             self._read_instead(entry)
             return Outcome(accepted=True, reason="resent", replica=entry.replica)
+        reason = self._boundary(writer, entry)
+        return Outcome(accepted=reason in ("accepted", "tentative"), reason=reason, replica=entry.replica)
+
+    def _boundary(self, writer: _Writer, entry: BoundaryRecord) -> str:
+        """Take a boundary record of the writer's epoch. Returns what was done with it (``Outcome.reason``)."""
         if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):
-            return Outcome(accepted=False, reason="known", replica=entry.replica)
+            return "known"
+        if writer.version < self._version:
+            return "superseded"
         is_tentative, closed = entry.kind is BoundaryKind.TENTATIVE, writer.closed
         reason = writer.branches.refusal(entry) if is_tentative else self._continue(writer, entry)
         if reason:
-            return Outcome(accepted=False, reason=reason, replica=entry.replica)
+            return reason
         if is_tentative:
             writer.branches.take(entry, self._upto)
             self._past = max(self._past, writer.branches.upto)
@@ -236,7 +251,17 @@ class StreamFold:
             writer.origin = origin_after(writer.origin, entry, closed, writer.fingerprint)
         writer.know(entry.id)
         self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])
-        return Outcome(accepted=True, reason="accepted" if entry.kind is BoundaryKind.STABLE else "tentative", replica=entry.replica)
+        return "tentative" if is_tentative else "accepted"
+
+    def _begin(self, offset: int, writer: _Writer, entry: EpochStarted) -> Outcome:
+        """L1, L15."""
+        if entry.version < self._version:
+            return Outcome(accepted=False, reason="superseded", replica=entry.replica)
+        if entry.version != writer.version and writer.closed > self._upto:  # what another version closed behind a hole is not this one's
+            writer.base = writer.closed
+        writer.epoch, writer.fingerprint, writer.schema, writer.version = offset, entry.fingerprint, entry.schema, entry.version
+        writer.lineages.clear()  # ids of older epochs are refused by the epoch
+        return Outcome(accepted=True, reason="epoch", replica=entry.replica)
 
     def _continue(self, writer: _Writer, record: BoundaryRecord) -> str:
         """Rules 4 and 6: go to the place on the writer's chain that ``record`` continues. Returns why it does not count; empty: it does."""
@@ -280,6 +305,8 @@ class StreamFold:
             if bucket > self._forgotten:
                 writer.final[bucket] = parts
         writer.closed = record.closed
+        if writer.version > self._version and writer.base <= self._upto <= writer.closed:
+            self._version, self._version_after = writer.version, self._upto
         self._advance(record.replica)
 
     def _advance(self, replica: str) -> None:
@@ -290,7 +317,7 @@ class StreamFold:
             moved = False
             for name in order:
                 writer = self._writers[name]
-                if writer.base <= self._upto < writer.closed:
+                if writer.base <= self._upto < writer.closed and writer.version >= self._version:
                     for bucket in writer.final.between(self._upto + 1, writer.closed):
                         self._stable[bucket] = (name, writer.final[bucket])
                         self.stable_parts += len(writer.final[bucket])
@@ -401,6 +428,7 @@ class StreamFold:
         replicas = tuple(
             ReplicaSummary(
                 replica=name, epoch=w.epoch, fingerprint=w.fingerprint, schema=w.schema, closed=w.closed, base=w.base, path=tuple(w.path),
+                version=w.version,
                 lineages=tuple(BatchId(k, v) for k, v in w.lineages.items()), pending=w.pending.items(), last=w.last,
                 final=tuple(part for bucket in self._own(name, after) for part in w.final[bucket]), branches=w.branches.summary(),
                 origin=w.origin,
@@ -412,7 +440,7 @@ class StreamFold:
             for bucket in self._stable.between(after + 1, self._upto)
         ]
         ranges.append(StableRange(self._upto, self._upto, "", ()))
-        return Summary(as_of=as_of, forgotten=after, replicas=replicas, ranges=tuple(ranges), past=self._past)
+        return Summary(as_of, after, replicas, tuple(ranges), self._past, self._version, self._version_after)
 
     def _own(self, name: str, after: int) -> list[int]:
         """The buckets after ``after`` that this writer closed with other parts than those that the stable range names, or that have none."""
@@ -435,6 +463,7 @@ class StreamFold:
             if entry.replica and entry.replica not in known:
                 raise RemoteProtocolError(f"a summary gives bucket {entry.first} to {entry.replica[:60]!r}, which is not a writer in it")
         self._forgotten, self._past = summary.forgotten, summary.past
+        self._version, self._version_after = summary.version, summary.version_after
         for r in summary.replicas:
             if r.replica in self._writers:
                 self._writers[r.replica] = _restored(r)
@@ -465,7 +494,7 @@ class StreamFold:
 def _restored(r: ReplicaSummary) -> _Writer:
     """The writer that ``r`` was made from, without those of its buckets that are in stable ranges."""
     writer = _Writer(
-        epoch=r.epoch, fingerprint=r.fingerprint, schema=r.schema, closed=r.closed, base=r.base, path=list(r.path),
+        epoch=r.epoch, fingerprint=r.fingerprint, schema=r.schema, version=r.version, closed=r.closed, base=r.base, path=list(r.path),
         lineages={i.lineage: i.batch for i in r.lineages}, pending=OpenParts(r.pending), last=r.last,
         branches=Branches.from_summary(r.branches), origin=r.origin,
     )  # fmt: skip

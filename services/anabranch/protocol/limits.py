@@ -348,5 +348,8 @@ STANDBY_TURN_MS: Final = 2_000
 STANDBY_COPY_EVERY_MS: Final = 5_000
 """Between two copies of the primary's checkpoint: bounds what is run again after a take-over; a copy syncs the disk and looks through the state."""
 
+STAGE_VERSION_MAX: Final = 1_000_000
+"""``version`` of a stage: far more than anybody raises by hand, and small enough for a schema's int."""
+
 SOCKET_PATH_BYTES_MAX: Final = 103
 """Of the path of a socket: one byte more, and another system than Linux (107) could not bind it; a stage would end at its start."""

@@ -52,6 +52,8 @@ class EpochStarted:
     """Random: by it the writer knows its own record in the log when the outcome of the append is unknown."""
     schema: str = ""
     """Columns of the stream as its writer makes them, as text (``codec.blocks.schema_text``): a reader of another owner has no code to ask."""
+    version: int = 1
+    """Of what the stage computes, as the pipeline file says: a higher one replaces the lower ones (invariant L15 of ``boundary_log``)."""
 
 
 BranchNumber = tuple[int, int]
@@ -164,6 +166,8 @@ class ReplicaSummary:
     origin: Origin = Origin()
     history: str = ""
     """By which plans the chain was made (``protocol.consistency``); empty: not known."""
+    version: int = 1
+    """Of the newest epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +196,10 @@ class Summary:
     ranges: tuple[StableRange, ...] = ()
     past: int = 0
     """Rule 13: the stream is known to have got beyond this bucket."""
+    version: int = 0
+    """The version that counts; 0: none has caught up yet."""
+    version_after: int = 0
+    """It alone counts for the buckets after this one."""
 
 
 @dataclass(frozen=True, slots=True)

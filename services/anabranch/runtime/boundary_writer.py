@@ -7,12 +7,13 @@ case of its own: the identical record is sent again and the fold ignores a secon
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from anabranch.codec import boundary_records
 from anabranch.ports import Clock, Entropy, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.boundary_log import Outcome, StreamFold
-from anabranch.protocol.errors import Fenced, LocalProtocolError, OutcomeUnknown, TooManyParts, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Fenced, LocalProtocolError, OutcomeUnknown, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Resent
@@ -30,15 +31,16 @@ class BoundaryWriter:
 
     def __init__(
         self, log: EventLog, topic: str, writers: list[str], replica: str, fingerprint: str, clock: Clock, entropy: Entropy,
-        *, schema: str = "",
+        *, schema: str = "", version: int = 1,
     ) -> None:  # fmt: skip
         self._log, self._clock, self._entropy = log, clock, entropy
         self._at = TopicPartition(topic, 0)
-        self._replica, self._fingerprint, self._schema = replica, fingerprint, schema
+        self._replica = replica
+        self._started = EpochStarted(replica, fingerprint, "", schema, version)
         self._reader = BoundaryReader(log, topic, writers, listener=self._seen)
         self._writer: LogWriter | None = None
-        self._token = ""
         self._token_offset = -1
+        self._superseded = False
         self._refused: dict[BatchId, str] = {}
         self._listener: Listener | None = None
         self._resent: Resent | None = None
@@ -63,13 +65,21 @@ class BoundaryWriter:
 
         Raises:
             Fenced: another process of this replica began after this one.
+            ConfigurationError: a higher version of the stage makes the stream by now (L15).
         """
-        self._token, self._token_offset = self._entropy.token(), -1
-        self._send(EpochStarted(replica=self._replica, fingerprint=self._fingerprint, token=self._token, schema=self._schema))
+        self._started, self._token_offset = replace(self._started, token=self._entropy.token()), -1
+        self._send(self._started)
         self._reader.read_to_end()  # however long that takes: a long log is no reason to begin again
         if self._token_offset < 0:
             self._wait(lambda: self._token_offset >= 0, "the epoch record")
             self._reader.read_to_end()
+        if self._superseded:
+            version, after = self.fold.version
+            message = (
+                f"{self._at.topic}: version {version} makes this stream after bucket {after}, and this process has version "
+                f"{self._started.version}: give the stage `version: {version}` and its function, or `version: {version + 1}` to go back on purpose"
+            )
+            raise ConfigurationError(message)
         self.epoch = self._token_offset
         self.check_epoch()
         return self.epoch
@@ -144,8 +154,8 @@ class BoundaryWriter:
         self._reader.close()
 
     def _seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
-        if isinstance(entry, EpochStarted) and entry.token == self._token and entry.replica == self._replica:
-            self._token_offset = offset
+        if entry == self._started:
+            self._token_offset, self._superseded = offset, not outcome.accepted
         if outcome.accepted and entry == self._resent:
             self._resent = None
         if isinstance(entry, BoundaryRecord) and entry.replica == self._replica and not outcome.accepted and outcome.reason != "known":
@@ -192,5 +202,5 @@ class BoundaryWriter:
                 if resend is not None:
                     self._send(resend)
                 else:
-                    self._send(EpochStarted(replica=self._replica, fingerprint=self._fingerprint, token=self._token, schema=self._schema))
+                    self._send(self._started)
                 deadline = self._clock.monotonic_ms() + (_SEEN_WAIT_MS if resend is None else self._seen_wait_ms)

@@ -188,6 +188,7 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
         ("replicas: 2", "ha: amnesia\n    reach: soon", "22: stages.tolls.reach: 'soon' is not a duration"),
         ("replicas: 2", "reach: 10s", "21: stages.tolls.reach: is used by ha: upstream_backup and amnesia only, not by active"),
         ("replicas: 2", "ha: pasive", "21: stages.tolls.ha: 'pasive' is not known; did you mean 'passive'?"),
+        ("when_late: process", "version: 0", "22: stages.tolls.version: "),
         ("when_late: process", "when_late: wait", "22: stages.tolls.when_late: 'wait' is not known"),
         ("{window: 1 minute}", "{reports: 1}", "23: stages.tolls.parameters.reports: reports is an input of the stage already"),
         ("{window: 1 minute}", "{a-b: 1}", "a parameter is an argument of a function"),

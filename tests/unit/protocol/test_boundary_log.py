@@ -107,6 +107,50 @@ def test_rule_5_the_first_to_close_a_bucket_gives_it_whole() -> None:
     assert fold.replica_bucket("1", 5) is None
 
 
+def test_l15_an_upgrade_takes_over_at_the_bucket_at_which_it_has_caught_up() -> None:
+    fold = folded(
+        started("0"), started("1"),
+        record(0, 0, 4, (part(4, "old"), part(6, "old")), replica="0"),
+        record(1, 0, 3, (part(3, "old"),), replica="1", lineage="k"),
+        started("1", version=2),
+        record(4, 0, 3, replica="1", lineage="m", prev=BatchId("k", 0)),
+    )  # fmt: skip
+    assert fold.version == (1, 0)
+    assert fold.apply(6, record(0, 1, 5, replica="0")).accepted, "until it has, the version before goes on"
+    fold.apply(7, record(4, 1, 6, (part(6, "new"),), replica="1", lineage="m"))
+    assert fold.version == (2, 5)
+    assert fold.apply(8, record(0, 2, 7, (part(7, "old"),), replica="0")).reason == "superseded"
+    assert fold.apply(9, started("0", version=1)).reason == "superseded"
+    assert fold.epoch("0") == 0
+    assert fold.stable(5, 6) == [(6, "1", (part(6, "new"),))]
+    assert fold.apply(10, started("0", version=3)).accepted
+    assert fold.apply(11, record(10, 3, 9, (part(7, "newest"), part(9, "newest")), replica="0", prev=BatchId("l", 1))).accepted
+    assert fold.version == (3, 6)
+    assert fold.stable(6, 9) == [(6, "1", (part(6, "new"),)), (7, "0", (part(7, "newest"),)), (9, "0", (part(9, "newest"),))]
+
+
+def test_l15_what_the_version_before_closed_behind_a_hole_is_not_the_new_ones() -> None:
+    """The bucket up to which somebody else still has to make the stream must not end with results of another version."""
+    old = (started("0"), started("1"), record(0, 0, 6, (part(6, "old"),), replica="0", base=4, prev=BatchId("k", 9)))
+    fold = folded(*old, started("0", version=2), record(1, 0, 4, (part(4),), replica="1"))
+    assert fold.upto == 4
+    fold.apply(5, record(1, 1, 6, (part(6),), replica="1"))
+    fold.apply(6, record(3, 1, 7, replica="0", prev=BatchId("l", 0)))
+    assert fold.stable(5, 7) == [(6, "1", (part(6),))]
+    assert fold.version == (2, 6)
+    same = folded(*old, started("0"), record(1, 0, 4, (part(4),), replica="1"))
+    assert same.stable(1, 6) == [(4, "1", (part(4),)), (6, "0", (part(6, "old"),))]
+
+
+def test_l15_a_writer_of_a_lower_version_gives_nothing_once_the_hole_before_it_is_closed() -> None:
+    fold = folded(
+        started("0"), started("1", version=2),
+        record(0, 0, 6, (part(6, "old"),), replica="0", base=4, prev=BatchId("k", 9)),
+        record(1, 0, 4, (part(4),), replica="1"),
+    )  # fmt: skip
+    assert (fold.upto, fold.version) == (4, (2, 0))
+
+
 def test_rule_6_a_base_says_what_is_not_the_writers_own() -> None:
     fold = folded(
         started("0"), started("1"), record(0, 0, 3, (part(2, "of 0"),), replica="0"),

@@ -13,7 +13,7 @@ from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol import boundary_log
-from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part, Resent
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -33,8 +33,9 @@ def log() -> LocalEventLog:
 def make(log: LocalEventLog) -> Iterator[Make]:
     made: list[BoundaryWriter] = []
 
-    def make(replica: str = "0") -> BoundaryWriter:
-        made.append(BoundaryWriter(log, AT.topic, ["0", "1"], replica, "plan", log.clock, SeededEntropy(len(made)), schema="columns"))
+    def make(replica: str = "0", version: int = 1) -> BoundaryWriter:
+        entropy = SeededEntropy(len(made))
+        made.append(BoundaryWriter(log, AT.topic, ["0", "1"], replica, "plan", log.clock, entropy, schema="columns", version=version))
         return made[-1]
 
     yield make
@@ -51,6 +52,19 @@ def entries(log: LocalEventLog) -> list[LogEntry]:
     reader = log.reader()
     reader.assign({AT: 0})
     return [boundary_records.decode(v, h) for c in reader.fetch(1_000, 0) for v, h in zip(c.values, c.headers, strict=True)]
+
+
+def test_a_replica_whose_version_is_superseded_ends_and_one_that_starts_says_what_to_write(make: Make) -> None:
+    old, new = make("0"), make("1", version=2)
+    old.start()
+    old.append(record(old, 0, 3))
+    new.start()
+    new.append(record(new, 0, 3))
+    with pytest.raises(Fenced, match="superseded"):
+        old.append(record(old, 1, 4))
+    with pytest.raises(ConfigurationError, match=r"version 2 makes this stream after bucket 3, .*version: 3` to go back on purpose"):
+        make("0").start()
+    assert make("0", version=2).start() > 0
 
 
 def test_an_epoch_is_the_offset_of_its_record(make: Make) -> None:
