@@ -97,10 +97,14 @@ class SimulatedDisk:
 
     def __init__(
         self, machine: Machine, step: Callable[[], None], reached: Callable[[str], None], wrong: Callable[[str], None],
-        siblings: Callable[[], Mapping[str, Machine]],
+        siblings: Callable[[], Mapping[str, Machine]], struck: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """``wrong``: told of what must not happen. ``siblings``: the machines of the other replicas, as they are now."""
+        """``wrong``: told of what must not happen. ``siblings``: the machines of the other replicas, as they are now.
+
+        ``struck``: told of what the process may end of.
+        """
         self._machine, self._step, self._reached, self._wrong, self._siblings = machine, step, reached, wrong, siblings
+        self._struck = struck
 
     def directory(self, name: str) -> Directory:
         """The directory, for the engine.
@@ -110,11 +114,16 @@ class SimulatedDisk:
         """
         found = self._machine.directories.get(name)
         if found is None:
-            self._reached("directory removed under a process")
-            if (epoch_of(name) or 0) >= self._machine.epoch:
-                self._wrong(f"checkpoint {name} was removed, and no newer process has one")
+            self._removed(name)
             raise Fenced(f"checkpoint {name} is gone")
         return found
+
+    def _removed(self, name: str) -> None:
+        """A directory is gone under the process: only a newer one may have removed it."""
+        self._reached("directory removed under a process")
+        self._struck("directory removed")
+        if (epoch_of(name) or 0) >= self._machine.epoch:
+            self._wrong(f"checkpoint {name} was removed, and no newer process has one")
 
     def newest(self) -> Lineage | None:
         """See the port."""
@@ -134,10 +143,12 @@ class SimulatedDisk:
         self._step()
         found = self._machine.directories.get(source)
         if found is None:
+            self._removed(source)
             raise Unavailable(f"checkpoint {source} vanished while it was copied")
         logged = dict(found.logged)
         self._step()
         if self._machine.directories.get(source) is not found:
+            self._removed(source)
             raise Unavailable(f"checkpoint {source} vanished while it was copied")
         self._machine.add(Directory(target, logged, dict(found.commits)))
         self._machine.sync()

@@ -18,6 +18,7 @@ from anabranch.adapters.local.partition import Fate, Record, Transaction, settle
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, Delivered, Headers, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from simulation.ends import TRANSACTION_TIMED_OUT, Life
 from simulation.history import History, short
 from simulation.scheduler import Killed, Process, Scheduler
 
@@ -94,6 +95,7 @@ class Port:
 
     def __init__(self, network: Network, process: Process, link: Link) -> None:
         self.network, self.process, self.link = network, process, link
+        self.life = Life(network.scheduler.now_ms)
 
     @property
     def now_ms(self) -> int:
@@ -103,6 +105,10 @@ class Port:
     def note(self, what: str, *facts: str | int | None) -> None:
         """Into the history."""
         self.network.history.add(self.now_ms, self.process.name, what, *facts)
+
+    def struck(self, what: str, until_ms: int | None = None) -> None:
+        """``what`` befalls the process, up to now or longer: it may end of that."""
+        self.life.struck(what, self.now_ms if until_ms is None else until_ms)
 
     def alive(self) -> None:
         """Raises Killed in a dead process."""
@@ -116,6 +122,7 @@ class Port:
         latency_ms = self.network.rng.randrange(link.latency_max_ms + 1)
         if link.slow_until_ms > scheduler.now_ms:
             latency_ms *= 40
+            self.struck("slow", scheduler.now_ms + latency_ms)
         self.process.calls += 1
         for strike in list(link.strikes):
             if strike.aim in ("any", place) or (strike.aim == "effect" and place == "disk"):
@@ -145,6 +152,7 @@ class Port:
         if strike.struck is not None:
             strike.struck()
         if strike.pause_ms is not None:
+            self.struck("pause", scheduler.now_ms + strike.pause_ms)
             scheduler.pause(self.process, scheduler.now_ms + strike.pause_ms)
             return
         scheduler.kill(self.process)
@@ -154,6 +162,7 @@ class Port:
         """Wait until a cut is over; False if that takes longer than the time-out."""
         deadline_ms = self.now_ms + timeout_ms
         while open_at() > self.now_ms:
+            self.struck("cut", min(open_at(), deadline_ms))
             if self.now_ms >= deadline_ms:
                 return False
             self.network.scheduler.wait(min(open_at(), deadline_ms))
@@ -188,6 +197,7 @@ class Port:
             if kind in kinds and (is_boundary or kinds is _COMMIT_FAULTS or value % 2 == 0):
                 del self.link.planned[number]
                 self.network.history.reached(f"{kinds[kind]} {kind}")
+                self.struck(f"{kinds[kind]} {kind}")
                 return kind, value
         return "", 0
 
@@ -217,6 +227,8 @@ class SimulatedReader:
                 chunks = self._reader.fetch(records_max, 0)
                 if chunks:
                     return self._some(chunks)
+            else:
+                port.struck("cut", min(cut_until_ms, deadline_ms))
             if port.now_ms >= deadline_ms:
                 return []
             wake_ms = min(deadline_ms, cut_until_ms) if cut_until_ms > port.now_ms else deadline_ms
@@ -381,7 +393,8 @@ class SimulatedTransactionalWriter(SimulatedWriter):
 
         def time_out() -> None:
             if transaction is not None and log.open.get(self._id) is transaction and log.epochs[self._id] == epoch:
-                self._port.network.history.reached("transaction timed out")
+                self._port.network.history.reached(TRANSACTION_TIMED_OUT)
+                self._port.struck(TRANSACTION_TIMED_OUT)
                 settle(transaction, Fate.ABORTED)
                 del log.open[self._id]
                 log.epochs[self._id] += 1  # as brokers do: the writer cannot go on

@@ -56,7 +56,7 @@ EXPECTED: Final[tuple[str, ...]] = (
     *(f"scenario {name}" for name in scenarios.CHANCES),
     *(f"replica {state}" for state in ("stable", "up_failure", "stabilization")),
     *("successor started", "branch dropped", "branch cannot begin", "tentative batch", "task run again", "logged batch run again"),
-    *("checkpoint tail lost", "directory removed under a process", "blocks trimmed", "sibling copied", "late arrival", "transaction torn", "transaction timed out"),
+    *("checkpoint tail lost", "directory removed under a process", "blocks trimmed", "sibling copied", "late arrival", "transaction torn", "its transaction timed out"),
     *("summary written", "boundary log trimmed", "begun at a summary", "no room for more of an input"),
     *("question without answer", "log outcome_unknown", "log live_delayed", "log index_unavailable", "log blocks_missing", "log take_over_delayed"),
     *("live undo", "live rec_done", "live failure", "live shown again", "live bound judged"),

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from anabranch.runtime.service import Service
 from simulation.disk import Machine
+from simulation.ends import Life
 from simulation.faults import Fault
 from simulation.history import History
 from simulation.network import Aim, Link, Strike
@@ -22,7 +23,8 @@ class Runs:
         self.service: Service | None = None
         """Of the current run."""
         self.alive: dict[Process, tuple[Link, SimulatedClock]] = {}
-        self.count = 0
+        self.lives: list[Life] = []
+        """Of all runs."""
         self.restarts = 0
         self.is_dead = False
         self.link = Link()

@@ -27,20 +27,21 @@ from anabranch.protocol import delivery as corrected_delivery
 from anabranch.protocol import limits, trimming
 from anabranch.protocol import replica as replica_machine
 from anabranch.protocol.boundary_log import StreamFold
-from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, RemoteProtocolError, Unavailable
+from anabranch.protocol.errors import AnabranchError, Fenced, RemoteProtocolError
 from anabranch.protocol.lineage import epoch_of
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part, Summary
 from anabranch.runtime import boundary_writer
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
+from simulation import ends, hostile, probes, workload
 from simulation import faults as fault_plans
-from simulation import hostile, probes, workload
 from simulation.disk import Machine, SimulatedDisk
+from simulation.ends import Life
 from simulation.engine import SimulatedReplica
 from simulation.faults import Fault
 from simulation.history import History
-from simulation.network import Link, Network, Port, SimulatedLog, Strike
+from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.options import Options, create_topics, pipeline
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex
@@ -53,8 +54,6 @@ RECOVERY_MS: Final = 90_000
 _LOOK_MS: Final = 200
 _SETTLE_MS: Final = 1_500
 """Virtual time after the end of the work, for what is still under way."""
-_EXPECTED_ENDS: Final = (Fenced, Unavailable, OutcomeUnknown)
-"""How a process may end under these faults. Anything else is a mistake."""
 
 BUILDERS: Final[dict[str, Callable[[ServiceSettings, ServiceContext], Service]]] = {
     "ingestion": ingestion.build,
@@ -292,14 +291,15 @@ class World:
         runs = self.runs[key]
         if runs.is_dead:
             return
-        process = Process(key, runs.count)
-        runs.count += 1
+        process = Process(key, len(runs.lives))
         link = Link(
             runs.link.latency_max_ms, runs.link.cut_to_until_ms, runs.link.cut_from_until_ms, runs.link.slow_until_ms,
             runs.link.planned, list(strikes),
         )  # fmt: skip
         runs.link.planned = []
         port = Port(self.network, process, link)
+        port.life = Life(self.scheduler.now_ms + delay_ms)
+        runs.lives.append(port.life)
         clock = SimulatedClock(port, workload.BASE_MS)
         clock.offset_ms = runs.clock_offset_ms
         runs.current = process
@@ -321,22 +321,26 @@ class World:
                 service.step()
         except Exception as error:
             how = type(error).__name__
-            if isinstance(error, DataMissing) and self.runs[process.key].current is not process:
-                self.history.reached("replaced process met trimmed blocks")  # rule 18
-            elif isinstance(error, Fenced) and not self._is_replaced(process, service):
-                self.unexpected.append(f"{process.name} at {self.scheduler.now_ms} ms: fenced, though nobody took over: {error}")
-            elif isinstance(error, DataMissing) and ".boundaries[" in str(error):
-                # Only one who lags by a whole SUMMARY_EVERY_RECORDS, which are few here.
-                self.history.reached("overtaken by the trimming of a boundary log")
-            elif not isinstance(error, _EXPECTED_ENDS):
-                self.unexpected.append(f"{process.name} at {self.scheduler.now_ms} ms: {how}: {error}")
-                if not isinstance(error, AnabranchError):
-                    raise
+            self._excuse(error, process, port, service)
+            if not isinstance(error, AnabranchError):
+                raise
             if service is not None:
                 service.stop()
             self.scheduler.end_threads(process)
         finally:
+            port.life.ended_ms = self.scheduler.now_ms
             self._ended(process, how)
+
+    def _excuse(self, error: Exception, process: Process, port: Port, service: Service | None) -> None:
+        """A process ended: of something that befell it, or wrongly."""
+        now_ms, runs = self.scheduler.now_ms, self.runs[process.key]
+        others = [life for life in runs.lives if life is not port.life]
+        why = ends.cause(error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS)
+        self.history.reached(f"end because of {why}")
+        if not why:
+            self.unexpected.append(f"{process.name} at {now_ms} ms: ends without a cause: {type(error).__name__}: {error}")
+        elif isinstance(error, Fenced) and not self._is_replaced(process, service):
+            self.unexpected.append(f"{process.name} at {now_ms} ms: fenced, though nobody took over: {error}")
 
     def _is_replaced(self, process: Process, service: Service | None) -> bool:
         """Whether the log has a newer epoch than that of a process that says that it was fenced."""
@@ -394,7 +398,7 @@ class World:
             others = [f"{stage}.{r}" for r in range(chosen.replicas) if str(r) != replica]
             disk = SimulatedDisk(
                 self.machines[process.key], port.disk, self.history.reached, lambda what: self.unexpected.append(f"{process.name}: {what}"),
-                lambda: {other.split(".")[1]: self.machines[f"processing/{other}"] for other in others},
+                lambda: {other.split(".")[1]: self.machines[f"processing/{other}"] for other in others}, port.struck,
             )  # fmt: skip
             return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
         return BUILDERS[service](settings, context)

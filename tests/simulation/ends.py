@@ -1,0 +1,68 @@
+"""Why a process may end: what befell it shortly before. An end without such a cause is a mistake of the services.
+
+The simulated ports tell of each fault where it meets a process: a request or an answer that a cut held up, a write that did not go as it should, a
+pause. That a newer run of the same service took over is told by the runs of that service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, Unavailable
+
+WINDOW_MS: Final = 1_000
+"""So long after it was over, what befell a process may still be why it ends: a few tries, with their pauses."""
+LATE_MS: Final = 4_000
+"""So long after a run is dead, what it had sent may still fence another: a write that comes late, the request of one that is cut off."""
+TRANSACTION_TIMED_OUT: Final = "its transaction timed out"
+
+
+@dataclass
+class Life:
+    """One run of a service."""
+
+    begun_ms: int
+    ended_ms: int | None = None
+    befell: dict[str, int] = field(default_factory=dict)
+    """What befell it, and until when."""
+
+    def struck(self, what: str, until_ms: int) -> None:
+        """``what`` befell it, up to now or longer."""
+        self.befell[what] = max(until_ms, self.befell.get(what, until_ms))
+
+    def latest(self, now_ms: int, window_ms: int = WINDOW_MS) -> str:
+        """What befell it last, within the window; empty: nothing."""
+        causes = [
+            (until_ms, what) for what, until_ms in self.befell.items() if what != TRANSACTION_TIMED_OUT and until_ms >= now_ms - window_ms
+        ]
+        return max(causes)[1] if causes else ""
+
+
+def cause(error: Exception, life: Life, others: Iterable[Life], now_ms: int, transaction_ms: int) -> str:
+    """Why a run ends with ``error``; empty: for no reason that there was.
+
+    Args:
+        error: What it ended with.
+        life: Its own.
+        others: Those of the other runs of the same service.
+        now_ms: Virtual time.
+        transaction_ms: After which the broker aborts a transaction.
+    """
+    rivals = [other for other in others if other.ended_ms is None or other.ended_ms + LATE_MS >= life.begun_ms]
+    match error:
+        case Fenced():
+            if rivals:
+                return "another run"
+            held_up = TRANSACTION_TIMED_OUT in life.befell and life.latest(now_ms, transaction_ms + WINDOW_MS)
+            return TRANSACTION_TIMED_OUT if held_up else ""
+        case OutcomeUnknown() | Unavailable():
+            return life.latest(now_ms)
+        case DataMissing() if ".boundaries[" in str(error):  # who begins may be overtaken by the trimming: logs are short here
+            return life.latest(now_ms) or ("it has just begun" if now_ms - life.begun_ms <= WINDOW_MS else "")
+        case DataMissing():
+            newer = [rival for rival in rivals if rival.begun_ms >= life.begun_ms]
+            return "another run" if newer else ""  # rule 18: nobody waits for who was replaced
+        case _:
+            return ""

@@ -1,0 +1,63 @@
+"""An end is excused by what befell that process shortly before, and by nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from simulation.ends import LATE_MS, TRANSACTION_TIMED_OUT, WINDOW_MS, Life, cause
+
+TRANSACTION_MS = 5_000
+BLOCKS, LOG = DataMissing("p.s.blocks.0[0] has offsets 5 to 9, not 3"), DataMissing("p.s.boundaries[0] has offsets 5 to 9, not 3")
+
+
+def why(error: Exception, life: Life, *others: Life, now_ms: int = 20_000) -> str:
+    return cause(error, life, others, now_ms, TRANSACTION_MS)
+
+
+def struck(what: str, until_ms: int) -> Life:
+    life = Life(0)
+    life.struck(what, until_ms)
+    return life
+
+
+@pytest.mark.parametrize("error", [Unavailable("x"), OutcomeUnknown("x"), LOG])
+def test_who_was_struck_shortly_before_may_end(error: Exception) -> None:
+    assert why(error, struck("cut", 20_000 - WINDOW_MS)) == "cut"
+    assert not why(error, struck("cut", 20_000 - WINDOW_MS - 1))
+    assert not why(error, Life(0)), "nothing befell it"
+    assert not why(error, Life(0), struck("cut", 20_000)), "it befell another run"
+
+
+def test_what_lasts_is_not_forgotten_for_something_shorter() -> None:
+    life = struck("pause", 20_000)
+    life.struck("pause", 5_000)
+    assert why(Unavailable("x"), life) == "pause"
+
+
+@pytest.mark.parametrize(
+    ("other", "is_excused"),
+    [(Life(0), True), (Life(0, 10_000 - LATE_MS), True), (Life(0, 10_000 - LATE_MS - 1), False), (Life(15_000), True)],
+)
+def test_only_another_run_fences(other: Life, is_excused: bool) -> None:
+    assert bool(why(Fenced("x"), Life(10_000), other)) == is_excused
+    assert not why(Fenced("x"), struck("cut", 20_000))
+
+
+def test_the_broker_fences_whose_transaction_timed_out_if_something_held_it_up() -> None:
+    life = struck(TRANSACTION_TIMED_OUT, 20_000)
+    assert not why(Fenced("x"), life)
+    assert not why(Unavailable("x"), life)
+    life.struck("pause", 20_000 - TRANSACTION_MS)
+    assert why(Fenced("x"), life) == TRANSACTION_TIMED_OUT
+
+
+def test_only_who_is_replaced_meets_missing_blocks_and_only_who_begins_a_trimmed_log() -> None:
+    assert why(BLOCKS, Life(0), Life(1))
+    assert not why(BLOCKS, Life(2), Life(1)), "the newest run is waited for"
+    assert why(LOG, Life(20_000 - WINDOW_MS))
+    assert not why(LOG, Life(20_000 - WINDOW_MS - 1))
+
+
+def test_other_errors_are_never_excused() -> None:
+    assert not why(ConfigurationError("x"), struck("cut", 20_000), Life(0))
