@@ -94,12 +94,14 @@ def rows(bucket: int, count: int) -> pa.Table:
 class Replica:
     """Stands in for one replica of the stage."""
 
-    def __init__(self, log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, replica: str = "0", fingerprint: str = "f1") -> None:
+    def __init__(
+        self, log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, replica: str = "0", fingerprint: str = "f1", *, schema: str = ""
+    ) -> None:
         names = of.topic_names
         self._replica, self._partitions, self._lineage, self._batch = replica, of.partitions, entropy.token(), 0
         self._log, self._at, self._counter, self._tentative_tip = log, TopicPartition(names.boundaries(STAGE), 0), 0, BatchId("", 0)
         writers = of.stream_writers(STAGE)
-        self._boundaries = BoundaryWriter(log, names.boundaries(STAGE), writers, replica, fingerprint, clock, entropy)
+        self._boundaries = BoundaryWriter(log, names.boundaries(STAGE), writers, replica, fingerprint, clock, entropy, schema=schema)
         self.epoch = self._boundaries.start()
         self._blocks = BlockWriter(log, names.blocks(STAGE, replica), replica, self.epoch, entropy)
         self._writer: LogWriter | None = None

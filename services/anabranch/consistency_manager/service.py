@@ -17,6 +17,7 @@ from anabranch.codec import control_records
 from anabranch.codec.topic_rules import differences
 from anabranch.consistency_manager.block_trimming import BlockTrimming
 from anabranch.consistency_manager.control import ControlRoom
+from anabranch.consistency_manager.float_audit import FloatAudit
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
@@ -61,6 +62,7 @@ class ConsistencyManager:
         self._control = ControlRoom(context, self._image)
         self._trimming = BlockTrimming(context)
         self._log_trimming = LogTrimming(context)
+        self._floats = FloatAudit(context)
         self._book = AlarmBook()
         self._gaps = {
             name: GapBook(name, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms), self._pipeline.bucket_ms)
@@ -122,6 +124,8 @@ class ConsistencyManager:
             self._unsent.append(alarm)
         self._trimming.round(self._control.trim_points())
         self._log_trimming.round(self._streams, self._control.trim_points(), self._audits)
+        for stream, reader in self._streams.items():
+            self._raise_once(self._floats.round(stream, reader.fold, self._audits[stream]))
         self._raise_alarms()
         busy = self._write_index()
         self._report()
@@ -135,6 +139,7 @@ class ConsistencyManager:
         self._control.close()
         self._trimming.close()
         self._log_trimming.close()
+        self._floats.close()
         if self._alarms is not None:
             self._alarms.close()
             self._alarms = None
@@ -166,7 +171,7 @@ class ConsistencyManager:
             for replica in mismatch.outvoted:
                 self._fence(mismatch, replica, fold.epoch(replica))
         if stream in self._gaps:
-            self._gap(self._gaps[stream].seen(entry, outcome, self._context.clock.now_ms()))
+            self._raise_once(self._gaps[stream].seen(entry, outcome, self._context.clock.now_ms()))
         if outcome.accepted and isinstance(entry, BoundaryRecord):
             self._image.boundary(stream, offset, entry, fold)
         elif outcome.accepted and isinstance(entry, Summary):
@@ -180,8 +185,8 @@ class ConsistencyManager:
             self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
             self._unsent.append(alarm)
 
-    def _gap(self, alarm: Alarm | None) -> None:
-        """A stage has given up results."""
+    def _raise_once(self, alarm: Alarm | None) -> None:
+        """Of what a restart finds again: a stage that has given up results, floats that differ."""
         if alarm is not None and self._book.is_new(alarm):
             self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
             self._unsent.append(alarm)

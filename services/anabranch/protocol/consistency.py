@@ -2,7 +2,9 @@
 
 Theory of operation. Replicas of a stage make the same tuples, so the digests of a bucket (sum modulo 2**64 of the hashes of its rows, over
 all its parts) must be equal where the plans are. ``StreamAudit`` is told every record of a boundary log after the fold took it, and compares
-a bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a difference is a true one.
+a bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a difference is a true one. They depend on the
+order of additions, so they are compared row by row with a tolerance (``codec.float_comparison``), in samples: ``agreed`` is the newest bucket
+of which two replicas have the same digest.
 
 What a replica makes depends on its state, and that on every plan that it ever ran and on where each took over from the one before. This is its
 *history*: a record has that of the record which it continues, unless another plan has made it. Two replicas are compared where their histories
@@ -49,14 +51,16 @@ from anabranch.protocol.limits import (
     ALARMS_PER_PAIR_MAX,
     CHAIN_RECORDS_MAX,
     COMPARED_BUCKETS_MAX,
+    FLOAT_ROWS_MAX,
     HEARTBEAT_LIFETIME_MS,
     HEARTBEATS_MAX,
     INDEXED_BOUNDARIES_MAX,
 )
 from anabranch.protocol.reach import GAP
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Resent, Summary
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part, Resent, Summary
 
 MISMATCH: Final = "digest_mismatch"
+FLOAT_MISMATCH: Final = "float_mismatch"
 _MODULUS: Final = 1 << 64
 _EMPTY: Final = (0, 0)
 
@@ -89,6 +93,16 @@ class Mismatch:
             f"replicas {first} and {second} of {self.stream} made different tuples of bucket {self.bucket} by the same plan: "
             f"{rows} rows with digest {digest:016x} against {other_rows} rows with digest {other_digest:016x}; {whose} stand"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Two replicas have the same tuples in one bucket, as far as the digest shows."""
+
+    bucket: int
+    first: tuple[str, tuple[Part, ...]]
+    """(replica, its parts); none: they are forgotten."""
+    second: tuple[str, tuple[Part, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +146,8 @@ class StreamAudit:
         self._stream = stream
         self._replicas = {w: _Replica() for w in writers}
         self.compared = 0
+        self.agreed: Agreed | None = None
+        """The newest bucket that two replicas made alike; none of more than FLOAT_ROWS_MAX rows."""
         self.uncompared = 0
         """Buckets of two replicas that were given up by A3 or A4, or whose histories differ."""
         self.floor = 0
@@ -234,6 +250,8 @@ class StreamAudit:
             if one != two:
                 stands = _stands(fold, bucket, (other, *one), (name, *two))
                 found.append(Mismatch(self._stream, bucket, (other, *one), (name, *two), stands, outvoted(self._votes(bucket, history))))
+            elif one[0] <= FLOAT_ROWS_MAX:
+                self.agreed = Agreed(bucket, *((r, fold.replica_bucket(r, bucket) or ()) for r in (other, name)))
         return found
 
     def _votes(self, bucket: int, history: str) -> dict[str, tuple[int, int]]:
@@ -288,7 +306,7 @@ class AlarmBook:
 
     def known(self, alarm: Alarm) -> None:
         """An alarm stands in the topic."""
-        if alarm.kind in (MISMATCH, GAP):
+        if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP):
             self._known.add((alarm.stream, alarm.bucket, alarm.text))
 
     def is_new(self, alarm: Alarm) -> bool:

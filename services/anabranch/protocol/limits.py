@@ -348,6 +348,12 @@ STANDBY_TURN_MS: Final = 2_000
 STANDBY_COPY_EVERY_MS: Final = 5_000
 """Between two copies of the primary's checkpoint: bounds what is run again after a take-over; a copy syncs the disk and looks through the state."""
 
+FLOAT_ROWS_MAX: Final = 20_000
+"""Rows of a bucket whose floating-point numbers are compared between two replicas: larger ones would cost the manager more than they show."""
+
+FLOAT_SAMPLE_EVERY_MS: Final = 10_000
+"""Between two such comparisons of a stream: a plan whose replicas drift apart does so in every bucket."""
+
 STAGE_VERSION_MAX: Final = 1_000_000
 """``version`` of a stage: far more than anybody raises by hand, and small enough for a schema's int."""
 

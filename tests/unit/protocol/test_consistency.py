@@ -71,6 +71,19 @@ def test_equal_buckets_are_no_news(log: Log) -> None:
     assert log.audit.floor == 3
 
 
+def test_the_newest_bucket_made_alike_is_a_sample_for_floats_unless_it_is_large(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.close("0", 3, {1: 3, 3: 4})
+    log.close("1", 3, {1: 3, 3: 4})
+    agreed = log.audit.agreed
+    assert agreed is not None
+    assert (agreed.bucket, agreed.first[0], agreed.second[0]) == (3, "0", "1")
+    assert [sum(part.rows for part in parts) for _, parts in (agreed.first, agreed.second)] == [10, 10]
+    monkeypatch.setattr(consistency, "FLOAT_ROWS_MAX", 9)
+    log.close("0", 5, {5: 6})
+    log.close("1", 5, {5: 6})
+    assert log.audit.agreed is agreed
+
+
 def test_digests_are_added_up_modulo_two_to_the_64(log: Log) -> None:
     log.close("0", 1, {1: 3})
     assert log.close("1", 1, {1: 2**64 + 3}) == []

@@ -1,0 +1,97 @@
+"""Floats that two replicas make differently raise one alarm; on a log in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy
+from anabranch.codec import control_records
+from anabranch.codec.blocks import schema_text
+from anabranch.consistency_manager.service import ConsistencyManager
+from anabranch.protocol.control import Alarm
+from anabranch.protocol.limits import FLOAT_SAMPLE_EVERY_MS
+from harness.manager_world import ManagerWorld
+from harness.outputs import Replica, rows
+from harness.sources import everything
+from harness.waiting import wait_until
+
+
+def other_means(table: pa.Table, by: float) -> pa.Table:
+    return table.set_column(table.schema.get_field_index("mean"), "mean", pc.multiply(table.column("mean"), by))
+
+
+class World(ManagerWorld):
+    """Two replicas whose stream has a column of floats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        columns = schema_text(rows(1, 1).schema)
+        self.replicas = [Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n), schema=columns) for n in (0, 1)]
+        self.watching = self.manager()
+
+    def close_bucket(self, bucket: int, by: float) -> None:
+        """Both replicas close it; the means of the second are ``by`` times those of the first."""
+        self.replicas[0].close_buckets(bucket, {bucket: rows(bucket, 8)})
+        self.replicas[1].close_buckets(bucket, {bucket: other_means(rows(bucket, 8), by)})
+        self.clock.advance(FLOAT_SAMPLE_EVERY_MS)
+        before = self.compared()
+        self.watching.step()
+        wait_until(lambda: self.compared() > before, 30, "the sample is compared")
+        self.watching.step()
+
+    def compared(self) -> float:
+        return float(self.watching._floats._compared.labels("p", "totals")._value.get())
+
+    def alarms(self) -> list[Alarm]:
+        found = [control_records.decode(value) for chunk in everything(self.log, "p.control.alarms") for value in chunk.values]
+        return [alarm for alarm in found if isinstance(alarm, Alarm)]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.watching.stop()
+
+
+def test_what_the_order_of_additions_changes_is_no_alarm(world: World) -> None:
+    world.close_bucket(1, 1 + 1e-13)
+    assert world.alarms() == []
+
+
+def test_a_difference_is_one_alarm_that_names_it(world: World) -> None:
+    world.close_bucket(1, 1 + 1e-5)
+    (alarm,) = world.alarms()
+    assert (alarm.kind, alarm.stream, alarm.bucket) == ("float_mismatch", "totals", 1)
+    assert alarm.text.startswith("replicas 0 and 1 of totals differ in bucket 1, column mean: 0.25 against 0.2500025, and 6 more rows")
+    world.replicas[0].close_buckets(2, {2: rows(2, 8)})
+    world.replicas[1].close_buckets(2, {2: other_means(rows(2, 8), 2.0)})
+    world.clock.advance(FLOAT_SAMPLE_EVERY_MS)
+    world.watching.step()
+    assert world.watching._floats._samples.empty(), "the pair is known to differ"
+
+
+def test_an_error_of_the_thread_ends_the_manager(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("anabranch.consistency_manager.float_audit.float_difference", broken)
+    world.replicas[0].close_buckets(1, {1: rows(1, 8)})
+    world.replicas[1].close_buckets(1, {1: rows(1, 8)})
+    world.watching.step()
+    wait_until(lambda: world.watching._floats._error is not None, 30, "the thread has ended")
+    with pytest.raises(ZeroDivisionError):
+        world.watching.step()
+
+
+def test_a_stream_without_floats_starts_no_thread() -> None:
+    plain = ManagerWorld()
+    watching: ConsistencyManager = plain.manager()
+    for replica in plain.replicas:
+        replica.close_buckets(1, {1: rows(1, 8)})
+    watching.step()
+    assert watching._floats._thread is None
