@@ -2,35 +2,76 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from examples.toll_road.live_checker import LiveRecord
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from examples.toll_road.traffic import Refused
 
 EXAMPLES_MAX = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """One record of an output topic as a consumer got it. ``identifier`` is its header ``anabranch-id``; times are ms since 1970."""
+class Result(NamedTuple):
+    """All that must be right about a result, whichever topic it is on."""
 
-    value: Mapping[str, object]
-    identifier: tuple[int, int]
+    value: str
+    """As JSON with sorted names: 8, 8.0 and "8" are three values."""
     stime_ms: int
-    partition: int
-    appended_ms: int
+    key: bytes | None
+    partition: int | None
+    """None: whoever told of the result does not know."""
+
+
+def result(value: Mapping[str, object], stime_ms: int, key: bytes | None, partition: int | None) -> Result:
+    """From a record's decoded value, its header ``anabranch-stime``, its key and its partition."""
+    return Result(json.dumps(value, sort_keys=True), stime_ms, key, partition)
+
+
+Answer = Mapping[int, Sequence[Result]]
+"""All results of an output: of each bucket that has any, in the order of their positions."""
+
+
+class Delivered(NamedTuple):
+    """One record of an output topic as a consumer got it."""
+
+    identifier: tuple[int, int]
+    """Its header ``anabranch-id``: bucket and position."""
+    result: Result
     received_ms: int
+    """Since 1970."""
+
+    @property
+    def partition(self) -> int | None:
+        """Of the topic."""
+        return self.result.partition
+
+
+Read = TypeVar("Read", Delivered, LiveRecord)
+
+
+def followed(topic: str, seen: Sequence[Read], again: Sequence[Read]) -> list[str]:
+    """What somebody who followed a topic saw is the beginning of what it holds in the end, in each partition; else, in words, what was not."""
+    wrong = []
+    for partition in {record.partition for record in (*again, *seen)}:
+        mine, there = ([each._replace(received_ms=0) for each in some if each.partition == partition] for some in (seen, again))
+        if mine != there[: len(mine)]:
+            place = next((i for i, pair in enumerate(zip(mine, there, strict=False)) if pair[0] != pair[1]), len(there))
+            wrong.append(f"{topic}, partition {partition}: who followed it saw {mine[place]}, there is {there[place : place + 1]}")
+    return wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How an output differs from the oracle. All numbers are 0 when it does not, but for ``expected`` and ``delivered``."""
+    """How an output differs from the oracle. All numbers are 0 when it does not, but for ``expected`` and ``delivered``.
+
+    Nothing where nothing must be shows nothing: that is not equal.
+    """
 
     expected: int
     delivered: int
@@ -42,20 +83,19 @@ class Comparison:
 
     def is_equal(self) -> bool:
         """Whether the output is what it must be."""
-        return self.missing == self.duplicated == self.wrong == self.out_of_order == 0
+        return self.missing == self.duplicated == self.wrong == self.out_of_order == 0 < self.expected
 
 
-def compare(expected: pl.DataFrame, delivered: Sequence[Delivered], key: Sequence[str]) -> Comparison:
+def compare(answer: Answer, delivered: Iterable[Delivered]) -> Comparison:
     """Record by record.
 
-    Missing: a key that must be there and is not. Duplicated: each further record with a key or an id that was there already. Wrong: a
-    record with a key that must not be there, or with other values, other columns, or other types than it must have. Out of order: a
-    record whose id is not greater than the one before it in its partition.
+    Missing: an id that must be there and is not. Duplicated: each further record with an id that was there already. Wrong: a record with an
+    id that must not be there, or with another value (columns and types count), ``anabranch-stime``, key or partition than it must have. Out
+    of order: a record whose id is not greater than the one before it in its partition.
     """
-    wanted = {tuple(row[name] for name in key): row for row in expected.iter_rows(named=True)}
-    seen: set[tuple[object, ...]] = set()
-    identifiers: set[tuple[int, int]] = set()
-    newest: dict[int, tuple[int, int]] = defaultdict(lambda: (-1, -1))
+    wanted = {(bucket, position): row for bucket, rows in answer.items() for position, row in enumerate(rows)}
+    seen: set[tuple[int, int]] = set()
+    newest: dict[int | None, tuple[int, int]] = defaultdict(lambda: (-1, -1))
     counts: Counter[str] = Counter()
     examples: list[str] = []
 
@@ -65,22 +105,22 @@ def compare(expected: pl.DataFrame, delivered: Sequence[Delivered], key: Sequenc
             examples.append(f"{what}: {record}")
 
     for record in delivered:
-        name = tuple(record.value.get(column) for column in key)
-        if name in seen or record.identifier in identifiers:
+        counts["delivered"] += 1
+        partition, expected = record.result.partition, wanted.get(record.identifier)
+        if record.identifier in seen:
             note("duplicated", record)
-        elif not _is_same(record.value, wanted.get(name)):
-            note("wrong", f"{record}, must be {wanted.get(name)}")
-        elif record.identifier <= newest[record.partition]:
+        elif expected is None or record.result != (expected if partition is not None else expected._replace(partition=None)):
+            note("wrong", f"{record}, must be {expected}")
+        elif record.identifier <= newest[partition]:
             note("out of order", record)
-        seen.add(name)
-        identifiers.add(record.identifier)
-        newest[record.partition] = max(newest[record.partition], record.identifier)
-    for name, row in wanted.items():
-        if name not in seen:
-            note("missing", row)
+        seen.add(record.identifier)
+        newest[partition] = max(newest[partition], record.identifier)
+    for identifier, row in wanted.items():
+        if identifier not in seen:
+            note("missing", f"{identifier} {row}")
     return Comparison(
         len(wanted),
-        len(delivered),
+        counts["delivered"],
         counts["missing"],
         counts["duplicated"],
         counts["wrong"],
@@ -89,39 +129,38 @@ def compare(expected: pl.DataFrame, delivered: Sequence[Delivered], key: Sequenc
     )
 
 
-def _is_same(value: Mapping[str, object], wanted: Mapping[str, object] | None) -> bool:
-    if wanted is None or value.keys() != wanted.keys():
-        return False
-    return all(type(value[name]) is type(wanted[name]) and value[name] == wanted[name] for name in wanted)
-
-
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """How the dead letters differ from the records that were bad on purpose."""
+    """How the dead letters differ from the records that were bad on purpose. None where none must be shows nothing: that is not equal."""
 
     expected: int
     found: int
     missing: int
     unexpected: int
-    other_reason: int
+    altered: int
+    """Refused for another reason, or not kept as they were written."""
     examples: tuple[str, ...] = field(default=())
 
     def is_equal(self) -> bool:
-        """Whether exactly the bad records were refused, each for its reason."""
-        return self.missing == self.unexpected == self.other_reason == 0
+        """Whether exactly the bad records were refused, each for its reason, byte by byte."""
+        return self.missing == self.unexpected == self.altered == 0 < self.expected
 
 
 def compare_refused(expected: Iterable[Refused], found: Iterable[Refused]) -> Refusals:
-    """Dead letters are at least once, so a record of the input counts once, however often it was refused."""
-    wanted = {(record.topic, record.partition, record.offset): record.reason for record in expected}
-    got = {(record.topic, record.partition, record.offset): record.reason for record in found}
-    missing = [(place, reason) for place, reason in wanted.items() if place not in got]
-    unexpected = [(place, reason) for place, reason in got.items() if place not in wanted]
-    other = [(place, reason, got[place]) for place, reason in wanted.items() if place in got and got[place] != reason]
+    """Dead letters are at least once, so a record of the input counts once, however often it was refused; each of them must be right."""
+    wanted = {record.place: record for record in expected}
+    got: dict[tuple[str, int, int], set[Refused]] = defaultdict(set)
+    for letter in found:
+        got[letter.place].add(letter)
+    missing = [record for place, record in wanted.items() if place not in got]
+    unexpected = [letter for place, letters in got.items() if place not in wanted for letter in letters]
+    altered = [
+        (wanted[place], letter) for place, letters in got.items() if place in wanted for letter in letters if letter != wanted[place]
+    ]
     examples = [f"not refused: {entry}" for entry in missing[:EXAMPLES_MAX]]
     examples += [f"refused, but good: {entry}" for entry in unexpected[:EXAMPLES_MAX]]
-    examples += [f"refused for another reason: {entry}" for entry in other[:EXAMPLES_MAX]]
-    return Refusals(len(wanted), len(got), len(missing), len(unexpected), len(other), tuple(examples))
+    examples += [f"refused as something else: {entry}" for entry in altered[:EXAMPLES_MAX]]
+    return Refusals(len(wanted), len(got), len(missing), len(unexpected), len(altered), tuple(examples))
 
 
 def percentile_ms(values_ms: Sequence[int], share: float) -> int | None:

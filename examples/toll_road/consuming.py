@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from examples.toll_road.comparing import Delivered
+from examples.toll_road.comparing import Delivered, result
 from examples.toll_road.traffic import Refused
 
+_WHOLE_S: Final = 90.0
 _SILENCE_S: Final = 20.0
 """After so long without a record the client is made anew: after a broker's restart librdkafka sometimes stops reading, without an error (its issue 5153)."""
 
@@ -93,6 +95,46 @@ class TopicReader(threading.Thread):
         return []
 
 
+def read_whole(kafka: str, topic: str, take: Callable[[Message], None], *, committed: bool = True) -> None:
+    """Hand every record that a topic holds now to ``take``; those of aborted transactions too, where ``committed`` is false.
+
+    Raises:
+        KafkaException: the broker refuses, or not everything could be read within a minute and a half: a transaction that its writer left
+            open is over after a minute.
+    """
+    settings: dict[str, str | int | bool] = {
+        "bootstrap.servers": kafka,
+        "group.id": "unused",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+        "log_level": 2,
+    }
+    consumer = Consumer(settings)
+    try:
+        metadata = consumer.list_topics(topic, timeout=10).topics[topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        places = [TopicPartition(topic, number) for number in sorted(metadata.partitions)]
+        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=10) for place in places}
+        open_ends = {number: high for number, (low, high) in ends.items() if high > low}
+        consumer.assign([TopicPartition(topic, place.partition, OFFSET_BEGINNING) for place in places])
+        end_s = time.monotonic() + _WHOLE_S
+        while open_ends:
+            if time.monotonic() >= end_s:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{topic} was not read to its end: {open_ends}"))  # noqa: SLF001 - as the client names it
+            for message in consumer.consume(1_000, 0.1):
+                error = message.error()
+                if error is None:
+                    take(message)
+                elif not error.retriable():
+                    raise KafkaException(error)
+            for place in consumer.position(places):  # beyond markers of transactions, which are no messages
+                if place.offset >= open_ends.get(place.partition, math.inf):
+                    del open_ends[place.partition]
+    finally:
+        consumer.close()
+
+
 def header(message: Message, name: str) -> str:
     """The last header of that name, or an empty text."""
     found = ""
@@ -109,25 +151,28 @@ def delivered(message: Message) -> Delivered:
         ValueError: value or headers are not as delivered records have them.
     """
     bucket, _, position = header(message, "anabranch-id").partition(".")
-    return Delivered(
-        value=json.loads(message.value() or b""),
-        identifier=(int(bucket), int(position)),
-        stime_ms=int(header(message, "anabranch-stime")),
-        partition=message.partition() or 0,
-        appended_ms=message.timestamp()[1],
-        received_ms=time.time_ns() // 1_000_000,
-    )
+    stime_ms = int(header(message, "anabranch-stime"))
+    value = json.loads(message.value() or b"")
+    return Delivered((int(bucket), int(position)), result(value, stime_ms, message.key(), message.partition() or 0), received_ms())
+
+
+def received_ms() -> int:
+    """Now, by the clock."""
+    return time.time_ns() // 1_000_000
 
 
 def refused(message: Message) -> Refused:
-    """A dead letter, as the place in the input from which it came.
+    """A dead letter, as the record of the input that it was.
 
     Raises:
-        ValueError: headers are missing.
+        ValueError: headers are missing, or it has a key, which no record of the traffic has.
     """
+    if message.key() is not None:
+        raise ValueError(f"a dead letter has the key {message.key()!r}")
     return Refused(
         header(message, "anabranch-topic"),
         int(header(message, "anabranch-partition")),
         int(header(message, "anabranch-offset")),
         header(message, "anabranch-reason"),
+        message.value(),
     )

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +20,7 @@ from ruamel.yaml import YAML
 from examples.toll_road.process_tree import Process, descendants, is_running
 
 STOP_S = 20
+_READY_AGAIN_S = 120.0
 RESTART_S = 30
 """A process that is just being restarted is there again within this."""
 
@@ -58,13 +61,21 @@ def copy_pipeline(pipeline: Path, folder: Path, replicas: int | None) -> Path:
 class Deployment:
     """One ``anabranch up`` in a process group of its own."""
 
-    def __init__(self, pipeline: Path, state_dir: Path, log: Path, *, drills: bool = False) -> None:
-        """Start it; ``drills``: so that services can be cut off from Kafka."""
+    def __init__(self, pipeline: Path, state_dir: Path, log: Path, *, drills: bool = False, only: Sequence[str] = ()) -> None:
+        """Start it; ``drills``: so that services can be cut off from Kafka; ``only``: these services, beside broker and Redis."""
         self._state_dir = state_dir
         self._log = log
         self._output: IO[bytes] = log.open("wb")
         self._process = subprocess.Popen(
-            [*_anabranch(), "up", str(pipeline), "--state-dir", str(state_dir), *(["--drills"] if drills else [])],
+            [
+                *_anabranch(),
+                "up",
+                str(pipeline),
+                "--state-dir",
+                str(state_dir),
+                *(["--drills"] if drills else []),
+                *(word for name in only for word in ("--only", name)),
+            ],
             stdout=self._output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -104,6 +115,17 @@ class Deployment:
             raise DeploymentError(f"anabranch status: exit code {done.returncode}: {done.stderr.strip()}")
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return [Row(row["service"], row["name"], row.get("pid"), row["state"], row.get("address")) for row in rows]
+
+    def kafka(self) -> str:
+        """Address of the broker.
+
+        Raises:
+            DeploymentError: status shows none.
+        """
+        address = next((row.address for row in self.status() if row.service == "kafka"), None)
+        if address is None:
+            raise DeploymentError("anabranch status shows no address of the broker")
+        return address
 
     def kill(self, title: str) -> int:
         """SIGKILL to the process SERVICE/NAME. Returns its id.
@@ -165,6 +187,21 @@ class Deployment:
 
     def _is_ready(self) -> bool:
         return any(line.lower().lstrip().startswith("ready") for line in self._log.read_text(errors="replace").splitlines())
+
+
+@contextmanager
+def stopped(pipeline: Path, state_dir: Path, log: Path) -> Iterator[str]:
+    """The address of the broker of a deployment that has been stopped: nothing that writes an output runs any more.
+
+    Raises:
+        DeploymentError: the broker does not start again.
+    """
+    deployment = Deployment(pipeline, state_dir, log, only=["consistency_manager"])  # it writes none
+    try:
+        deployment.wait_ready(_READY_AGAIN_S)
+        yield deployment.kafka()
+    finally:
+        deployment.stop(set())
 
 
 def _anabranch() -> list[str]:

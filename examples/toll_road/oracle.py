@@ -6,7 +6,11 @@ this, record by record.
 
 from __future__ import annotations
 
+import json
+
 import polars as pl
+
+from examples.toll_road.comparing import Result, result
 
 
 def segment_statistics(reports: pl.DataFrame, window_ms: int) -> pl.DataFrame:
@@ -42,10 +46,13 @@ def toll_notices(reports: pl.DataFrame, segment_tolls: pl.DataFrame, window_ms: 
 
 
 KEYS: dict[str, tuple[str, ...]] = {
-    "tolls": ("xway", "dir", "seg", "window_end_ms"),
-    "toll_notices": ("vehicle", "time", "xway", "dir", "seg"),
+    "tolls": ("xway", "dir", "seg"),
+    "toll_notices": ("vehicle",),
 }
-"""Columns that name a record of each output: no two records that must come out are equal in them."""
+"""Columns of the key of each output, as the pipeline files name them."""
+
+TIMES: dict[str, str] = {"tolls": "window_end_ms", "toll_notices": "time"}
+"""The column that is the time of an output's results."""
 
 
 def answers(reports: pl.DataFrame, outputs: list[str], window_ms: int, free_vehicles: int, free_speed: int) -> dict[str, pl.DataFrame]:
@@ -57,3 +64,32 @@ def answers(reports: pl.DataFrame, outputs: list[str], window_ms: int, free_vehi
     rows = tolls(segment_statistics(reports, window_ms), free_vehicles, free_speed)
     known = {"tolls": rows, "toll_notices": toll_notices(reports, rows, window_ms)}
     return {output: known[output] for output in outputs}
+
+
+def results(output: str, rows: pl.DataFrame, bucket_ms: int, partitions: int) -> dict[int, list[Result]]:
+    """The records of an output as they must stand on its topic: in which bucket at which position, with which key, in which partition.
+
+    A bucket holds the results with ``(n - 1) * bucket_ms < time <= n * bucket_ms``, ordered by their time and then by their columns.
+    """
+    time, names = TIMES[output], KEYS[output]
+    found: dict[int, list[Result]] = {}
+    for row in rows.sort(time, *rows.columns).iter_rows(named=True):
+        key = json.dumps({name: row[name] for name in names}, separators=(",", ":")).encode()
+        place = (murmur2(key) & 0x7FFFFFFF) % partitions
+        found.setdefault(-(-row[time] // bucket_ms), []).append(result(row, row[time], key, place))
+    return found
+
+
+def murmur2(data: bytes) -> int:
+    """The hash by which Kafka's Java producers choose the partition of a key (Austin Appleby's MurmurHash2, 32 bits, with Kafka's seed)."""
+    multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
+    state = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for start in range(0, whole, 4):
+        word = int.from_bytes(data[start : start + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        state = state * multiplier & mask ^ word
+    if whole < len(data):
+        state = (state ^ int.from_bytes(data[whole:], "little")) * multiplier & mask
+    state = (state ^ state >> 13) * multiplier & mask
+    return state ^ state >> 15

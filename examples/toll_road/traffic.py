@@ -195,12 +195,19 @@ def plan(traffic: Traffic) -> Iterator[Planned]:
 
 
 class Refused(NamedTuple):
-    """A record that must end as a dead letter: where it lies in the input, and why."""
+    """A record that must end as a dead letter: where it lies in the input, why, and what it is."""
 
     topic: str
     partition: int
     offset: int
     reason: str
+    value: bytes | None
+    """As it was written; records of the traffic have no key."""
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """In the input: names the record."""
+        return self.topic, self.partition, self.offset
 
 
 @dataclass(slots=True)
@@ -223,7 +230,7 @@ class Truth:
         """Write ``reports.parquet`` and ``refused.parquet``."""
         folder.mkdir(parents=True, exist_ok=True)
         self.reports().write_parquet(folder / "reports.parquet")
-        schema = {"topic": pl.String, "partition": pl.Int32, "offset": pl.Int64, "reason": pl.String}
+        schema = {"topic": pl.String, "partition": pl.Int32, "offset": pl.Int64, "reason": pl.String, "value": pl.Binary}
         pl.DataFrame(self.refused, schema=schema, orient="row").write_parquet(folder / "refused.parquet")
 
 
@@ -296,7 +303,7 @@ class TrafficWriter:
         topic = self._topics[planned.xway]
         partition = planned.vehicle % self._partitions[topic]
         if planned.refused:
-            self._produce(topic, partition, planned.value, on_delivery=self._note_refused(truth, planned.refused))
+            self._produce(topic, partition, planned.value, on_delivery=self._note_refused(truth, planned))
         else:
             truth.add(planned.report)
             self._produce(topic, partition, planned.value, on_delivery=self._note_error)
@@ -329,14 +336,14 @@ class TrafficWriter:
         if error is not None:
             self._errors.append(error)
 
-    def _note_refused(self, truth: Truth, reason: str) -> Callable[[KafkaError | None, Message], None]:
+    def _note_refused(self, truth: Truth, planned: Planned) -> Callable[[KafkaError | None, Message], None]:
         def note(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._errors.append(error)
                 return
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             if topic is not None and partition is not None and offset is not None:
-                truth.refused.append(Refused(topic, partition, offset, reason))
+                truth.refused.append(Refused(topic, partition, offset, planned.refused, planned.value))
 
         return note
 

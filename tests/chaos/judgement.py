@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from anabranch.protocol.records import LogEntry
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
 from chaos.schedule import Kind, has_sibling, service_of
 from checkers import streams
-from examples.toll_road.comparing import Comparison, Delivered
-from examples.toll_road.live import LiveRecord, account
+from examples.toll_road import live_checker, tentative
+from examples.toll_road.story import LiveTopic
+from examples.toll_road.tentative import Road
 
 MASKED_MS: Final = 2_000
 """A fault is masked when the next result comes no later than without it, and this: what two busy cores make of two equal moments."""
@@ -267,22 +268,30 @@ def compare_digests(stream: str, found: Mapping[str, Made]) -> list[str]:
     return wrong
 
 
-def live_promises(name: str, records: Iterable[LiveRecord], end_ms: int, compared: Callable[[list[Delivered]], Comparison]) -> list[str]:
+def live_promises(name: str, topic: LiveTopic, end_ms: int, road: Road, missing_of: Callable[[int], Collection[str]]) -> list[str]:
     """What a live topic promises and did not keep, in words, up to the transaction by which everything until ``end_ms`` is final.
 
-    ``compared`` compares its final results with the oracle. However many failures there were, each is over by then.
+    However many failures there were, each is over by then. ``missing_of``: of a bucket that was shown without results, by the logs of the
+    stages.
     """
-    found = account(records, end_ms)
-    wrong = found.broken[:_EXAMPLES_MAX]
-    if not found.undos <= found.failures == found.rec_dones:
-        wrong.append(f"{found.failures} failures, {found.undos} undos, {found.rec_dones} rec_dones")
-    if found.standing:
-        wrong.append(f"{len(found.standing)} tentative results stand at the end, such as {min(found.standing)}")
-    final = compared(found.stable)
-    if not final.is_equal():
-        counts = f"missing {final.missing}, duplicated {final.duplicated}, wrong {final.wrong}"
-        wrong += [f"of its final results {counts}, out of order {final.out_of_order}", *final.examples]
-    return [f"{name}, live: {text}" for text in wrong]
+    verdict = live_checker.check(topic.records(), topic.partitions, road.answer, is_complete=True, end_ms=end_ms)
+    wrong = verdict.wrong[:_EXAMPLES_MAX]
+    wrong += tentative.check(topic.transactions(end_ms), road, {*road.sources, tentative.STAGE}, missing_of)[:_EXAMPLES_MAX]
+    if not verdict.undos <= verdict.failures == verdict.rec_dones:
+        wrong.append(f"{verdict.failures} failures, {verdict.undos} undos, {verdict.rec_dones} rec_dones")
+    return [f"{name}: {text}" for text in wrong]
+
+
+def missing_by_bucket(entries: Iterable[LogEntry]) -> Callable[[int], Collection[str]]:
+    """What the branches of a stage say was missing of a bucket: of all that closed it."""
+    said: dict[str, int] = {}
+    ranges: list[tuple[int, int, tuple[str, ...]]] = []
+    for entry in entries:
+        if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.TENTATIVE:
+            first = entry.base if entry.base is not None else said.get(entry.replica, 0)
+            ranges.append((first + 1, entry.closed, entry.missing))
+            said[entry.replica] = entry.closed
+    return lambda bucket: {name for first, last, names in ranges if first <= bucket <= last for name in names}
 
 
 def repeated(identifiers: Iterable[object]) -> int:

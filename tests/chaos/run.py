@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import polars as pl
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import Message
 from ruamel.yaml import YAML
 
 from anabranch.codec import boundary_records
@@ -27,18 +27,20 @@ from chaos.judgement import Complaint, Injected, Recovery, Seen, Waits
 from chaos.nemesis import Nemesis
 from chaos.schedule import Fault, draw
 from examples.toll_road import consuming, oracle
-from examples.toll_road.comparing import Comparison, Delivered, Refusals, compare, compare_refused
-from examples.toll_road.demo import CLOSING_MS, Job, read_job
-from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline
+from examples.toll_road.comparing import Comparison, Refusals, compare, compare_refused, followed
+from examples.toll_road.demo import CLOSING_MS, TOLLS_MIN, Collected, Job, read_job
+from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
 from examples.toll_road.process_tree import MemoryMeter
-from examples.toll_road.story import LiveTopic
-from examples.toll_road.traffic import Refused, Traffic, TrafficWriter, Truth, span
+from examples.toll_road.tentative import Road
+from examples.toll_road.traffic import Traffic, TrafficWriter, Truth, span
 from harness.waiting import wait_until
 
 T = TypeVar("T")
 PIPELINE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
 WINDOW_S = 2
 """Of the statistics: a result every so often, else a recovery could not be seen any finer."""
+FREE_VEHICLES = 4
+"""So many in a segment cost nothing: few, since little traffic comes in a short window."""
 WARM_S = 40.0
 """Traffic before anything is looked at: what just started is slow, the more so on few cores."""
 CALM_S = 24.0
@@ -73,6 +75,17 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
 
 
+class Happened(NamedTuple):
+    """A run before it is judged."""
+
+    records_in: int
+    truth: Truth
+    traffic: Traffic
+    nemesis: Nemesis
+    targets: list[str]
+    wrong: list[str]
+
+
 def prepare(options: argparse.Namespace, folder: Path) -> Path:
     """A copy of the pipeline with ``replicas`` of every stage and short windows."""
     copied = copy_pipeline(PIPELINE, folder / "pipeline", None)
@@ -82,6 +95,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> Path:
         stage["replicas"] = options.replicas
         if "window" in stage.get("parameters", {}):
             stage["parameters"]["window"] = f"{WINDOW_S} seconds"
+        if "free_vehicles" in stage.get("parameters", {}):
+            stage["parameters"]["free_vehicles"] = FREE_VEHICLES
     yaml.dump(document, copied)
     return copied
 
@@ -97,9 +112,8 @@ class Run:
         self._file = prepare(options, folder)
         self._pipeline = load(self._file)
         self._job: Job = read_job(self._file)
-        self._results: dict[str, list[Delivered]] = {name: [] for name in self._job.outputs}
-        self._live: dict[str, LiveTopic] = {name: LiveTopic() for name in self._job.live}
-        self._letters: list[Refused] = []
+        self._seen = Collected.nothing(self._job)
+        self._again = Collected.nothing(self._job)
         self._logs: dict[str, list[tuple[int, LogEntry]]] = {stage: [] for stage in self._pipeline.stages}
         self._readers: list[consuming.TopicReader] = []
         self._truth: Truth | None = None
@@ -121,7 +135,7 @@ class Run:
         try:
             deployment.wait_ready(READY_S)
             self._say(f"ready after {time.monotonic() - begun:.0f} s")
-            verdict = self._break_it(deployment, meter)
+            happened = self._break_it(deployment)
         finally:
             self._give_up.set()
             if self._nemesis is not None:
@@ -130,13 +144,17 @@ class Run:
                 reader.stop()
             meter.stop()
             left = deployment.stop(meter.seen)
+        with stopped(self._file, self._state, self._folder / "again.log") as kafka:
+            for topic, take in self._again.takers(self._job).items():
+                consuming.read_whole(kafka, topic, take)
+            verdict = self._judge(happened, kafka)
         if left:
             verdict.wrong.append(f"{len(left)} processes were left: {left}")
         verdict.wrong += self._complaints(verdict.faults)
         verdict.memory_peak_bytes, verdict.seconds = meter.peak_bytes, time.monotonic() - begun
         return verdict
 
-    def _break_it(self, deployment: Deployment, meter: MemoryMeter) -> Verdict:
+    def _break_it(self, deployment: Deployment) -> Happened:
         options, job = self._options, self._job
         known = state_file.read(self._state)
         assert known is not None
@@ -162,17 +180,13 @@ class Run:
             raise DeploymentError("the traffic was not written")
         truth.write(self._folder / "truth")
         self._say("all is healed; waiting for quiet")
-        wrong = self._await_quiet(deployment, truth, kafka)
+        wrong = self._await_quiet(deployment, truth)
         nemesis.await_copies()
-        return self._judge(writer, truth, nemesis, targets, kafka, (start_ms, end_ms), [*nemesis.broken, *wrong])
+        return Happened(writer.written, truth, traffic, nemesis, targets, [*nemesis.broken, *wrong])
 
     def _read_all(self, kafka: str) -> None:
-        for name, topic in self._job.outputs.items():
-            self._read(kafka, topic, partial(_take, self._results[name].append, consuming.delivered))
-        for name, topic in self._job.live.items():
-            self._read(kafka, topic, self._live[name].take)
-        for topic in self._job.dead_letters:
-            self._read(kafka, topic, partial(_take, self._letters.append, consuming.refused))
+        for topic, take in self._seen.takers(self._job).items():
+            self._read(kafka, topic, take)
         for stage, entries in self._logs.items():
             self._read(kafka, self._pipeline.topic_names.boundaries(stage), partial(_take, entries.append, _entry))
 
@@ -201,7 +215,7 @@ class Run:
         job = self._job
         return oracle.answers(truth.reports(), list(job.outputs), job.window_ms, job.free_vehicles, job.free_speed)
 
-    def _await_quiet(self, deployment: Deployment, truth: Truth, kafka: str) -> list[str]:
+    def _await_quiet(self, deployment: Deployment, truth: Truth) -> list[str]:
         """All results are there, every replica has closed the last bucket, every process runs, nothing comes any more. What is not so."""
         expected = sum(len(frame) for frame in self._answers(truth).values())
         changed, counts = time.monotonic(), (-1, -1)
@@ -209,7 +223,7 @@ class Run:
         def quiet() -> str:
             nonlocal changed, counts
             deployment.check_running()
-            now = (sum(map(len, self._results.values())), len(set(self._letters)))
+            now = (self._seen.results_total(), len(set(self._seen.refused)))
             if now != counts:
                 changed, counts = time.monotonic(), now
             if now[0] < expected or now[1] < len(truth.refused):
@@ -232,53 +246,62 @@ class Run:
             behind += [f"{stage}.{name} is behind" for name, last in lasts.items() if last < max(lasts.values())]
         return behind
 
-    def _judge(
-        self,
-        writer: TrafficWriter,
-        truth: Truth,
-        nemesis: Nemesis,
-        targets: list[str],
-        kafka: str,
-        traffic_ms: tuple[int, int],
-        wrong: list[str],
-    ) -> Verdict:
-        start_ms, end_ms = traffic_ms
-        answers = self._answers(truth)
-        comparisons = {name: compare(frame, self._results[name], oracle.KEYS[name]) for name, frame in answers.items()}
-        refusals = compare_refused(truth.refused, self._letters)
+    def _judge(self, happened: Happened, kafka: str) -> Verdict:
+        job, truth, traffic, nemesis = self._job, happened.truth, happened.traffic, happened.nemesis
+        answers = {name: oracle.results(name, frame, job.bucket_ms, job.partitions) for name, frame in self._answers(truth).items()}
+        comparisons = {name: compare(answer, self._again.results[name]) for name, answer in answers.items()}
+        refusals = compare_refused(truth.refused, self._again.refused)
+        wrong = [*happened.wrong, *self._too_little(happened)]
         for name, compared in comparisons.items():
+            wrong += followed(name, self._seen.results[name], self._again.results[name])
             if not compared.is_equal():
                 counts = f"missing {compared.missing}, duplicated {compared.duplicated}, wrong {compared.wrong}"
                 wrong += [f"{name}: {counts}, out of order {compared.out_of_order}", *compared.examples]
-        for name, topic in self._live.items():
-            wrong += judgement.live_promises(name, topic.records(), end_ms, partial(compare, answers[name], key=oracle.KEYS[name]))
+        wrong += self._live_promises(truth, traffic.end_ms)
         if not refusals.is_equal():
-            wrong.append(f"dead letters: {refusals.missing} missing, {refusals.unexpected} unexpected, {refusals.other_reason} otherwise")
+            wrong.append(f"dead letters: {refusals.missing} missing, {refusals.unexpected} unexpected, {refusals.altered} altered")
             wrong += refusals.examples
         refused_boundaries = {}
         for stage, entries in self._logs.items():
             made, refused_boundaries[stage] = judgement.made_by(list(entries), self._pipeline.stream_writers(stage))
             wrong += judgement.compare_digests(stage, made)
-        repeats = {f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic)) for topic in self._job.outputs.values()}
-        repeats["dead letters"] = judgement.repeated(self._letters)
-        results = [Seen(record.stime_ms, record.received_ms) for records in self._results.values() for record in records]
-        first_ms = min((fault.begun_ms for fault in nemesis.injected), default=start_ms)
+        repeats = {f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic)) for topic in job.outputs.values()}
+        repeats["dead letters"] = judgement.repeated(self._again.refused)
+        results = [Seen(record.result.stime_ms, record.received_ms) for records in self._seen.results.values() for record in records]
+        first_ms = min((fault.begun_ms for fault in nemesis.injected), default=traffic.start_ms)
         return Verdict(
             seed=self._options.seed,
             faults=sorted(nemesis.injected),
             left_out=len(nemesis.left_out),
             found=judgement.recoveries(sorted(nemesis.injected), results),
-            usual_ms=Waits(results).usual(start_ms + int(WARM_S * 1_000 + CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000),
-            records_in=writer.written,
+            usual_ms=Waits(results).usual(traffic.start_ms + int(WARM_S * 1_000 + CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000),
+            records_in=happened.records_in,
             comparisons=comparisons,
             refusals=refusals,
             repeats=repeats,
             refused_boundaries=refused_boundaries,
-            targets=targets,
+            targets=happened.targets,
             memory_peak_bytes=0,
             seconds=0.0,
             wrong=wrong,
         )
+
+    def _too_little(self, happened: Happened) -> list[str]:
+        """What there is not enough of to show anything."""
+        least = happened.traffic.reports_total()
+        tolls = sum(int((frame["toll"] > 0).sum()) for frame in self._answers(happened.truth).values())
+        found = [] if happened.records_in >= least else [f"{happened.records_in} records were written, not {least}"]
+        return found if tolls >= TOLLS_MIN else [*found, f"{tolls} results cost something, at least {TOLLS_MIN} must"]
+
+    def _live_promises(self, truth: Truth, end_ms: int) -> list[str]:
+        job, seen, again = self._job, self._seen.live, self._again.live
+        road = Road(truth.reports(), job.sources, job.bucket_ms, job.window_ms, job.free_vehicles, job.free_speed, job.partitions)
+        wrong = []
+        for name in job.live:
+            entries = (entry for _, entry in self._logs[self._pipeline.outputs[name].stage])
+            wrong += judgement.live_promises(name, again, end_ms, road, judgement.missing_by_bucket(entries))
+            wrong += followed(f"{name}, live", seen.records(), again.records())
+        return wrong
 
     def _complaints(self, faults: Sequence[Injected]) -> list[str]:
         files = [*sorted((self._state / "logs").glob("*.log*")), self._state / "kafka" / "kafka.log", self._folder / "up.log"]
@@ -315,29 +338,8 @@ def _entry(message: Message) -> tuple[int, LogEntry]:
 
 def _identifiers(kafka: str, topic: str) -> list[str]:
     """The id of every record that a topic holds, those of aborted transactions included."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "isolation.level": "read_uncommitted",
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        ended: set[int] = set()
-        found = []
-        end = time.monotonic() + 60
-        while len(ended) < len(partitions) and time.monotonic() < end:
-            for message in consumer.consume(1_000, 0.2):
-                if message.error() is None:
-                    found.append(consuming.header(message, "anabranch-id"))
-                else:
-                    ended.add(message.partition() or 0)
-    finally:
-        consumer.close()
+    found: list[str] = []
+    consuming.read_whole(kafka, topic, lambda message: found.append(consuming.header(message, "anabranch-id")), committed=False)
     return found
 
 

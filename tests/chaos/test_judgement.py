@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 
+import polars as pl
 import pytest
 
-from anabranch.protocol.records import LogEntry, Part
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part
 from chaos import judgement
 from chaos.allowed import ALLOWED
 from chaos.judgement import Allowed, Complaint, Digest, Injected, Made, Seen, Waits
 from chaos.schedule import BROKER, REDIS, Kind
-from examples.toll_road.comparing import Comparison, Delivered
-from examples.toll_road.live import BOUNDARY, INSERTION, REC_DONE, TENTATIVE, UNDO, LiveRecord
+from examples.toll_road.live_checker import BOUNDARY, INSERTION, REC_DONE, TENTATIVE, UNDO, LiveRecord
+from examples.toll_road.story import LiveTopic
+from examples.toll_road.tentative import Road
+from examples.toll_road.traffic import COLUMNS
 from harness.boundary_logs import record, started
 
 TARGETS = ("kafka/kafka", "redis/redis", "ingestion/a", "processing/s.0", "processing/s.1", "processing/t.0", "delivery/o")
@@ -180,54 +183,63 @@ def test_faults_are_counted_and_grouped_in_the_order_of_the_kinds() -> None:
     assert list(groups) == [(Kind.KILL, "delivery"), (Kind.KILL, "ingestion"), (Kind.ZOMBIE, "ingestion")]
 
 
-def result(kind: str, bucket: int) -> LiveRecord:
-    return LiveRecord(kind, 0, 0, (bucket, 0), "1.1" if kind == TENTATIVE else "")
+ROWS = [(1_000 * window + 700, 5, 30, xway, 1, 0, 3, 0) for window in range(3) for xway in (0, 1)]
+ROAD = Road(pl.DataFrame(ROWS, schema=list(COLUMNS), orient="row"), ("a", "b"), 500, 1_000, 20, 40, 1)
+"""Results of two expressways in buckets 2, 4 and 6."""
+
+
+def results(kind: str, bucket: int, xways: tuple[int, ...] = (0, 1), missing: tuple[str, ...] = ("b",)) -> list[LiveRecord]:
+    branch, named = ((1, 1), missing) if kind == TENTATIVE else (None, ())
+    return [LiveRecord(0, 0, kind, (bucket, place), branch, ROAD.answer[bucket][xway], missing=named) for place, xway in enumerate(xways)]
 
 
 def boundary(sequence: int, stable: int, shown: int = 0) -> LiveRecord:
-    return LiveRecord(BOUNDARY, 0, 0, stable=stable, stable_ms=100 * stable, shown=shown, sequence=sequence)
+    return LiveRecord(0, 0, BOUNDARY, stable=stable, stable_ms=500 * stable, shown=shown, sequence=sequence)
 
 
-UNDONE, CORRECTED = LiveRecord(UNDO, 0, 0, (1, 0)), LiveRecord(REC_DONE, 0, 0)
-LIVE = [
-    result(INSERTION, 1), boundary(1, 1),
-    result(TENTATIVE, 2), boundary(2, 1, 2),
-    UNDONE, result(INSERTION, 2), CORRECTED, boundary(3, 2),
-    result(INSERTION, 3), boundary(4, 3),
-    result(TENTATIVE, 4), boundary(5, 3, 4),
-]  # fmt: skip
-"""One failure; then the traffic ends, at 300 ms, which looks like another."""
+UNDONE, CORRECTED = LiveRecord(0, 0, UNDO, (2, 1)), LiveRecord(0, 0, REC_DONE)
+BEGIN = [*results(INSERTION, 2), boundary(1, 2)]
+SHOWN = [*results(TENTATIVE, 4, (0,)), boundary(2, 2, 4)]
+MADE_GOOD = [UNDONE, *results(INSERTION, 4), CORRECTED, boundary(3, 4), *results(INSERTION, 6), boundary(4, 6)]
+SILENCE = [LiveRecord(0, 0, BOUNDARY, stable=6, stable_ms=3_000, shown=8, sequence=5)]
+"""One failure; then the traffic ends, at 3 000 ms, which looks like another."""
 
 
-def same(wanted: int) -> Callable[[list[Delivered]], Comparison]:
-    return lambda found: Comparison(wanted, len(found), wanted - len(found), 0, 0, 0)
+def live(records: list[LiveRecord], missing: tuple[str, ...] = ()) -> list[str]:
+    topic = LiveTopic(1)
+    for each in records:
+        topic.add(each)
+    return judgement.live_promises("tolls", topic, 3_000, ROAD, lambda _: missing)
 
 
 def test_a_live_topic_that_keeps_its_promises() -> None:
-    assert judgement.live_promises("tolls", LIVE, 300, same(3)) == []
+    assert live([*BEGIN, *SHOWN, *MADE_GOOD, *SILENCE]) == []
 
 
-def test_a_failure_that_is_being_corrected_when_the_traffic_ends_is_followed_to_its_end() -> None:
-    shown = [*LIVE[:8], result(TENTATIVE, 4), boundary(4, 2, 4)]
-    corrected = [*shown, LiveRecord(UNDO, 0, 0, (2, 0)), result(INSERTION, 3), boundary(5, 3, 4)]
-    assert judgement.live_promises("tolls", [*corrected, result(INSERTION, 4), CORRECTED, boundary(6, 4)], 300, same(4)) == []
-    assert "2 failures, 2 undos, 1 rec_dones" in judgement.live_promises("tolls", corrected, 300, same(3))[0]
+def test_a_bucket_may_be_empty_only_where_the_log_says_that_all_was_missing() -> None:
+    empty = [*BEGIN, boundary(2, 2, 4), *MADE_GOOD]
+    assert any("is shown without results, but has 1" in text for text in live(empty, ("a",)))
+    assert live(empty, ("segment_statistics",)) == []
 
 
 @pytest.mark.parametrize(
     ("records", "says"),
     [
-        ([*LIVE[:4], LiveRecord(UNDO, 0, 0, (0, 0)), *LIVE[5:]], "an undo names [(0, 0)], the last final result was (1, 0)"),
-        ([*LIVE[:4], UNDONE, *LIVE[4:]], "a second undo in one failure"),
-        ([*LIVE[:4], UNDONE, boundary(3, 1, 2), UNDONE, *LIVE[5:7], boundary(4, 2), boundary(5, 3)], "a second undo in one failure"),
-        ([*LIVE[:8], result(TENTATIVE, 3), *LIVE[8:]], "tentative without a failure, transaction 4"),
-        ([*LIVE[:8], result(INSERTION, 2), *LIVE[8:]], "a final result (2, 0) came after (2, 0)"),
-        ([*LIVE[:9], boundary(4, 1), boundary(5, 3)], "final results go back from bucket 2 to 1"),
-        ([*LIVE[:6], *LIVE[7:]], "a failure ended without rec_done"),
-        ([*LIVE[:9], result(TENTATIVE, 4), boundary(4, 3, 4)], "2 failures, 1 undos, 1 rec_dones"),
-        ([*LIVE[:9], result(TENTATIVE, 4), boundary(4, 3, 4)], "1 tentative results stand at the end"),
-        ([*LIVE[:8], boundary(4, 3)], "missing 1"),
+        ([*BEGIN, *SHOWN, UNDONE, UNDONE, *MADE_GOOD[1:]], "undo in 2 of 1 partitions"),
+        ([*BEGIN, *results(TENTATIVE, 4, (0,), ()), boundary(2, 2, 4), *MADE_GOOD], "none of its reports left out"),
+        ([*BEGIN, *SHOWN, *MADE_GOOD[:3], *MADE_GOOD[4:]], "at the end buckets [] are tentative, shown up to 4"),
+        ([*BEGIN, *SHOWN, *MADE_GOOD[:-3]], "at the end bucket 6 is []"),
+        ([*BEGIN, *SHOWN, *MADE_GOOD, UNDONE], "after the last boundary"),
     ],
 )
 def test_a_broken_promise_of_a_live_topic_is_found(records: list[LiveRecord], says: str) -> None:
-    assert any(says in text for text in judgement.live_promises("tolls", records, 300, same(3)))
+    found = live(records)
+    assert any(says in text for text in found), found
+
+
+def test_what_was_missing_of_a_bucket_stands_in_the_log() -> None:
+    def branch(base: int | None, closed: int, *missing: str) -> LogEntry:
+        return BoundaryRecord("0", 1, BatchId("b", closed), None, closed, (), base, BoundaryKind.TENTATIVE, (1, 1), missing)
+
+    missing_of = judgement.missing_by_bucket([started("0"), branch(3, 5, "a"), branch(None, 7, "b"), branch(4, 5, "c")])
+    assert [set(missing_of(bucket)) for bucket in range(3, 9)] == [set(), {"a"}, {"a", "c"}, {"b"}, {"b"}, set()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
 import pyarrow as pa
@@ -18,9 +18,11 @@ from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.records import LogEntry, Part
-from checkers import availability, conservation, corrected, live, streams, upsert
+from checkers import availability, conservation, corrected, streams, upsert
 from checkers.corrected import Delivered
-from checkers.live import LiveRecord
+from examples.toll_road import live_checker as live
+from examples.toll_road.live_checker import LiveRecord
+from examples.toll_road.oracle import murmur2
 from simulation import workload
 from simulation.options import Options
 from simulation.workload import Row
@@ -129,18 +131,26 @@ def delivered(run: Run) -> list[Delivered]:
     for partition, offset, record in records(run, "out"):
         headers = _headers(record)
         bucket, position = headers["anabranch-id"].decode().split(".")
-        found.append(Delivered(partition, offset, int(bucket), int(position), _user_row(record.value)))
+        found.append(Delivered(partition, offset, int(bucket), int(position), _read_row(partition, record)))
     return found
 
 
-def _user_row(value: bytes | None) -> tuple[object, ...]:
-    row = json.loads(value or b"")
-    return row["id"], row["key"], row["v"]
+def _read_row(partition: int, record: Record) -> tuple[object, ...]:
+    """A result as a reader gets it: its value, and in what it stands beside that must be right."""
+    row = json.loads(record.value or b"")
+    return row["id"], row["key"], row["v"], int(_headers(record)["anabranch-stime"]), record.key, partition
 
 
-def user_rows(buckets: workload.Buckets) -> dict[int, list[tuple[object, ...]]]:
-    """A stream as its users see it: without stime."""
-    return {bucket: [(ident, key, v) for _, ident, key, v in rows] for bucket, rows in buckets.items()}
+def _result(row: Sequence[object], partitions: int) -> tuple[object, ...]:
+    """The same, as it must be."""
+    stime, ident, key, v = row
+    text = f'{{"key":{key}}}'.encode()
+    return ident, key, v, stime, text, (murmur2(text) & 0x7FFFFFFF) % partitions
+
+
+def user_rows(buckets: Mapping[int, Sequence[Sequence[object]]], partitions: int) -> dict[int, list[tuple[object, ...]]]:
+    """A stream as its users see it."""
+    return {bucket: [_result(row, partitions) for row in rows] for bucket, rows in buckets.items()}
 
 
 def judge(run: Run) -> list[str]:
@@ -174,7 +184,7 @@ def judge(run: Run) -> list[str]:
     if only_silence(run) and options.has_manager:
         wrong += availability.check_staggered(_turns(run))
     torn = run.history.probes["transaction torn"] > 0
-    answer = user_rows(answers[options.final]) if run.is_complete else {}
+    answer = user_rows(answers[options.final], options.output_partitions) if run.is_complete else {}
     if is_for_good(run):  # the rest is waited for
         final = streams.read(boundary_log(run, options.final), run.pipeline.stream_writers(options.final))
         closed = max(writer.closed for writer in final.writers.values())
@@ -257,9 +267,9 @@ def is_for_good(run: Run) -> bool:
 
 def _upsert(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     newest: dict[object, tuple[str, tuple[object, ...] | None]] = {}
-    for _, _, record in records(run, "out.live"):
+    for partition, _, record in records(run, "out.live"):
         kind = _headers(record)["anabranch-kind"].decode()
-        newest[json.loads(record.key or b"")["key"]] = (kind, None if record.value is None else _user_row(record.value))
+        newest[json.loads(record.key or b"")["key"]] = (kind, None if record.value is None else _read_row(partition, record))
     return upsert.check(newest, answer, key_index=1)
 
 
@@ -273,7 +283,7 @@ def _live_record(partition: int, offset: int, record: Record) -> LiveRecord:
     kind = headers["anabranch-kind"].decode()
     if kind in ("insertion", "tentative"):
         text, _, branch = headers["anabranch-id"].decode().partition("/")
-        return LiveRecord(partition, offset, kind, _pair(text), _pair(branch) if branch else None, _user_row(record.value))
+        return LiveRecord(partition, offset, kind, _pair(text), _pair(branch) if branch else None, _read_row(partition, record))
     fields = json.loads(record.value or b"")
     last = fields.get("last_id")
     return LiveRecord(
@@ -293,7 +303,9 @@ def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
     verdict = live.check(found, run.options.output_partitions, answer, is_complete=run.is_complete and not is_for_good(run))
     final = run.options.final
     offered = streams.offered(streams.read(boundary_log(run, final), run.pipeline.stream_writers(final)), Blocks(run, final))
-    verdict.wrong += live.check_shown(found, {place: [row[1:] for row in rows] for place, rows in offered.items()})
+    verdict.wrong += live.check_shown(
+        found, {place: [_result(row, run.options.output_partitions) for row in rows] for place, rows in offered.items()}
+    )
     reached = run.history.probes
     reached["live undo"] += verdict.undos
     reached["live rec_done"] += verdict.rec_dones

@@ -1,58 +1,83 @@
 from __future__ import annotations
 
-import polars as pl
+import pytest
 
-from examples.toll_road.comparing import Delivered, compare, compare_refused, percentile_ms
+from examples.toll_road.comparing import Delivered, Result, compare, compare_refused, followed, percentile_ms, result
 from examples.toll_road.traffic import Refused
 
-EXPECTED = pl.DataFrame({"seg": [1, 2, 3], "toll": [0, 8, 18]})
+
+def row(seg: int, toll: object, stime_ms: int = 100, key: bytes = b"k", partition: int | None = 0) -> Result:
+    return result({"seg": seg, "toll": toll}, stime_ms, key, partition)
 
 
-def record(bucket: int, value: dict[str, object], position: int = 0, partition: int = 0) -> Delivered:
-    return Delivered(value, (bucket, position), 0, partition, 0, 0)
+ANSWER = {1: [row(1, 0), row(2, 8)], 2: [row(3, 18)]}
+GOOD = [Delivered((1, 0), row(1, 0), 0), Delivered((1, 1), row(2, 8), 0), Delivered((2, 0), row(3, 18), 0)]
 
 
-GOOD = [record(1, {"seg": 1, "toll": 0}), record(1, {"seg": 2, "toll": 8}, 1), record(2, {"seg": 3, "toll": 18})]
+def test_equal() -> None:
+    assert compare(ANSWER, GOOD).is_equal()
+    assert compare(ANSWER, [each._replace(result=each.result._replace(partition=None)) for each in GOOD]).is_equal(), "who does not know"
 
 
-def test_equal_whatever_the_order_across_partitions() -> None:
-    moved = [record(2, {"seg": 3, "toll": 18}, partition=1), *GOOD[:2]]
-    assert compare(EXPECTED, GOOD, ["seg"]).is_equal()
-    assert compare(EXPECTED, moved, ["seg"]).is_equal()
+def test_nothing_where_nothing_must_be_shows_nothing() -> None:
+    assert not compare({}, []).is_equal()
+    assert not compare_refused([], []).is_equal()
 
 
 def test_missing() -> None:
-    found = compare(EXPECTED, GOOD[:2], ["seg"])
+    found = compare(ANSWER, GOOD[:2])
     assert (found.missing, found.duplicated, found.wrong, found.is_equal()) == (1, 0, 0, False)
 
 
-def test_duplicated_by_key_and_by_id() -> None:
-    found = compare(EXPECTED, [*GOOD, GOOD[0], record(9, {"seg": 2, "toll": 8}), record(2, {"seg": 4, "toll": 0})], ["seg"])
-    assert (found.missing, found.duplicated, found.wrong) == (0, 3, 0)
+def test_duplicated_whatever_it_says() -> None:
+    found = compare(ANSWER, [*GOOD, GOOD[0], Delivered((2, 0), row(9, 9), 0)])
+    assert (found.missing, found.duplicated, found.wrong) == (0, 2, 0)
 
 
-def test_wrong_value_type_column_and_key() -> None:
-    values: list[dict[str, object]] = [
-        {"seg": 1, "toll": 1},
-        {"seg": 2, "toll": 8.0},
-        {"seg": 3, "toll": 18, "stime": 1},
-        {"seg": 4, "toll": 0},
-    ]
-    found = compare(EXPECTED, [record(bucket, value) for bucket, value in enumerate(values)], ["seg"])
-    assert (found.missing, found.duplicated, found.wrong) == (0, 0, 4)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        row(1, 1),
+        row(1, 0.0),
+        row(1, "0"),
+        row(2, 8),
+        row(1, 0, stime_ms=101),
+        row(1, 0, key=b"other"),
+        row(1, 0, partition=1),
+        result({"seg": 1}, 100, b"k", 0),
+    ],
+    ids=["value", "type", "text", "place", "stime", "key", "partition", "column"],
+)
+def test_anything_about_a_result_may_be_wrong(wrong: Result) -> None:
+    found = compare(ANSWER, [GOOD[0]._replace(result=wrong), *GOOD[1:]])
+    assert (found.missing, found.duplicated, found.wrong, found.is_equal()) == (0, 0, 1, False)
+
+
+def test_a_result_that_nobody_expects_is_wrong() -> None:
+    assert compare(ANSWER, [*GOOD, Delivered((3, 0), row(4, 0), 0)]).wrong == 1
 
 
 def test_out_of_order_in_one_partition() -> None:
-    found = compare(EXPECTED, [GOOD[1], GOOD[0], GOOD[2]], ["seg"])
+    found = compare(ANSWER, [GOOD[1], GOOD[0], GOOD[2]])
     assert (found.missing, found.wrong, found.out_of_order, found.is_equal()) == (0, 0, 1, False)
 
 
-def test_dead_letters_count_once_and_must_have_their_reason() -> None:
-    expected = [Refused("reports.0", 0, 5, "not_json"), Refused("reports.0", 1, 5, "late")]
+def test_who_followed_a_topic_saw_the_beginning_of_what_is_there() -> None:
+    late = [each._replace(received_ms=7) for each in GOOD]
+    assert followed("t", late[:2], GOOD) == []
+    assert followed("t", [], []) == []
+    (text,) = followed("t", [GOOD[0], GOOD[2]], GOOD)
+    assert text.startswith("t, partition 0: who followed it saw Delivered(identifier=(2, 0)")
+    assert len(followed("t", GOOD, GOOD[:2])) == 1, "what was there has gone"
+
+
+def test_dead_letters_count_once_and_must_be_what_was_written() -> None:
+    expected = [Refused("reports.0", 0, 5, "not_json", b"x"), Refused("reports.0", 1, 5, "late", None)]
     assert compare_refused(expected, [*expected, expected[0]]).is_equal()
-    found = compare_refused(expected, [Refused("reports.0", 0, 5, "wrong_type"), Refused("reports.0", 0, 6, "late")])
-    assert (found.expected, found.found, found.missing, found.unexpected, found.other_reason) == (2, 2, 1, 1, 1)
-    assert not found.is_equal()
+    for altered in (expected[0]._replace(reason="wrong_type"), expected[0]._replace(value=b"y"), expected[0]._replace(value=None)):
+        found = compare_refused(expected, [expected[0], altered, Refused("reports.0", 0, 6, "late", b"z")])
+        assert (found.expected, found.found, found.missing, found.unexpected, found.altered) == (2, 2, 1, 1, 1)
+        assert not found.is_equal()
 
 
 def test_percentiles_are_values_that_were_seen() -> None:

@@ -38,7 +38,8 @@ def test_the_demo_reads_what_anabranch_reads(name: str) -> None:
     assert job.topics == [source.topics[0] for source in pipeline.sources.values()]
     assert job.dead_letters == [source.dead_letter for source in pipeline.sources.values()]
     assert job.outputs == {output.name: output.corrected.topic for output in pipeline.outputs.values()}
-    assert set(job.outputs) <= set(oracle.KEYS)
+    assert {output.name: tuple(output.corrected.key) for output in pipeline.outputs.values()}.items() <= oracle.KEYS.items()
+    assert (job.bucket_ms, job.partitions) == (pipeline.bucket_ms, pipeline.partitions)
     assert (job.window_ms, job.free_vehicles, job.free_speed) == (10_000, 20, 40)
 
 

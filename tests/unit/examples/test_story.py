@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
-from examples.toll_road.comparing import Comparison
-from examples.toll_road.live import BOUNDARY, INSERTION, REC_DONE, TENTATIVE, UNDO, LiveRecord
+from examples.toll_road.comparing import Comparison, Delivered, result
+from examples.toll_road.consuming import received_ms
+from examples.toll_road.live_checker import BOUNDARY, INSERTION, REC_DONE, TENTATIVE, UNDO, LiveRecord
 from examples.toll_road.story import FailureReport, LiveTopic, Story
+from examples.toll_road.tentative import Road
+from examples.toll_road.traffic import COLUMNS
 
 GOOD = FailureReport(
     cut="ingestion/a",
@@ -27,6 +30,7 @@ GOOD = FailureReport(
     failures=1,
     undos=1,
     rec_dones=1,
+    answer=Comparison(3, 3, 0, 0, 0, 0),
 )
 
 
@@ -40,69 +44,146 @@ class Recorded:
         self.done.append(arguments)
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+WINDOW_MS, BUCKET_MS = 1_000, 500
 
 
-def result(kind: str, bucket: int, delay_ms: int, ago_ms: int = 0) -> LiveRecord:
-    at_ms = now_ms() - ago_ms
-    branch, missing = ("1.1", "a,b") if kind == TENTATIVE else ("", "")
-    return LiveRecord(kind, 0, at_ms, (bucket, 1), branch, missing, at_ms - delay_ms)
+def road(begin_ms: int) -> Road:
+    """Two expressways, one report each in each of the three windows from ``begin_ms`` on."""
+    rows = [(begin_ms + WINDOW_MS * window + 700, 5, 30, xway, 1, 0, 3, 0) for window in range(3) for xway in (0, 1)]
+    return Road(pl.DataFrame(rows, schema=list(COLUMNS), orient="row"), ("a", "b"), BUCKET_MS, WINDOW_MS, 20, 40, 1)
 
 
-def boundary(sequence: int, stable: int, shown: int = 0) -> LiveRecord:
-    return LiveRecord(BOUNDARY, 0, now_ms(), stable=stable, shown=shown, sequence=sequence)
+def boundary(sequence: int, at: Road, stable: int, shown: int = 0, *, at_ms: int = 0) -> LiveRecord:
+    buckets = [0, *sorted(at.answer)]
+    upto = buckets[stable]
+    return LiveRecord(0, 0, BOUNDARY, stable=upto, shown=buckets[shown], sequence=sequence, stable_ms=upto * BUCKET_MS, received_ms=at_ms)
+
+
+def results(kind: str, at: Road, window: int, xways: tuple[int, ...] = (0, 1)) -> list[LiveRecord]:
+    bucket = sorted(at.answer)[window - 1]
+    rows = [at.answer[bucket][xway] for xway in xways]
+    branch, missing = ((1, 1), ("b",)) if kind == TENTATIVE else (None, ())
+    return [LiveRecord(0, 0, kind, (bucket, place), branch, row, missing=missing, stime_ms=row.stime_ms) for place, row in enumerate(rows)]
+
+
+def story_of(at: Road, begin_ms: int, *, tentative: list[LiveRecord] | None = None) -> list[LiveRecord]:
+    """The first window final, the second one without b, then corrected, the third one final. Each 500 ms late, the second one 2 500 ms."""
+    last = LiveRecord(0, 0, UNDO, (min(at.answer), 1))
+    shown = results(TENTATIVE, at, 2, (0,)) if tentative is None else tentative
+    ends_ms = [begin_ms + WINDOW_MS * number for number in (1, 2, 3)]
+    return [
+        *results(INSERTION, at, 1), boundary(1, at, 1, at_ms=ends_ms[0] + 500),
+        *shown, boundary(2, at, 1, 2, at_ms=ends_ms[1] + 2_500),
+        last, *results(INSERTION, at, 2), LiveRecord(0, 0, REC_DONE), boundary(3, at, 2, at_ms=ends_ms[1] + 5_000),
+        *results(INSERTION, at, 3), boundary(4, at, 3, at_ms=ends_ms[2] + 3_000),
+    ]  # fmt: skip
+
+
+class Kept(LiveTopic):
+    """What the client library keeps is what is final: what it keeps of real records is seen below."""
+
+    def answer(self) -> list[Delivered]:
+        return [Delivered(each.ident, each.row, 0) for each in self.records() if each.kind == INSERTION and each.ident]  # type: ignore[arg-type]
+
+
+def topic_of(records: list[LiveRecord]) -> LiveTopic:
+    topic = Kept(1)
+    for record in records:
+        topic.add(record)
+    return topic
+
+
+BEGIN_MS = 1_700_000_000_000
+
+
+def report_of(records: list[LiveRecord], again: list[LiveRecord] | None = None) -> FailureReport:
+    at = road(BEGIN_MS)
+    told = Story("ingestion/b", 50, 20, topic_of(records), lambda _: None, 3_000, BEGIN_MS + 3 * WINDOW_MS)
+    told.cut_ms, told.heal_ms = BEGIN_MS + 1_600, BEGIN_MS + 10_000
+    return told.report(at, topic_of(records if again is None else again), was_killed=False)
 
 
 def test_it_cuts_heals_and_tells_what_is_seen() -> None:
-    topic, said, drills = LiveTopic(), list[str](), Recorded()
-    story = Story("ingestion/a", 0.0, 0.0, topic, said.append, 3_000, now_ms() + 60_000)
-    for record in (result(INSERTION, 1, 500, ago_ms=1_000), boundary(1, 1)):
+    begin_ms = (received_ms() - 2_500) // WINDOW_MS * WINDOW_MS
+    said, drills, at = list[str](), Recorded(), road(begin_ms)
+    everything = story_of(at, begin_ms)
+    topic = Kept(1)
+    story = Story("ingestion/b", 0.0, 0.0, topic, said.append, 3_000, begin_ms + 3 * WINDOW_MS)
+    for record in everything[:3]:
         topic.add(record)
     story.tick(drills)
-    assert drills.done == [("cut", "ingestion/a")]
-    for record in (result(TENTATIVE, 2, 3_000), boundary(2, 1, 2)):
+    assert drills.done == [("cut", "ingestion/b")]
+    for record in everything[3:5]:
         topic.add(record)
     assert not story.is_told()
     story.tick(drills)
-    assert drills.done == [("cut", "ingestion/a"), ("heal", "ingestion/a")]
+    assert drills.done == [("cut", "ingestion/b"), ("heal", "ingestion/b")]
     assert not story.is_told(), "tentative results stand"
-    undo, done = LiveRecord(UNDO, 0, now_ms(), (1, 1)), LiveRecord(REC_DONE, 0, now_ms())
-    for record in (undo, result(INSERTION, 2, 9_000), done, boundary(3, 2), result(INSERTION, 3, 800), boundary(4, 3)):
+    for record in everything[5:]:
         topic.add(record)
     story.tick(drills)
     story.tick(drills)
     assert story.is_told()
     told = [line.partition("[/]  ")[2] for line in said]
     assert told[0] == "so far results come 0.5 s after their window, final at once"
-    assert [line.split(",")[0].split(":")[0] for line in told[1:]] == [
-        "[bold]anabranch cut ingestion/a[/]",
-        "[bold]anabranch heal ingestion/a[/]",
-        "tentative results",
-        "undo back to result 1.1",
-        "rec_done",
-    ]
-    assert "made without a, b: 3.0 s after their window" in told[3]
-    found = story.report(lambda records: Comparison(len(records), len(records), 0, 0, 0, 0))
-    assert (found.tentative, found.undone, found.corrected, found.failures, found.standing) == (1, 1, 1, 1, 0)
+    assert [line.split(",")[0].split(":")[0].rpartition(" ")[0] for line in told[1:]] == [
+        "[bold]anabranch cut", "[bold]anabranch heal", "tentative", "undo back to result", "",
+    ]  # fmt: skip
+    assert "made without b" in told[3]
+
+
+def test_a_right_story_is_good() -> None:
+    found = report_of(story_of(road(BEGIN_MS), BEGIN_MS))
+    assert found.broken == ()
+    assert (found.tentative, found.undone, found.corrected, found.failures, found.undos, found.rec_dones) == (1, 1, 2, 1, 1, 1)
     assert (found.usual_p50_ms, found.usual_max_ms, found.longest_ms, found.added_ms) == (500, 500, 3_000, 2_500)
-    assert (found.missing, found.final.expected, found.broken) == (("a", "b"), 3, ())
+    assert (found.missing, found.answer.expected) == (("b",), 6)
     assert found.is_good()
+
+
+NONSENSE = LiveRecord(0, 0, TENTATIVE, (0, 0), (1, 1), result({"nonsense": True}, 0, None, 0))
+
+
+def wrong_stories() -> dict[str, tuple[list[LiveRecord], str]]:
+    at = road(BEGIN_MS)
+    second, right = sorted(at.answer)[1], results(TENTATIVE, at, 2, (0,))
+    good = story_of(at, BEGIN_MS)
+    silent = story_of(at, BEGIN_MS, tentative=[])
+    nonsense = story_of(at, BEGIN_MS, tentative=[NONSENSE._replace(ident=(second, 0))])
+    return {
+        "nonsense": (nonsense, "it has results of no expressway"),
+        "names nothing": (story_of(at, BEGIN_MS, tentative=[right[0]._replace(missing=())]), "none of its reports left out"),
+        "only boundaries": (silent, "is shown without results"),
+        "not shown": (silent, "was not shown without it"),
+        "wrong final": ([good[0]._replace(row=good[1].row), *good[1:]], "insertion"),
+        "torn": (good[:-1], "after the last boundary"),
+    }
+
+
+@pytest.mark.parametrize("name", list(wrong_stories()))
+def test_a_wrong_story_is_not_good(name: str) -> None:
+    records, says = wrong_stories()[name]
+    found = report_of(records)
+    assert any(says in text for text in found.broken), found.broken
+    assert not found.is_good()
+
+
+def test_what_was_seen_must_still_be_there() -> None:
+    good = story_of(road(BEGIN_MS), BEGIN_MS)
+    found = report_of([good[0]._replace(branch=(9, 9)), *good[1:]], good)
+    assert any("who followed it saw" in text for text in found.broken), found.broken
 
 
 @pytest.mark.parametrize(
     "report",
     [
         replace(GOOD, longest_ms=3_701),
+        replace(GOOD, usual_max_ms=5_000, longest_ms=7_501),
         replace(GOOD, longest_ms=None),
         replace(GOOD, usual_max_ms=6_001, longest_ms=6_000),
         replace(GOOD, usual_max_ms=None),
         replace(GOOD, tentative=0),
-        replace(GOOD, undos=2),
-        replace(GOOD, rec_dones=0),
-        replace(GOOD, standing=1),
         replace(GOOD, broken=("an undo names something else",)),
-        replace(GOOD, final=Comparison(3, 2, 1, 0, 0, 0)),
         replace(GOOD, answer=Comparison(3, 4, 0, 1, 0, 0)),
     ],
 )
@@ -130,19 +211,19 @@ class Message:
     def partition(self) -> int:
         return 0
 
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 7
+    def offset(self) -> int:
+        return 7
 
 
 def test_the_answer_is_what_the_client_library_keeps() -> None:
-    topic = LiveTopic()
+    topic = LiveTopic(1)
     for message in (
         Message({"n": 1}, kind=INSERTION, id="1.1", stime="100"),
         Message({"n": 2}, kind=TENTATIVE, id="2.1/1.1", stime="200", missing="a"),
         Message({"kind": BOUNDARY, "stable": 1, "stable_ms": 100, "shown": 2, "shown_ms": 200, "sequence": 1}, kind=BOUNDARY),
     ):
         topic.take(message)
-    assert [record.value for record in topic.answer()] == [{"n": 1}, {"n": 2}]
+    assert [record.result.value for record in topic.answer()] == ['{"n": 1}', '{"n": 2}']
     for message in (
         Message({"kind": UNDO, "stable": 1, "stable_ms": 100, "last_id": "1.1"}, kind=UNDO, id="1.1"),
         Message({"n": 3}, kind=INSERTION, id="2.1", stime="200"),
@@ -150,4 +231,4 @@ def test_the_answer_is_what_the_client_library_keeps() -> None:
         Message({"kind": BOUNDARY, "stable": 2, "stable_ms": 200, "shown": 0, "shown_ms": 0, "sequence": 2}, kind=BOUNDARY),
     ):
         topic.take(message)
-    assert [(record.value, record.identifier) for record in topic.answer()] == [({"n": 1}, (1, 1)), ({"n": 3}, (2, 1))]
+    assert [(record.result.value, record.identifier) for record in topic.answer()] == [('{"n": 1}', (1, 1)), ('{"n": 3}', (2, 1))]

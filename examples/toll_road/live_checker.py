@@ -1,33 +1,52 @@
-"""A live topic, record by record: what a reader of it is promised (rules 19, 20; docs/live.md).
+"""A live topic, record by record: what a reader of it is promised (docs/live.md; rules 19, 20 of the protocol).
 
-Reads the topic on its own: the transactions are put together from the boundaries in all partitions, and the answer is followed bucket by
-bucket.
+The one checker of live topics: the demo, chaos and the simulation use it. No project code. The transactions are put together from the
+boundaries in all partitions, and the answer is followed bucket by bucket. What a row is made of is its caller's choice: everything that must
+be right about a result (its value, its time, its key, its partition) belongs into it, on both sides.
+
+When the traffic of a finite run is over, all sources are silent, and that looks like a failure. So transactions count up to the one by which
+everything until ``end_ms`` is final; a failure under way there is followed to its end, if it has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Row = tuple[object, ...]
 
+INSERTION: Final = "insertion"
+TENTATIVE: Final = "tentative"
+UNDO: Final = "undo"
+BOUNDARY: Final = "boundary"
+REC_DONE: Final = "rec_done"
+
 
 class LiveRecord(NamedTuple):
-    """One record, as a committed reader sees it."""
+    """One record, as a committed reader sees it; times are ms since 1970. Which fields say something depends on ``kind``."""
 
     partition: int
     offset: int
     kind: str
     """insertion, tentative, undo, boundary, rec_done."""
-    ident: tuple[int, int] | None
+    ident: tuple[int, int] | None = None
     """(bucket, position); of an undo the last stable one, None if there is none."""
     branch: tuple[int, int] | None = None
+    """Of a tentative result: which branch made it."""
     row: Row | None = None
     stable: int = 0
+    """Of a boundary: every bucket up to this one is final."""
     shown: int = 0
+    """Of a boundary: tentative results are shown up to this bucket; 0: there is no failure."""
     sequence: int = 0
-    """Of a boundary."""
+    """Of a boundary: the number of its transaction."""
+    missing: tuple[str, ...] = ()
+    """Of a tentative result: the streams without which it was made."""
+    stable_ms: int = 0
+    """Of a boundary: the end of bucket ``stable``."""
+    stime_ms: int = 0
+    received_ms: int = 0
 
 
 @dataclass
@@ -36,8 +55,13 @@ class Transaction:
 
     sequence: int
     stable: int
+    stable_ms: int
     shown: int
     records: list[LiveRecord] = field(default_factory=list)
+    boundaries: int = 0
+    """Partitions that have it whole."""
+    received_ms: int = 0
+    """When it was whole in all of them."""
 
 
 @dataclass
@@ -53,34 +77,48 @@ class Verdict:
     tentative: dict[int, dict[int, Row]] = field(default_factory=dict)
 
 
-def transactions(records: Sequence[LiveRecord], partitions: int) -> tuple[list[Transaction], list[str]]:
-    """The topic as a list of transactions, and what is wrong with its boundaries."""
+def transactions(records: Iterable[LiveRecord], partitions: int) -> tuple[list[Transaction], list[str]]:
+    """The transactions in their order, from records that are in order within each partition, and what is wrong with them.
+
+    What has not ended yet in every partition is told as wrong, and the transactions begin with those that all partitions have: whoever still
+    reads takes these and looks at what is wrong when everything is read.
+    """
     found: dict[int, Transaction] = {}
-    brought: dict[int, int] = {}
     open_records: dict[int, list[LiveRecord]] = {}
     last: dict[int, int] = {}
     wrong = []
     for record in records:
         mine = open_records.setdefault(record.partition, [])
         mine.append(record)
-        if record.kind != "boundary":
+        if record.kind != BOUNDARY:
             continue
-        transaction = found.setdefault(record.sequence, Transaction(record.sequence, record.stable, record.shown))
-        if (transaction.stable, transaction.shown) != (record.stable, record.shown):
+        made = Transaction(record.sequence, record.stable, record.stable_ms, record.shown)
+        transaction = found.setdefault(record.sequence, made)
+        if (transaction.stable, transaction.stable_ms, transaction.shown) != (record.stable, record.stable_ms, record.shown):
             wrong.append(f"live: boundaries of transaction {record.sequence} differ between partitions")
         if record.sequence != last.get(record.partition, 0) + 1:
             wrong.append(f"live: partition {record.partition} has transaction {record.sequence} after {last.get(record.partition, 0)}")
         last[record.partition] = record.sequence
-        brought[record.sequence] = brought.get(record.sequence, 0) + 1
+        transaction.boundaries += 1
+        transaction.received_ms = max(transaction.received_ms, record.received_ms)
         transaction.records += mine
         open_records[record.partition] = []
+    ordered = [found[sequence] for sequence in sorted(found)]
     wrong += [
-        f"live: transaction {sequence} is in {count} of {partitions} partitions"
-        for sequence, count in brought.items()
-        if count != partitions
+        f"live: transaction {each.sequence} is in {each.boundaries} of {partitions} partitions"
+        for each in ordered
+        if each.boundaries != partitions
     ]
     wrong += [f"live: {len(rest)} records after the last boundary of a partition" for rest in open_records.values() if rest]
-    return [found[sequence] for sequence in sorted(found)], wrong
+    return [each for each in ordered if each.boundaries == partitions], wrong
+
+
+def until(ordered: list[Transaction], end_ms: int | None) -> list[Transaction]:
+    """Those that count: see the head of this module. None: all."""
+    final = [place for place, each in enumerate(ordered) if end_ms is not None and each.stable_ms >= end_ms]
+    if not final:
+        return ordered
+    return ordered[: 1 + next((place for place in final if ordered[place].shown == 0), final[0])]
 
 
 def check_shown(records: Sequence[LiveRecord], offered: Mapping[tuple[int, tuple[int, int]], Sequence[Row]]) -> list[str]:
@@ -92,7 +130,7 @@ def check_shown(records: Sequence[LiveRecord], offered: Mapping[tuple[int, tuple
     """
     shown: dict[tuple[int, tuple[int, int]], dict[int, Row]] = {}
     for record in records:
-        if record.kind == "tentative" and record.ident is not None and record.row is not None:
+        if record.kind == TENTATIVE and record.ident is not None and record.row is not None:
             shown.setdefault((record.ident[0], record.branch or (-1, -1)), {})[record.ident[1]] = record.row
     return [
         f"live: bucket {bucket} of branch {branch} is shown as {list(rows.values())}, the branch made {offered.get((bucket, branch))}"
@@ -101,7 +139,9 @@ def check_shown(records: Sequence[LiveRecord], offered: Mapping[tuple[int, tuple
     ]
 
 
-def check(records: Sequence[LiveRecord], partitions: int, answer: Mapping[int, Sequence[Row]], *, is_complete: bool) -> Verdict:
+def check(
+    records: Iterable[LiveRecord], partitions: int, answer: Mapping[int, Sequence[Row]], *, is_complete: bool, end_ms: int | None = None
+) -> Verdict:
     """Follow the topic.
 
     Args:
@@ -109,11 +149,12 @@ def check(records: Sequence[LiveRecord], partitions: int, answer: Mapping[int, S
         partitions: Of the topic.
         answer: The stable rows of every bucket, in canonical order.
         is_complete: The work is done: the answer of the topic must be the whole answer.
+        end_ms: Of the traffic; None: all transactions count.
     """
     verdict = Verdict()
     runs, verdict.wrong = transactions(records, partitions)
     follower = _Follower(verdict, answer, partitions)
-    for run in runs:
+    for run in until(runs, end_ms):
         follower.take(run)
     if is_complete:
         for bucket, rows in answer.items():
@@ -143,12 +184,12 @@ class _Follower:
         by_kind: dict[str, list[LiveRecord]] = {}
         for record in run.records:
             by_kind.setdefault(record.kind, []).append(record)
-        insertions, tentative = by_kind.get("insertion", []), by_kind.get("tentative", [])
+        insertions, tentative = by_kind.get(INSERTION, []), by_kind.get(TENTATIVE, [])
         before = dict(self._verdict.tentative)
         if run.stable < self._stable_upto:
             self._wrong(f"stable goes back from {self._stable_upto} to {run.stable}", run)
-        if "undo" in by_kind:
-            self._undo(by_kind["undo"], run)
+        if UNDO in by_kind:
+            self._undo(by_kind[UNDO], run)
         elif (insertions or run.stable > self._stable_upto) and self.shown and not self._undone:
             self._wrong("corrections without an undo", run)
         self._insert(insertions, run)
@@ -156,14 +197,14 @@ class _Follower:
         for bucket in [b for b in self._verdict.tentative if b <= run.stable]:
             del self._verdict.tentative[bucket]
         lost = [b for b in before if b > run.stable and b not in self._verdict.tentative]
-        if lost and "rec_done" not in by_kind:
+        if lost and REC_DONE not in by_kind:
             self._wrong(f"tentative buckets {lost} fall out of the answer", run)
         if tentative or run.shown > self.shown:
             if not self.shown:
                 self._verdict.failures += 1
             self.shown = max(self.shown, run.shown)
-        if "rec_done" in by_kind:
-            self._done(by_kind["rec_done"], run)
+        if REC_DONE in by_kind:
+            self._done(by_kind[REC_DONE], run)
         self._stable_upto = run.stable
         if run.shown != self.shown:
             self._wrong(f"its boundary says shown up to {run.shown}, it is {self.shown}", run)
@@ -183,8 +224,9 @@ class _Follower:
 
     def _insert(self, insertions: list[LiveRecord], run: Transaction) -> None:
         for record in insertions:
-            assert record.ident is not None
-            assert record.row is not None
+            if record.ident is None or record.row is None:
+                self._wrong(f"an insertion without id or value: {record}", run)
+                continue
             bucket, position = record.ident
             rows = self._answer.get(bucket, ())
             if not self._stable_upto < bucket <= run.stable:
@@ -203,8 +245,9 @@ class _Follower:
     def _show(self, tentative: list[LiveRecord], run: Transaction) -> None:
         fresh: dict[int, dict[int, Row]] = {}
         for record in tentative:
-            assert record.ident is not None
-            assert record.row is not None
+            if record.ident is None or record.row is None:
+                self._wrong(f"a tentative record without id or value: {record}", run)
+                continue
             bucket, position = record.ident
             if bucket <= run.stable:
                 self._wrong(f"tentative bucket {bucket} below the stable ones", run)

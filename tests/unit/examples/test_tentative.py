@@ -1,0 +1,112 @@
+"""What tentative tolls must be: each planted wrong one is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+import pytest
+
+from examples.toll_road.comparing import Result, result
+from examples.toll_road.live_checker import BOUNDARY, INSERTION, TENTATIVE, LiveRecord, transactions
+from examples.toll_road.tentative import STAGE, Road, check
+from examples.toll_road.traffic import COLUMNS
+
+SOURCES = ("a", "b")
+WINDOW_MS, BUCKET_MS = 10_000, 500
+SMALL_MS = 2_000
+
+
+def reports() -> pl.DataFrame:
+    """Two windows on two expressways, with a report in every half second of each, in two segments."""
+    rows = [
+        (time_ms, time_ms // 1_500 + 100 * xway, 10 + (time_ms // 500 * 7 + xway) % 50, xway, 1, 0, time_ms // 500 % 2, 0)
+        for time_ms in range(0, 20_000, 250)
+        for xway in (0, 1)
+    ]
+    return pl.DataFrame(rows, schema=list(COLUMNS), orient="row")
+
+
+def road(some: pl.DataFrame | None = None, window_ms: int = WINDOW_MS) -> Road:
+    return Road(reports() if some is None else some, SOURCES, BUCKET_MS, window_ms, 2, 60, 2)
+
+
+WHOLE = road()
+LAST = 20
+
+
+def without_b(first: int, last: int, window_ms: int = WINDOW_MS) -> list[Result]:
+    """Bucket 20 where the buckets ``first`` to ``last`` of b are missing."""
+    bucket = (-(-pl.col("time") // BUCKET_MS)).is_between(first, last)
+    some = reports().filter(~((pl.col("xway") == 1) & bucket))
+    return list(road(some, window_ms).answer.get(LAST, []))
+
+
+def shown(rows: Iterable[Result], missing: tuple[str, ...] = ("b",), bucket: int = LAST) -> list[LiveRecord]:
+    made = [LiveRecord(0, 0, TENTATIVE, (bucket, place), (1, 1), row, missing=missing) for place, row in enumerate(rows)]
+    return [*made, LiveRecord(0, 0, BOUNDARY, stable=bucket - 1, shown=bucket, sequence=1)]
+
+
+def judged(records: list[LiveRecord], may_miss: tuple[str, ...] = ("b",), of: Road = WHOLE) -> list[str]:
+    return check(transactions(records, 1)[0], of, may_miss, lambda _: may_miss)
+
+
+def test_a_hole_in_the_reports_of_a_missing_source_is_right() -> None:
+    whole = list(WHOLE.answer[LAST])
+    assert len(whole) == 4
+    assert judged(shown(without_b(7, 99))) == [], "it was cut off in the window"
+    assert judged(shown(without_b(0, 99))) == [], "before it"
+    assert judged(shown(without_b(7, 12))) == [], "and is back"
+    assert judged(shown(whole)) == [], "it had all of it"
+    assert judged(shown(whole, ())) == []
+
+
+def test_two_holes_in_a_long_window_any_in_a_short_one() -> None:
+    hole = (-(-pl.col("time") // BUCKET_MS)).is_in([3, 4, 9])
+    some = reports().filter(~((pl.col("xway") == 1) & hole))
+    assert judged(shown(road(some).answer[LAST])) == []
+    small, odd = road(window_ms=SMALL_MS), (-(-pl.col("time") // BUCKET_MS)).is_in([17, 19])
+    some = reports().filter(~((pl.col("xway") == 1) & odd))
+    assert judged(shown(road(some, SMALL_MS).answer[LAST]), of=small) == []
+
+
+def other(row: Result, **fields: object) -> Result:
+    value = {"xway": 0, "dir": 0, "seg": 0, "window_end_ms": 10_000, "average_speed": 1, "vehicles": 1, "toll": 0}
+    return result({**value, **fields}, row.stime_ms, row.key, row.partition)
+
+
+RIGHT = without_b(7, 99)
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        (shown(RIGHT, ()), "none of its reports left out"),
+        (shown(RIGHT, ("a",)), "cannot have been missing"),
+        (shown(RIGHT[1:]), "it has 1 results of expressway 0, not 2"),
+        (shown(RIGHT[2:]), "it has 0 results of expressway 0, not 2"),
+        (shown([other(RIGHT[0]), *RIGHT[1:]]), "none of its reports left out"),
+        (shown([*RIGHT[:3], other(RIGHT[3], xway=1, seg=1)]), "whatever reports of it are left out"),
+        (shown([*RIGHT[:3], other(RIGHT[3], xway=1, seg=77)]), "whatever reports of it are left out"),
+        (shown([*RIGHT[:3], RIGHT[3]._replace(key=b"other")]), "whatever reports of it are left out"),
+        (shown([RIGHT[0]._replace(stime_ms=1), *RIGHT[1:]]), "none of its reports left out"),
+        (shown([RIGHT[0]._replace(partition=7), *RIGHT[1:]]), "none of its reports left out"),
+        (shown([result({"nonsense": True}, 10_000, None, 0)]), "it has results of no expressway"),
+        (shown([*RIGHT[2:], *RIGHT[:2]]), "its results are not in order"),
+        (shown([RIGHT[1], RIGHT[0], *RIGHT[2:]]), "none of its reports left out"),
+        ([shown(RIGHT)[0]._replace(missing=("b", "c")), *shown(RIGHT)[1:]], "name different streams"),
+        (shown([]), "is shown without results, but has 2"),
+    ],
+    ids=["names nothing", "wrong name", "one lost", "healthy left out", "wrong value", "made up", "no such segment", "key", "stime", "partition",
+         "nonsense", "order", "order within", "two names", "empty"],
+)  # fmt: skip
+def test_a_wrong_tentative_bucket_is_found(records: list[LiveRecord], says: str) -> None:
+    assert any(says in text for text in judged(records)), judged(records)
+
+
+def test_a_bucket_without_results_is_right_where_all_were_missing() -> None:
+    assert judged(shown([]), ("a", "b")) == []
+    assert judged(shown([]), (STAGE,)) == []
+    assert judged(shown([], bucket=19)) == [], "it has none"
+    final = [LiveRecord(0, 0, INSERTION, (LAST, 0), row=RIGHT[0]), LiveRecord(0, 0, BOUNDARY, stable=LAST, sequence=1)]
+    assert judged(final) == [], "final ones are judged elsewhere"
