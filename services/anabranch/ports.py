@@ -77,6 +77,9 @@ class LogReader(Protocol):
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
         """The end offsets of ``places``, as by ``offsets`` but all asked at once; without those of which no answer came within ``wait_ms``."""
 
+    def partitions(self, topic: str, wait_ms: int) -> int | None:
+        """Number of partitions of ``topic`` now; None: no such topic, or no answer within ``wait_ms``."""
+
     def close(self) -> None:
         """Give back threads and sockets. Idempotent."""
 

@@ -265,6 +265,16 @@ def test_ends_are_those_that_are_known(rig: Rig) -> None:
     assert reader.ends([TopicPartition(f"{rig.prefix}.nothing", 0), at, TopicPartition(at.topic, 7)], 3_000) == {at: 0}
 
 
+def test_a_reader_knows_how_many_partitions_a_topic_has(rig: Rig) -> None:
+    at = rig.topic(partitions=3)[0]
+    reader = rig.reader({})
+    assert reader.partitions(at.topic, 10_000) == 3
+    assert reader.partitions(f"{rig.prefix}.nothing", 3_000) is None
+    admin = rig.log.admin()
+    assert admin.partitions([f"{rig.prefix}.nothing"]) == {}, "the question does not make it"
+    admin.close()
+
+
 def test_what_is_deleted_is_gone_for_everybody(rig: Rig) -> None:
     a, b = rig.topic(partitions=2)
     rig.write(a, *(b"%d" % n for n in range(10)))
@@ -449,6 +459,8 @@ def test_what_was_closed_is_not_used_again_and_closes_twice(rig: Rig) -> None:
     with pytest.raises(LocalProtocolError):
         reader.ends([at], 100)
     with pytest.raises(LocalProtocolError):
+        reader.partitions("t", 100)
+    with pytest.raises(LocalProtocolError):
         writer.send(at, b"v")
     with pytest.raises(LocalProtocolError):
         writer.flush()
@@ -476,6 +488,7 @@ def test_without_a_broker_nothing_is_ever_claimed() -> None:
     with pytest.raises(Unavailable):
         reader.offsets(at, 100)
     assert reader.ends([at], 100) == {}
+    assert reader.partitions("t", 100) is None
     assert time.monotonic() - begun < 0.8
     reader.close()
     writer = log.writer()

@@ -16,7 +16,7 @@ from pathlib import Path
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
@@ -229,6 +229,26 @@ def test_partitions_that_are_far_ahead_are_held_back_and_read_later(source: Sour
     source.run(process, 408)
     assert source.view.cars() == [*range(200), 999, *range(1_000, 1_200)]
     assert source.dead() == []
+
+
+def test_records_of_a_partition_that_is_found_late_are_not_late(log: KafkaEventLog, kafka: str, topic_prefix: str) -> None:
+    of = pipeline(topic_prefix, end="last_record")
+    create_topics(log, of, 1)
+    source = Source(log, of)
+    process = source.process()
+    source.produce(0, report(9_000, 1))
+    source.run(process, 89)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    (future,) = admin.create_partitions([NewPartitions(source.topic, 2)]).values()
+    future.result(timeout=DEADLINE_S)
+    wait_until(lambda: log.admin().partitions([source.topic]).get(source.topic) == 2, DEADLINE_S, "no second partition")
+    another = Source(log, of)  # of a producer that knows it
+    another.produce(1, report(1_000, 2), report(9_500, 3))
+    another.close()
+    source.run(process, 95)
+    assert source.view.cars() == [1, 2, 3]
+    assert (source.dead(), process.status.detail["restamped"]) == ([], 1)
+    source.close()
 
 
 def avro(**changed: object) -> bytes:

@@ -44,13 +44,14 @@ MUTANTS: Final = (
     Mutant("ack_is_enough", f"{_WRITER}.append", 'self._wait(settled, f"record {record.id}", resend=record)', "pass", "rule 2"),
     Mutant("never_sent_again", f"{_WRITER}._wait", "if resend is not None:\n                self._send(resend)", "if resend is not None:\n                pass", "rule 2"),
     Mutant("token_not_compared", f"{_WRITER}._seen", "entry.token == self._token and ", "", "rule 1", ("twins",)),
-    Mutant("positions_forgotten", f"{_SOURCE}.add", "offset_next=offset_first if known is None else known.offset_next", "offset_next=offset_first", "rule 17"),
+    Mutant("positions_forgotten", f"{_SOURCE}.add", "offset_next=known.offset_next", "offset_next=offset_first", "rule 17"),
     Mutant("positions_ahead", f"{_SOURCE}.positions", "p.offset_next, p.stime_max_ms", "p.offset_next + 1, p.stime_max_ms", "rule 17, G6"),
-    Mutant("low_mark_forgotten", f"{_SOURCE}.add", "stime_max_ms=0 if known is None else known.stime_max_ms", "stime_max_ms=0", "rule 17, G6"),
+    Mutant("low_mark_forgotten", f"{_SOURCE}.add", "stime_max_ms=known.stime_max_ms", "stime_max_ms=0", "rule 17, G6"),
     Mutant("fastest_partition_leads", f"{_SOURCE}.advance", "min(counted) - self", "max(counted) - self", "G2"),
     Mutant("disorder_ignored", f"{_SOURCE}.advance", "- self._rules.disorder_ms", "", "G2"),
     Mutant("closes_the_open_bucket", "protocol.buckets:closed_by", "- 1", "", "B3"),
     Mutant("silence_not_observed", f"{_SOURCE}._leave_out", "silent = observed is not None and observed[1] - observed[0] >= idle_ms", "silent = True", "G3", ("cut", "cut_to", "cut_from", "pause")),
+    Mutant("found_partition_is_late", f"{_SOURCE}.limits", "ahead, never_late)", "ahead)", "G9", ("grown",)),
     Mutant("no_read_back", f"{_DELIVERY}.there", "return True", "return False", "rule 19, D1"),
     Mutant("last_run_believed", f"{_DELIVERY}._go_on", "= begin_of(progress), end_of", "= end_of(progress), end_of", "D2"),
     Mutant("second_recovery_blind", f"{_DELIVERY}.progress", "self._read_from if self.comparing else self._ends", "self._ends", "D4", ("commit lost", "commit applied", "commit torn")),
@@ -124,7 +125,8 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
     if seed < ALWAYS:
         return True
     drawn = faults.draw(chosen, keys(chosen))
-    if mutant.needs and not any(fault.kind in mutant.needs for fault in drawn):
+    kinds = {fault.kind for fault in drawn} | ({"grown"} if chosen.grown_ms is not None else set())
+    if mutant.needs and not kinds.intersection(mutant.needs):
         return False
     module = mutant.where.partition(":")[0]
     if module in ("protocol.live_delivery", "delivery.live", "delivery.live_writing"):

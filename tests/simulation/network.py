@@ -270,6 +270,16 @@ class SimulatedReader:
                 found[at] = self.offsets(at, max(0, deadline_ms - self._port.now_ms))[1]
         return found
 
+    def partitions(self, topic: str, wait_ms: int) -> int | None:
+        """See the port."""
+        begun_ms = self._port.now_ms
+        self._port.step()
+        if not self._port.until(lambda: self._port.link.cut_to_until_ms, wait_ms):
+            return None
+        answer = self._reader.partitions(topic, wait_ms)
+        left_ms = max(0, begun_ms + wait_ms - self._port.now_ms)
+        return answer if self._port.answer(left_ms, is_effect=False) else None
+
     def close(self) -> None:
         """Idempotent."""
         self._reader.close()

@@ -79,6 +79,8 @@ class Options:
     """Open parts that a branch can begin with; None: as for real."""
     input_parts_max: int | None = None
     """Of what a stage holds of its inputs; None: as for real."""
+    grown_ms: int | None = None
+    """Until then each source has a partition less; its producers find it before ingestion does, and send all that they had for it."""
 
     @property
     def final(self) -> str:
@@ -90,7 +92,15 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     """The options of a seed."""
     drawn = _draw(seed, stages_max=stages_max)
     scenario = scenarios.of(seed) if stages_max else ""
-    return _shaped(replace(drawn, scenario=scenario)) if scenario else drawn
+    return _shaped(replace(drawn, scenario=scenario)) if scenario else _grown(drawn)
+
+
+def _grown(options: Options) -> Options:
+    """The same, in some seeds with a partition that comes later. What it brings gets other times, and a source's own rows have a time beside stime."""
+    rng = random.Random(f"{options.seed}/grown")
+    if not options.stages or options.source_partitions == 1 or rng.random() >= 0.15:
+        return options
+    return replace(options, grown_ms=rng.randint(500, options.buckets * options.bucket_ms))
 
 
 def _draw(seed: int, *, stages_max: int) -> Options:
@@ -220,7 +230,9 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
     """What ``anabranch up`` makes before it starts services."""
     names = of.topic_names
     specs = [topic_settings("control", names.control()), topic_settings("alarms", names.alarms())]
-    specs += [topic_settings("input", f"in.{source}", options.source_partitions) for source in options.sources]
+    specs += [
+        topic_settings("input", f"in.{source}", options.source_partitions - (options.grown_ms is not None)) for source in options.sources
+    ]
     for stream in of.streams():
         specs.append(topic_settings("boundaries", names.boundaries(stream)))
         specs += [topic_settings("blocks", names.blocks(stream, r), of.partitions) for r in of.stream_writers(stream)]

@@ -49,7 +49,7 @@ UNREACHABLE: Final[dict[str, str]] = {
 """Rows that no seed can reach, and why; what tests them instead."""
 
 EXPECTED: Final[tuple[str, ...]] = (
-    *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS, *faults.AIMED_KINDS, *faults.SCENARIO_KINDS} - {"commit twice"})),
+    *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS, *faults.AIMED_KINDS, *faults.SCENARIO_KINDS} - {"commit twice"})), "fault grown",
     *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "refused")),
     *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
     *ROWS,

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from anabranch.adapters.local.clock import SeededEntropy
 from anabranch.adapters.local.index import LocalIndex
 from anabranch.adapters.local.log import LocalEventLog
-from anabranch.adapters.local.partition import Record
+from anabranch.adapters.local.partition import Partition, Record
 from anabranch.codec import boundary_records
 from anabranch.consistency_manager import service as consistency_manager
 from anabranch.delivery import service as delivery
@@ -172,6 +172,8 @@ class World:
             for each in self.sent:
                 scheduler.at(each.at_ms, lambda each=each: self._produce(each.source, each.partition))  # type: ignore[misc]
             scheduler.at(workload.data_end_ms(options), self._beat)
+            if options.grown_ms is not None:
+                scheduler.at(options.grown_ms, self._grow)
             for fault in self.faults:
                 scheduler.at(fault.at_ms, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
             scheduler.run_until(options.heal_ms)
@@ -260,7 +262,7 @@ class World:
     def _produce(self, source: str, partition: int) -> None:
         """The producers of a partition send what is due, unless they are cut off."""
         now_ms = self.scheduler.now_ms
-        if (source, partition) in self._gone:
+        if (source, partition) in self._gone or partition >= len(self.log.topics[f"in.{source}"][1]):
             return
         if self._silent.get((source, partition), 0) > now_ms:
             return
@@ -273,6 +275,13 @@ class World:
             says_ms = workload.BASE_MS + now_ms - workload.HEARTBEAT_LAG_MS
             self.log.partition(at).append(Record(b"", None, ((HEARTBEAT, b"%d" % says_ms),), workload.BASE_MS + now_ms))
         self.network.wake({at.topic})
+
+    def _grow(self) -> None:
+        """Each input gets its last partition, and at once all that its producers had for it."""
+        self.history.reached("fault grown")
+        for source in self.options.sources:
+            self.log.topics[f"in.{source}"][1].append(Partition())
+            self._produce(source, self.options.source_partitions - 1)
 
     def _beat(self) -> None:
         """After their data, producers say that they live, for as long as the run lasts."""

@@ -126,12 +126,20 @@ def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
         "kind": str(entry.kind),
         "branch": None if entry.branch is None else _branch_value(entry.branch),
         "missing": list(entry.missing),
-        "positions": [
-            {"topic": p.topic, "partition": p.partition, "offset_next": p.offset_next, "stime_max_ms": p.stime_max_ms}
-            for p in entry.positions
-        ],
+        "positions": [_position_value(position) for position in entry.positions],
         "made_from": [{"stream": stream, "bucket": bucket} for stream, bucket in entry.made_from],
         "written_ms": entry.written_ms,
+    }
+
+
+def _position_value(p: InputPosition) -> dict[str, Any]:
+    return {
+        "topic": p.topic,
+        "partition": p.partition,
+        "offset_next": p.offset_next,
+        "stime_max_ms": p.stime_max_ms,
+        "found_after": p.found_after,
+        "idle": p.idle,
     }
 
 
@@ -356,6 +364,7 @@ def _check_record(entry: BoundaryRecord) -> None:
     _check_parts(entry.parts)
     for position in entry.positions:
         _check_texts(position.topic)
+        _check_buckets(position.found_after)
         _require(position.partition >= 0 and position.offset_next >= 0, "a position out of range")
 
 

@@ -122,7 +122,7 @@ class Judged:
     facts: list[ChunkFacts]
     restamped: int = 0
     late: int = 0
-    """Records that came too late, restamped ones included."""
+    """Records that came too late, restamped ones included; not those whose partition was found too late."""
     size_bytes: int = 0
     """Of the values of all records but heartbeats."""
     buckets: int = field(default=0)
@@ -139,18 +139,22 @@ def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: StimeLim
         rejected += _without_stime(batch, decoded.table, numbers, source, timed.bad)
     times = timed.stime_ms
     ahead = times > limits.ahead_above_ms
-    late = (times <= limits.late_upto_ms) & ~ahead
+    closed = (times <= limits.late_upto_ms) & ~ahead
     if timed.bad is not None:
-        late &= ~timed.bad
+        closed &= ~timed.bad
+    found = closed & _found_late(batch, numbers, times, limits) if limits.never_late else np.zeros(len(times), dtype=np.bool_)
+    late = closed & ~found
     marks = np.where(ahead, 0, times) if ahead.any() else times
     beats, refused_beats = _heartbeats(batch, source, limits)
     rejected += refused_beats
     facts = _facts(batch, numbers, marks, beats)
     drop = ahead if timed.bad is None else ahead | timed.bad
-    late_count, restamped = int(late.sum()), 0
+    late_count, restamped = int(late.sum()), int(found.sum())
+    if restamped:
+        times = np.where(found, limits.restamp_ms, times)
     rejected += [(_number(numbers, row), _is_ahead(int(times[row]), limits)) for row in np.flatnonzero(ahead).tolist()]
     if late_count and source.late == "restamp":
-        times, restamped = np.where(late, limits.restamp_ms, times), late_count
+        times, restamped = np.where(late, limits.restamp_ms, times), restamped + late_count
     elif late_count:
         rejected += [(_number(numbers, row), _is_late(int(times[row]), limits)) for row in np.flatnonzero(late).tolist()]
         drop = drop | late
@@ -171,6 +175,13 @@ def _undecodable(batch: Batch, decoded: Decoded) -> list[tuple[int, RecordReject
         return list(decoded.rejected)
     all_numbers = np.delete(np.arange(batch.records), batch.heartbeats)
     return [(int(all_numbers[index]), why) for index, why in decoded.rejected]
+
+
+def _found_late(batch: Batch, numbers: stime.Times | None, times: stime.Times, limits: StimeLimits) -> stime.Mask:
+    """Which rows can only be late since their partition was found late."""
+    upto = np.repeat([limits.never_late.get(chunk.at, 0) for chunk in batch.chunks], np.diff(batch.first))
+    found: stime.Mask = times <= (upto if numbers is None else upto[numbers])
+    return found
 
 
 def _timestamps(batch: Batch) -> stime.Times:

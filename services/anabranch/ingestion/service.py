@@ -27,7 +27,13 @@ from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import ConfigurationError, RejectionReason, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.ingestion import SourceMachine, SourceRules
-from anabranch.protocol.limits import LOOK_WAIT_MS, PARTS_PER_RECORD_MAX, SOURCE_BATCH_BYTES, SOURCE_BATCH_RECORDS
+from anabranch.protocol.limits import (
+    FIND_PARTITIONS_EVERY_MS,
+    LOOK_WAIT_MS,
+    PARTS_PER_RECORD_MAX,
+    SOURCE_BATCH_BYTES,
+    SOURCE_BATCH_RECORDS,
+)
 from anabranch.protocol.records import BoundaryRecord, Part
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -49,7 +55,6 @@ REPLICA: Final = "0"
 _FETCH_WAIT_MS: Final = 50
 _BACKLOG_RECORDS: Final = 5_000
 """A fetch of so many says that there is a backlog: the next one is not delayed."""
-_PARTITIONS_CHECK_MS: Final = 30_000
 _NAMES_MAX: Final = 3
 _LABELS: Final = ("pipeline", "source")
 
@@ -83,7 +88,7 @@ class IngestionService:
         self._decoder = Decoder(source.record, source.format)
         self._records_max = self._sparse_max = SOURCE_BATCH_RECORDS
         self._append_next_ms = 0
-        self._check_next_ms = 0
+        self._find_next_ms = 0
         self._backlog = False
         self._batch = 0
         self._counts = {"records": 0, "rejected": 0, "late": 0, "restamped": 0, "heartbeats": 0, "boundary_records": 0}
@@ -125,7 +130,7 @@ class IngestionService:
         self._decoder.decode([b"{}"])  # what is loaded at first use is loaded before this service says that it runs
         last = self._boundaries.fold.last(REPLICA)
         now_ms = context.clock.monotonic_ms()
-        self._check_next_ms = now_ms + _PARTITIONS_CHECK_MS
+        self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
             _rules(self._pipeline, source), self._first_offsets(self._topics.inputs), () if last is None else last.positions,
             self._boundaries.fold.closed(REPLICA), now_ms,
@@ -147,7 +152,7 @@ class IngestionService:
         self._look()
         if self._machine.advance(clock.monotonic_ms()) > self._closed:
             self._append(())
-        self._check_partitions()
+        self._find_partitions()
         self._choose()
         self._report()
 
@@ -224,23 +229,20 @@ class IngestionService:
             empty = position >= ends[at] if at in ends else None
             self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=done_ms)
 
-    def _check_partitions(self) -> None:
-        """A topic that got more partitions: they are read from their beginning, and hold the boundary back from now on."""
-        clock = self._context.clock
-        if clock.monotonic_ms() < self._check_next_ms:
+    def _find_partitions(self) -> None:
+        """A topic that got more partitions: they are read from their beginning. Where nobody answers they are looked for again in a while."""
+        clock, known = self._context.clock, self._machine.offsets()
+        if clock.monotonic_ms() < self._find_next_ms:
             return
-        self._check_next_ms = clock.monotonic_ms() + _PARTITIONS_CHECK_MS
-        admin = self._context.log.admin()
-        try:
-            found = admin.partitions(self._source.topics)
-        except Unavailable:  # asked again in a while
-            return
-        finally:
-            admin.close()
-        known = self._machine.offsets()
-        added = [TopicPartition(topic, i) for topic, count in found.items() for i in range(count) if (topic, i) not in known]
-        for at in added:
-            self._machine.add(at, self._looker.offsets(at)[0], clock.monotonic_ms())
+        counts = {topic: self._looker.partitions(topic, LOOK_WAIT_MS) or 0 for topic in self._source.topics}
+        for at in [TopicPartition(topic, i) for topic, count in counts.items() for i in range(count) if (topic, i) not in known]:
+            try:
+                first, end = self._looker.offsets(at, LOOK_WAIT_MS)
+            except Unavailable:
+                break
+            self._machine.add(at, first, clock.monotonic_ms())
+            self._context.logger.info("found a partition", topic=at.topic, partition=at.partition, records=end - first)
+        self._find_next_ms = clock.monotonic_ms() + FIND_PARTITIONS_EVERY_MS
 
     def _first_offsets(self, inputs: dict[str, int]) -> dict[tuple[str, int], int]:
         every = [TopicPartition(topic, i) for topic, count in inputs.items() for i in range(count)]

@@ -7,9 +7,15 @@ it is *observed*: by looks at the end of the partition, none further from the ne
 outage of the broker is taken for silence, and producers that were cut off get the whole time again once the contact is back.
 
 Everything that is read is at once part of the stream, as parts of closed or open buckets, or is a dead letter; so the positions alone say where
-to go on (rule 17). What is read of buckets that are still open is held by every reader of the stream; so where much is open only those partitions
-are read that hold the boundary back. The machine holds no records and no clock: it is told what was read and what time it is, and answers with plain numbers that
-the service applies to whole columns.
+to go on (rule 17). With them stands what a restart must not forget: which partitions are left out, and where the boundary stood when one was found.
+
+A topic may get more partitions, and producers may know of one before ingestion does. Nobody waited for it then, through no fault of its producers.
+So what belongs below the boundary at which it was found is not late, as long as the partition's own low mark has not passed that boundary: it gets
+the first time of the open bucket, whatever the source does with late records. From then on the partition holds the boundary back like the others.
+
+What is read of buckets that are still open is held by every reader of the stream; so where much is open only those partitions are read that hold
+the boundary back. The machine holds no records and no clock: it is told what was read and what time it is, and answers with plain numbers that the
+service applies to whole columns.
 
 Times named ``now_ms`` are of a monotonic clock, except in ``limits``, where the wall clock is meant.
 
@@ -18,18 +24,19 @@ Invariants:
     G2  without rules for idleness ``closed`` never exceeds ``closed_by`` of any partition's low mark; a partition that never spoke holds it.
     G3  a partition is left out only after observed silence of ``partition_idle_ms``, with a look no older than LOOK_FRESH_MS, if another
         partition has spoken at least that long after it; after a silence of the whole source the others get that time anew. One that is held
-        back speaks while it has records to be read.
+        back speaks while it has records to be read. One that was left out before a restart is so again by the first look that finds nothing.
     G4  a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms`` (by observed time) or ``ends``.
     G5  a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary.
     G6  ``positions`` names exactly what ``read`` was told, and a machine made from ``positions`` and ``closed`` goes on as this one would.
     G7  a partition's position never goes back.
     G8  some partition is always read: the lowest of those that are not left out.
+    G9  a record at or below the boundary at which its partition was found is not late before the partition's low mark has passed that boundary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anabranch.protocol.buckets import bound_ms, bucket_of, closed_by
 from anabranch.protocol.errors import LocalProtocolError
@@ -81,10 +88,12 @@ class StimeLimits:
 
     late_upto_ms: int
     ahead_above_ms: int
+    never_late: Mapping[InputPartition, int] = field(default_factory=dict)
+    """Records of these partitions up to this stime are not late but restamped (G9)."""
 
     @property
     def restamp_ms(self) -> int:
-        """The first stime of the open bucket: what a late record gets that is kept."""
+        """The first stime of the open bucket: what a record of a closed bucket gets that is kept."""
         return self.late_upto_ms + 1
 
 
@@ -92,7 +101,7 @@ class StimeLimits:
 class _Partition:
     """One input partition. Silence was observed from ``quiet_since_ms`` to ``quiet_until_ms``; None: not at all since it last spoke.
 
-    ``stime_max_ms`` was reached at ``risen_ms``.
+    ``stime_max_ms`` was reached at ``risen_ms``. ``was_idle``: it was left out before a restart, and nobody has looked since.
     """
 
     offset_next: int
@@ -103,6 +112,8 @@ class _Partition:
     quiet_since_ms: int | None = None
     quiet_until_ms: int | None = None
     left_out: bool = False
+    was_idle: bool = False
+    found_after: int = 0
 
     def observed(self, now_ms: int) -> tuple[int, int] | None:
         """The observed silence, if it reaches up to now."""
@@ -149,12 +160,17 @@ class SourceMachine:
     def add(self, at: InputPartition, offset_first: int, now_ms: int) -> None:
         """A further input partition: from now on it holds the boundary back like the others."""
         known = self._restored.pop(at, None)
+        if known is None:
+            known = InputPosition(*at, offset_next=offset_first, stime_max_ms=0, found_after=self._closed)
+        idle_ms = self._rules.partition_idle_ms if known.idle else None
         self._partitions[at] = _Partition(
-            offset_next=offset_first if known is None else known.offset_next,
-            stime_max_ms=0 if known is None else known.stime_max_ms,
+            offset_next=known.offset_next,
+            stime_max_ms=known.stime_max_ms,
             risen_ms=now_ms,
-            spoke_ms=now_ms,
+            spoke_ms=now_ms - (idle_ms or 0),
             look_next_ms=now_ms,
+            was_idle=idle_ms is not None,
+            found_after=known.found_after,
         )
 
     def offsets(self) -> dict[InputPartition, int]:
@@ -163,13 +179,22 @@ class SourceMachine:
 
     def positions(self) -> tuple[InputPosition, ...]:
         """For the boundary record that names everything read so far."""
-        read = [InputPosition(at[0], at[1], p.offset_next, p.stime_max_ms) for at, p in self._partitions.items()]
+        read = [
+            InputPosition(at[0], at[1], p.offset_next, p.stime_max_ms, p.found_after, idle=p.left_out or p.was_idle)
+            for at, p in self._partitions.items()
+        ]
         return tuple(sorted([*read, *self._restored.values()], key=lambda position: (position.topic, position.partition)))
 
     def limits(self, wall_ms: int) -> StimeLimits:
         """What makes a record late or ahead, at wall-clock time ``wall_ms``. Holds until ``advance`` is called."""
         ahead = STIME_MS_MAX if self._rules.ahead_ms is None else min(STIME_MS_MAX, wall_ms + self._rules.ahead_ms)
-        return StimeLimits(late_upto_ms=bound_ms(self._closed, self._rules.bucket_ms), ahead_above_ms=ahead)
+        width_ms, disorder_ms = self._rules.bucket_ms, self._rules.disorder_ms
+        never_late = {
+            at: bound_ms(p.found_after, width_ms)
+            for at, p in self._partitions.items()
+            if p.found_after > max(0, closed_by(p.stime_max_ms - disorder_ms, width_ms))
+        }
+        return StimeLimits(bound_ms(self._closed, width_ms), ahead, never_late)
 
     def to_read(self, open_parts: int) -> frozenset[InputPartition]:
         """The partitions to read from now on, where ``open_parts`` of this source's parts are open. Right after ``advance``.
@@ -210,6 +235,7 @@ class SourceMachine:
                 partition.stime_max_ms, partition.risen_ms = chunk.stime_max_ms, now_ms
             partition.spoke_ms, partition.look_next_ms = now_ms, now_ms + LOOK_EVERY_MS
             partition.quiet_since_ms = partition.quiet_until_ms = None
+            partition.was_idle = False
         if spoke:
             self._speech(now_ms)
 
@@ -246,8 +272,10 @@ class SourceMachine:
                 self._speech(begun_ms)
             return
         if partition.quiet_until_ms is None or begun_ms - partition.quiet_until_ms > LOOK_GAP_MS:
-            partition.quiet_since_ms = begun_ms
+            before_ms = self._rules.partition_idle_ms if partition.was_idle else None
+            partition.quiet_since_ms = begun_ms - (before_ms or 0)
         partition.quiet_until_ms = begun_ms
+        partition.was_idle = False
 
     def advance(self, now_ms: int) -> int:
         """Move the boundary as far as what was read and observed allows; the last closed bucket."""

@@ -99,6 +99,9 @@ LOOK_EVERY_MS: Final = 400
 LOOK_WAIT_MS: Final = 500
 """What a look at all quiet partitions may take: where a leader has died the partitions of the others are not to wait for it. Below LOOK_FRESH_MS."""
 
+FIND_PARTITIONS_EVERY_MS: Final = 2_000
+"""Between two questions for partitions that a topic got: records of one that is not known yet may get a later time than theirs. One small request."""
+
 LOOK_FRESH_MS: Final = 1_000
 """A look older than this says nothing about now: a boundary must not pass a partition on what was seen before a pause of the process."""
 

@@ -39,6 +39,10 @@ class InputPosition:
     offset_next: int
     stime_max_ms: int
     """Largest stime read from this partition; 0: none yet."""
+    found_after: int = 0
+    """The last bucket that was closed when the source found the partition; 0: it always knew it."""
+    idle: bool = False
+    """The partition is left out for its silence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ PART = Part(bucket=7, partition=1, attempt="00ff", blocks=2, offset_first=10, of
 SMALL = BoundaryRecord(replica="0", epoch=5, id=BatchId("l", 0), prev=None, closed=0)
 FULL = BoundaryRecord(
     replica="1", epoch=5, id=BatchId("l", 3), prev=BatchId("k", 2), closed=6, parts=(PART, dataclasses.replace(PART, digest=0, bucket=8)),
-    base=4, kind=BoundaryKind.TENTATIVE, branch=(5, 1), missing=("reports",), positions=(InputPosition("t", 0, 17, 0),),
+    base=4, kind=BoundaryKind.TENTATIVE, branch=(5, 1), missing=("reports",), positions=(InputPosition("t", 0, 17, 0, 9, idle=True),),
     made_from=(("reports", 6),), written_ms=1_700_000_000_000,
 )  # fmt: skip
 EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s")
@@ -114,6 +114,7 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(FULL, branch=(5, -1)),
     dataclasses.replace(FULL, missing=("s",) * (limits.MISSING_MAX + 1)),
     dataclasses.replace(SMALL, positions=(InputPosition("t", -1, 0, 0),)),
+    dataclasses.replace(SMALL, positions=(InputPosition("t", 0, 0, 0, -1),)),
     dataclasses.replace(SMALL, positions=(InputPosition(LONG, 0, 0, 0),)),
     dataclasses.replace(EPOCH, token=LONG),
     dataclasses.replace(EPOCH, schema="x" * (limits.SCHEMA_BYTES_MAX + 1)),

@@ -53,6 +53,21 @@ def test_bad_ones_among_good_ones() -> None:
     assert [fact.stime_max_ms for fact in result.facts] == [2_100, 2_200]
 
 
+def test_what_belongs_below_the_boundary_at_which_its_partition_was_found_is_not_late() -> None:
+    limits = StimeLimits(late_upto_ms=1_000, ahead_above_ms=9_000, never_late={("t", 1): 900})
+    known = chunk(0, report(900, 1), report(2_000, 2))
+    found = chunk(1, report(900, 3), (BEAT, b"2500"), report(-1), report(901, 4), report(1_000, 5))
+    result = judged(known, found, limits=limits)
+    assert result.table.column("car").to_pylist() == [2, 3]
+    assert result.table.column("stime").to_pylist() == [2_000, 1_001]
+    assert reasons(result) == [(0, "late"), (4, "out_of_range"), (5, "late"), (6, "late")]
+    assert (result.late, result.restamped) == (3, 1)
+    assert result.facts[1].stime_max_ms == 2_500
+    result = judged(known, chunk(1, report(900, 3), report(950, 4), report(950, 5)), limits=limits, late="restamp")
+    assert result.table.column("stime").to_pylist() == [1_001, 2_000, 1_001, 1_001, 1_001]
+    assert (result.late, result.restamped) == (3, 4)
+
+
 def test_nothing_usable_moves_only_the_position() -> None:
     result = judged(chunk(0, b"{", report(None)))
     assert result.table.num_rows == 0

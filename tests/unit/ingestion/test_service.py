@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, LocalLogReader, Operation
+from anabranch.adapters.local.log import LocalEventLog, LocalLogReader, Operation
+from anabranch.adapters.local.partition import Partition
 from anabranch.codec import control_records
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.batches import HEARTBEAT
@@ -41,6 +42,10 @@ class World:
             writer.send(TopicPartition("p.reports", partition), value, key=b"key", headers=given)
         writer.flush()
         writer.close()
+
+    def grow(self, partitions: int) -> None:
+        """The input topic gets more partitions."""
+        self.log.topics["p.reports"][1].extend(Partition() for _ in range(partitions - len(self.log.topics["p.reports"][1])))
 
     def process(self) -> IngestionService:
         process = service(self.log, self.pipeline, self.clock, self.entropy)
@@ -178,6 +183,56 @@ def test_a_source_that_may_be_silent_goes_on() -> None:
     world.produce(1, report(1_000, 2))
     world.run(process, lambda: world.view.closed() >= 40)
     assert world.view.cars() == [1, 2]
+
+
+def test_what_stands_in_a_new_partition_when_it_is_found_is_not_late() -> None:
+    world = World(1, idle=Idle(partition_ms=1_000))
+    process = world.process()
+    begun_ms = world.clock.monotonic_ms()
+    for i in range(60):
+        world.produce(0, report(1_000 + 100 * i, i))
+        if i == 5:
+            world.grow(2)
+        if i >= 10:
+            world.produce(1, report(1_000 + 100 * i, 1_000 + i))
+        process.step()
+        world.clock.sleep_ms(max(0, begun_ms + 100 * (i + 1) - world.clock.monotonic_ms()))
+    assert process.status.detail["restamped"]
+    process.stop()
+    assert world.view.closed() > 60
+    world.run(world.process())
+    assert world.dead() == []
+
+
+def test_where_nobody_answers_a_new_partition_is_found_later() -> None:
+    world = World(1, idle=Idle(partition_ms=1_000))
+    process = world.process()
+    world.produce(0, report(9_000, 1))
+    world.run(process)
+    world.grow(3)
+    for partition in (1, 2):
+        world.produce(partition, report(1_000, partition))
+    for _ in range(3):
+        world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="p.reports")
+    world.run(process, lambda: process.status.detail["restamped"] == 2)
+    assert world.dead() == []
+
+
+def test_a_restart_does_not_wait_again_for_an_idle_partition() -> None:
+    world = World(idle=Idle(partition_ms=5_000))
+    process = world.process()
+    world.produce(1, report(1_000))
+    for i in range(130):
+        world.produce(0, report(2_000 + 50 * i, i))
+        world.run(process, 1)
+    closed = world.view.closed()
+    assert closed > 60
+    process.stop()
+    process = world.process()
+    begun_ms = world.clock.monotonic_ms()
+    world.produce(0, report(20_000))
+    world.run(process, lambda: world.view.closed() == 199)
+    assert world.clock.monotonic_ms() - begun_ms < 1_000
 
 
 def test_an_unanswered_look_is_not_silence() -> None:
@@ -395,35 +450,6 @@ def test_large_records_are_taken_in_small_batches(monkeypatch: pytest.MonkeyPatc
     world.run(process, lambda: world.view.closed() == 10)
     assert world.view.cars() == list(range(7))
     assert world.boundary_records() == 1 + 2 + 1, "one, then three at a time, then the end"
-
-
-def test_partitions_that_are_added_are_read() -> None:
-    world = World(1, end="last_record")
-    process = world.process()
-    world.produce(0, report(1_000, 1))
-    world.run(process, 1)
-    _, partitions = world.log.topics["p.reports"]
-    partitions.append(type(partitions[0])())
-    world.produce(1, report(1_500, 2))
-    world.clock.advance(30_000)
-    world.run(process, lambda: world.view.closed() == 15)
-    assert world.view.cars() == [1, 2]
-
-
-def test_partitions_are_counted_again_when_the_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(1)
-    process = world.process()
-    world.clock.advance(30_000)
-
-    def unavailable(*_: object) -> dict[str, int]:
-        raise Unavailable("no answer")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LocalLogAdmin, "partitions", unavailable)
-        world.run(process, 1)
-    world.produce(0, report(1_000, 1), report(1_100, 2))
-    world.run(process)
-    assert world.view.cars() == [1]
 
 
 def test_arrival_is_the_time_of_the_broker() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.protocol import ingestion
 from anabranch.protocol.errors import LocalProtocolError
-from anabranch.protocol.ingestion import ChunkFacts, InputPartition, SourceMachine, SourceRules
+from anabranch.protocol.ingestion import ChunkFacts, InputPartition, SourceMachine, SourceRules, StimeLimits
 from anabranch.protocol.limits import (
     APPEND_EVERY_MS,
     APPEND_OPEN_EVERY_MS,
@@ -116,6 +116,37 @@ class TestRestart:
         assert m.offsets()[B] == 4
 
 
+class TestFoundPartition:
+    """B exists for a while, and has records, when it is found."""
+
+    def test_what_belongs_below_the_boundary_of_that_moment_is_not_late(self) -> None:
+        m = machine(1, disorder_ms=50)
+        speak(m, 1, a=30_000)
+        m.add(B, 2, 2)
+        assert m.limits(0) == StimeLimits(29_900, 60_000, {B: 29_900})
+        m.read([ChunkFacts(B, 7, 29_950)], 3)
+        assert m.limits(0).never_late == {B: 29_900}, "29 900 may still come"
+        m.read([ChunkFacts(B, 8, 29_951)], 4)
+        assert m.limits(0).never_late == {}
+
+    def test_a_restart_in_the_middle_knows_it(self) -> None:
+        m = machine(1)
+        speak(m, 1, a=30_000)
+        m.add(B, 2, 2)
+        m.read([ChunkFacts(B, 5, 20_000)], 3)
+        again = machine(2, closed=m.advance(3), positions=m.positions())
+        assert (again.limits(0).never_late, again.offsets()[B]) == ({B: 29_900}, 5)
+
+    def test_one_that_came_while_nobody_looked_is_found_at_the_start(self) -> None:
+        m = machine(closed=7, positions=(InputPosition("cars", 0, 30, 850),))
+        assert m.limits(0).never_late == {B: 700}
+
+    def test_what_a_source_begins_with_is_not_found(self) -> None:
+        m = machine()
+        speak(m, 1, a=1_000)
+        assert m.limits(0).never_late == {}
+
+
 class TestIdlePartition:
     def test_is_left_out_while_others_speak(self) -> None:
         m = machine(partition_idle_ms=3_000)
@@ -183,6 +214,32 @@ class TestIdlePartition:
         speak(m, 0, a=1_000, b=1_000)
         speak(m, 3_400, a=4_000)
         assert watch(m, 3_500, 6_700, B) == 39
+
+    def test_is_left_out_again_after_a_restart_by_the_first_look(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        self._left_out(m)
+        again = machine(closed=m.closed, positions=m.positions(), partition_idle_ms=3_000)
+        assert speak(again, 100, a=5_000) == 39, "nobody has looked yet"
+        again.looked(B, empty=None, begun_ms=150, done_ms=150)
+        assert again.positions() == (InputPosition("cars", 0, 3, 5_000), InputPosition("cars", 1, 1, 1_000, idle=True))
+        assert watch(again, 600, 600, B) == 49
+        assert speak(again, 700, a=6_000) == 59
+
+    def test_is_not_left_out_after_a_restart_if_it_has_something_to_say(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        self._left_out(m)
+        again = machine(closed=m.closed, positions=m.positions(), partition_idle_ms=3_000)
+        speak(again, 100, a=5_000)
+        assert watch(again, 200, 300) == 39, "there is more of b than was read"
+        assert speak(again, 400, b=4_500) == 44
+        assert watch(again, 500, 3_000, B) == 44
+        assert speak(again, 3_100, a=6_000) == 44, "it has its whole time again"
+
+    def test_is_not_left_out_after_a_restart_if_the_rules_have_changed(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        self._left_out(m)
+        again = machine(closed=m.closed, positions=m.positions(), partition_idle_ms=None)
+        assert [position.idle for position in again.positions()] == [False, False]
 
     def test_is_never_left_out_if_so_configured(self) -> None:
         m = machine(partition_idle_ms=None)

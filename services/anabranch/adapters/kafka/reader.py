@@ -176,6 +176,14 @@ class KafkaLogReader:
         """The end offsets of ``places``, one question to each leader; without those whose leader does not answer within ``wait_ms``."""
         return self._ends.ask(self._open(), places, wait_ms)
 
+    def partitions(self, topic: str, wait_ms: int) -> int | None:
+        """Number of partitions of ``topic`` now, with or without leaders; None: no such topic, or no answer within ``wait_ms``."""
+        try:
+            answer = self._open().list_topics(topic, timeout=wait_ms / 1000).topics.get(topic)
+        except KafkaException:
+            return None
+        return len(answer.partitions) or None if answer is not None else None
+
     def close(self) -> None:
         """Give back threads and sockets. Idempotent."""
         if self._consumer is not None:

@@ -204,6 +204,14 @@ class LocalLogReader:
                 found[at] = self.offsets(at, wait_ms)[1]
         return found
 
+    def partitions(self, topic: str, wait_ms: int) -> int | None:  # noqa: ARG002 - it answers at once
+        """Number of partitions of ``topic``; None: no such topic, or the answer is planned to fail."""
+        self._check()
+        with self._log.changed:
+            if self._log.fault(Operation.OFFSETS, {topic}) is not None or topic not in self._log.topics:
+                return None
+            return len(self._log.topics[topic][1])
+
     def close(self) -> None:
         """Idempotent."""
         self._closed = True
