@@ -139,10 +139,12 @@ mutants: install ## bugs planted on purpose, each to be found within SEEDS=1000 
 
 # What `chaos` takes: for how many minutes there are faults; which ones and when is drawn from SEED (default 1).
 MINUTES ?= 3
+# How many runs, each of a seed of its own.
+RUNS ?= 1
 
 .PHONY: chaos
-chaos: java classes ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged (ARGS="--faults kill,pause --replicas 1")
-	@PYTHONPATH=tests:services $(BIN)/python -m chaos --minutes $(MINUTES) --seed $(or $(SEED),1) $(ARGS)
+chaos: java classes ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged; RUNS=n tells how many are clean (ARGS="--faults kill,pause --replicas 1")
+	@PYTHONPATH=tests:services $(BIN)/python -m chaos --minutes $(MINUTES) --runs $(RUNS) --seed $(or $(SEED),1) $(ARGS)
 
 .PHONY: conformance
 conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters

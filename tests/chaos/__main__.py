@@ -10,11 +10,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
+from anabranch.protocol.errors import Unavailable
 from chaos import judgement
 from chaos.judgement import Recovery
+from chaos.rate import told
 from chaos.run import CALM_S, WARM_S, Verdict, as_json, run, schedule_text
 from chaos.schedule import Kind, draw
 from examples.toll_road.comparing import percentile_ms
@@ -32,6 +35,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="chaos", description="The toll road under load while a nemesis breaks it; then judged.")
     parser.add_argument("--minutes", type=float, default=3.0, help="how long there are faults (default 3)")
     parser.add_argument("--seed", type=int, default=1, help="which faults, when, to whom; and the traffic (default 1)")
+    parser.add_argument("--runs", type=int, default=1, help="so many, of this seed and those after it: how many are clean (default 1)")
     parser.add_argument("--faults", type=_kinds, default=tuple(Kind), help=f"only these, with commas: {','.join(Kind)}")
     parser.add_argument(
         "--rest",
@@ -41,11 +45,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--replicas", type=int, default=2, help="of each stage (default 2; 1 GiB of memory each)")
     parser.add_argument("--rate", type=int, default=50, help="reports per second and expressway, of which there are three (default 50)")
-    parser.add_argument("--bad-share", type=float, default=0.005, help="share of records that are bad on purpose (default 0.005)")
+    parser.add_argument("--bad-share", type=float, default=0.005, help="share of records that are bad on purpose, above 0 (default 0.005)")
     parser.add_argument(
         "--quiet-deadline", type=float, default=180.0, metavar="S", help="all must be there so long after the last heal (default 180)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome here as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append the outcome here as well, a line per run")
     parser.add_argument("--folder", type=Path, help="where to keep state, logs and journal (default: a new one; removed after a clean run)")
     parser.add_argument("--keep", action="store_true", help="keep them after a clean run, too")
     parser.add_argument("--show", action="store_true", help="only show what would happen")
@@ -120,30 +124,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.show:
         console.print(schedule_text(draw(options.seed, options.minutes * 60, _TARGETS.split(), options.faults, options.rest)))
         return 0
-    folder = Path(tempfile.mkdtemp(prefix="anabranch-chaos-")) if options.folder is None else options.folder
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: the deployment is ended first
+    outcomes = {}
+    for seed in range(options.seed, options.seed + options.runs):
+        outcomes[seed] = one(argparse.Namespace(**{**vars(options), "seed": seed}), console)
+    if options.runs > 1:
+        console.print(told(outcomes), markup=False)
+    return 1 if any(outcomes.values()) else 0
+
+
+def one(options: argparse.Namespace, console: Console) -> str:
+    """One run, told on the way; in short what came of it, empty if it was clean."""
+    folder = Path(tempfile.mkdtemp(prefix="anabranch-chaos-")) if options.folder is None else options.folder / str(options.seed)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         console.print(f"{folder} is not empty: what an earlier run left there would be judged, too; name another --folder", markup=False)
-        return 2
+        return "not run"
     console.print(f"seed {options.seed}: {options.minutes:g} min of faults after {WARM_S + CALM_S:g} s without; in {folder}")
     begun = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: the deployment is ended first
     try:
         verdict = run(options, folder, lambda text: console.print(text, markup=False))
-    except DeploymentError as error:
+    except (DeploymentError, Unavailable, KafkaException) as error:
         console.print(f"{error}\nafter {time.monotonic() - begun:.0f} s; state, logs and journal: {folder}", markup=False)
-        return 1
+        return f"broke off: {error}".splitlines()[0]
     if options.json is not None:
-        options.json.write_text(as_json(verdict), encoding="utf-8")
+        with options.json.open("a", encoding="utf-8") as file:
+            file.write(as_json(verdict) + "\n")
     console.print(report(verdict))
     console.print(counts(verdict))
     for text in verdict.wrong:
         console.print(f"WRONG: {text}", markup=False)
-    if verdict.wrong:
+    if verdict.too_slow:
+        console.print(f"NOT JUDGED: recovery times and the bound of the live topic: {verdict.too_slow}", markup=False)
+    if verdict.outcome:
         console.print(f"not clean; the same plan again with SEED={options.seed}; state, logs and journal: {folder}", markup=False)
     else:
         console.print("clean")
-    return 1 if verdict.wrong else 0
+    return verdict.outcome
 
 
 if __name__ == "__main__":

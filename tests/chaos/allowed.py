@@ -5,58 +5,72 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from chaos.judgement import Allowed
+from chaos.excuses import BROKER_AWAY, NETWORK, STARTS, STILL, Allowed
 from chaos.schedule import Kind
 
-_BROKER: Final = frozenset({Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_PAUSE})
-_AWAY: Final = frozenset(Kind) - {Kind.REDIS_KILL, Kind.REDIS_EMPTY, Kind.REDIS_PAUSE}
-"""Kinds after which a client does not reach its broker for a while, or finds its connections gone when it wakes."""
-
 ALLOWED: Final[tuple[Allowed, ...]] = (
-    Allowed(re.compile(r"Setting Spark log level to .ERROR"), "Spark says from which level on it speaks"),
-    Allowed(re.compile(r"controller event queue overloaded. Timed out heartbeat"), "the broker was paused, or is short of a core"),
+    Allowed(re.compile(r"Setting Spark log level to .ERROR"), "Spark says from which level on it speaks", most=40),
+    Allowed(
+        re.compile(r"controller event queue overloaded. Timed out heartbeat"),
+        "the broker was paused, or just begins",
+        own=BROKER_AWAY,
+        most=5,
+    ),
     Allowed(
         re.compile(
             r"(?:FAIL|ERROR) \[anabranch#.*(?:Connection (?:reset|refused)|Connect to |Disconnected|[Tt]imed out|brokers are down|"
             r'[Bb]roken pipe|[Tt]ransport failure).*"logger": "anabranch.adapters.kafka"'
         ),
         "the Kafka client tells of a connection that it lost, and makes it anew",
-        _AWAY,
+        own=NETWORK | STILL | STARTS,
+        anywhere=BROKER_AWAY,
+        most=100,
     ),
     Allowed(
         re.compile(r'\[anabranch#.*(?:old epoch|fenced by a newer instance).*"logger": "anabranch.adapters.kafka"'),
-        "a newer process of the same name took over, and this one's next write was refused",
+        "a newer process of the same name took over, or the transaction was given up, and this one's next write was refused",
+        own=STILL | NETWORK,
+        anywhere=BROKER_AWAY,
     ),
     Allowed(
         re.compile(
             r'"exit_code": 1, "error": "Unavailable: [^"]*(?:_TRANSPORT|_TIMED_OUT|_ALL_BROKERS_DOWN|_UNKNOWN_PARTITION)\b.*"event": "stopped"'
         ),
         "a service that starts while the broker does not answer, or does not know its topics yet, ends and is started again",
-        _AWAY,
+        own=NETWORK | STILL | STARTS,
+        anywhere=BROKER_AWAY,
+        after_s=90,
     ),
     Allowed(
         re.compile(r'(?:"event": "spark"|"exit_code": 1).*Unavailable: [^"]*is not in the log after \d+ tries', re.DOTALL),
         "the broker was away for so long that a service gave up waiting to see its own record; it is started again",
-        _BROKER,
+        anywhere=BROKER_AWAY,
+        after_s=90,
     ),
     Allowed(
         re.compile(r'"event": "spark".*plan_socket\.py.*TimeoutError: timed out', re.DOTALL),
         "the process was paused while Spark asked it for a plan: its question is too old when both wake",
-        frozenset({Kind.PAUSE, Kind.ZOMBIE}),
+        own=STILL,
     ),
     Allowed(
         re.compile(r"Unexpected error handling request .*=CONTROLLER_REGISTRATION|channel manager timed out before sending the request"),
         "a broker that starts again asks its controller before that has been elected",
-        _BROKER,
+        own=BROKER_AWAY,
+        most=5,
     ),
     Allowed(
         re.compile(r"(?:Error processing append operation on partition|slow controller event)"),
         "the broker was away in the middle of its work: a batch that overtook one that was lost is refused, and both are sent again",
-        _BROKER,
+        own=BROKER_AWAY,
+        most=20,
     ),
     Allowed(
         re.compile(r'"event": "spark".*errors\.Fenced: .* was ended by epoch \d+'),
         "a newer process of the same name took over, and Spark tells that the batch in which this was found ended",
+        own=frozenset({Kind.ZOMBIE}),
+        after_s=90,
     ),
-    Allowed(re.compile(r'"exit_code": 3\b'), "a newer process of the same name took over", frozenset(Kind)),
+    Allowed(
+        re.compile(r'"exit_code": 3\b'), "a newer process of the same name took over", own=frozenset({Kind.ZOMBIE}), after_s=90, most=1
+    ),
 )

@@ -28,6 +28,7 @@ from anabranch.local.links import Cut, Direction
 from anabranch.local.processes import MARK_OF_ONE, has_state, marked
 from anabranch.local.state_file import ProcessRow
 from anabranch.protocol.errors import Unavailable
+from anabranch.runtime.service import ExitCode
 from chaos.judgement import Injected
 from chaos.schedule import Fault, Kind, service_of
 from harness.waiting import wait_until
@@ -68,10 +69,13 @@ class Nemesis(threading.Thread):
         self._stop_asked = threading.Event()
         self._pause = threading.Event()
         self._copies: dict[int, tuple[str, ChildProcess]] = {}
+        self._were_ready: set[int] = set()
         self._begun: dict[int, int] = {}
         self._begin = time.monotonic()
         self.injected: list[Injected] = []
         self.left_out: list[Fault] = []
+        self.half_done: list[Injected] = []
+        """What was begun of those that were left out: it may have struck, but does not count as done."""
         self.broken: list[str] = []
         """Promises that a fault itself showed not to be kept: a hang at SIGTERM, a second copy that nobody fences."""
         self.error: Exception | None = None
@@ -118,9 +122,10 @@ class Nemesis(threading.Thread):
     def await_copies(self) -> None:
         """The second copies must have been fenced by now, or be soon; those that are not are ended, and told."""
         for number, (target, copy) in self._copies.items():
-            if service_of(target) not in _NOT_FENCED:
+            if service_of(target) not in _NOT_FENCED and number in self._were_ready:
                 with self._told(f"the second copy of {target} (fault {number}) still runs: nobody fenced it"):
                     _await_end(copy)
+                    self.broken += _not_fenced(target, number, copy.exit_code)
             copy.kill()
             for pid in marked(MARK_OF_ONE, str(copy.log)):
                 with contextlib.suppress(ProcessLookupError):
@@ -147,6 +152,7 @@ class Nemesis(threading.Thread):
         try:
             self._begin_fault(fault)
         except (Unavailable, AssertionError) as error:  # it is not there: the fault before it was too near
+            self.half_done.append(Injected(fault.number, fault.kind, fault.target, begun_ms, _now_ms()))
             self._leave_out(fault, str(error))
             return False
         self._begun[fault.number] = begun_ms
@@ -159,8 +165,12 @@ class Nemesis(threading.Thread):
         if fault.kind in {*_CUTS, Kind.SLOW}:
             drill.heal(fault.target)
         elif fault.kind is Kind.ZOMBIE:
-            self._await_copy(fault)
+            took_over = self._await_copy(fault)
             self._resume(fault.target)
+            if not took_over:
+                self.half_done.append(Injected(fault.number, fault.kind, fault.target, self._begun[fault.number], _now_ms()))
+                self._leave_out(fault, "the second copy was not ready: nobody took over")
+                return
         else:
             self._resume(fault.target)
         self._note("ends", fault)
@@ -204,7 +214,7 @@ class Nemesis(threading.Thread):
             rows = found.processes if found is not None else ()
             return next((row for row in rows if f"{row.service}/{row.name}" == target and row.pid is not None), None)
 
-        row = wait_until(running, RUNS_AGAIN_S, f"{target} runs")
+        row = wait_until(running, RUNS_AGAIN_S, f"{target} runs", stretch=1)
         assert row is not None
         return row
 
@@ -220,7 +230,7 @@ class Nemesis(threading.Thread):
                 return False
             return True
 
-        wait_until(done, RUNS_AGAIN_S, f"{target} runs", every_s=0.2)
+        wait_until(done, RUNS_AGAIN_S, f"{target} runs", every_s=0.2, stretch=1)
 
     def _kill(self, target: str) -> None:
         self._when_it_runs(target, Drill.kill)
@@ -230,7 +240,7 @@ class Nemesis(threading.Thread):
         assert pid is not None
         os.kill(pid, signal.SIGTERM)
         with self._told(f"{target} did not end within {ENDS_S:g} s of SIGTERM"):
-            wait_until(lambda: has_state(pid, _GONE), ENDS_S, "it ended")
+            wait_until(lambda: has_state(pid, _GONE), ENDS_S, "it ended", stretch=1)
 
     def _resume(self, target: str) -> None:
         with contextlib.suppress(Unavailable):  # it was killed meanwhile, or is just started again
@@ -286,20 +296,26 @@ class Nemesis(threading.Thread):
         log = self._state_dir / "logs" / f"{row.service}-{row.name}.copy-{fault.number}.log"
         self._copies[fault.number] = (fault.target, ChildProcess(command, log, environment={**environment, MARK_OF_ONE: str(log)}))
 
-    def _await_copy(self, fault: Fault) -> None:
-        """Until the second copy is ready; the broker or the network may keep it from that, then it comes later."""
+    def _await_copy(self, fault: Fault) -> bool:
+        """Until the second copy is ready, which it once was if this is true; the broker or the network may keep it from that."""
         target, copy = self._copies[fault.number]
         service, _, name = target.partition("/")
         folder = self._state_dir / "zombies" / str(fault.number)
 
-        def ready() -> bool:
+        def ready() -> str:
             port = probe.metrics_port(folder, service, name, copy.pid)
-            return not copy.alive() or self._stop_asked.is_set() or (port is not None and probe.ready(port))
+            if port is not None and probe.ready(port):
+                return "ready"
+            return "ended" if not copy.alive() or self._stop_asked.is_set() else ""
 
         try:
-            wait_until(ready, COPY_READY_S, "the second copy is ready", every_s=0.1)
+            is_ready = wait_until(ready, COPY_READY_S, "the second copy is ready", every_s=0.1, stretch=1) == "ready"
         except AssertionError as error:
             self._note(str(error), fault)
+            return False
+        if is_ready:
+            self._were_ready.add(fault.number)
+        return is_ready
 
     def _note(self, what: str, fault: Fault) -> None:
         entry = {"at_ms": _now_ms(), "what": what, "number": fault.number, "kind": fault.kind, "target": fault.target}
@@ -314,9 +330,16 @@ class Nemesis(threading.Thread):
             self.broken.append(text)
 
 
+def _not_fenced(target: str, number: int, exit_code: int | None) -> list[str]:
+    """What is wrong with how a second copy ended that had been ready."""
+    if exit_code == ExitCode.FENCED:
+        return []
+    return [f"the second copy of {target} (fault {number}) was not fenced: it ended with {exit_code}"]
+
+
 def _await_end(copy: ChildProcess) -> None:
     """Raises AssertionError: it runs on."""
-    wait_until(lambda: not copy.alive(), COPY_GONE_S, "the second copy ended", every_s=0.2)
+    wait_until(lambda: not copy.alive(), COPY_GONE_S, "the second copy ended", every_s=0.2, stretch=1)
 
 
 def _environment_of(pid: int) -> Iterator[tuple[str, str]]:

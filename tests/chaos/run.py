@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,19 +21,23 @@ from anabranch.codec import boundary_records
 from anabranch.local import state_file
 from anabranch.pipeline.file import load
 from anabranch.protocol.records import LogEntry
-from chaos import judgement
+from chaos import excuses, judgement
 from chaos.allowed import ALLOWED
-from chaos.judgement import Complaint, Injected, Recovery, Seen, Waits
+from chaos.complaints import Complaint, complaints
+from chaos.excuses import Ended
+from chaos.judgement import Injected, Recovery, Seen, Waits
 from chaos.nemesis import Nemesis
 from chaos.schedule import Fault, draw
 from examples.toll_road import consuming, oracle
-from examples.toll_road.comparing import Comparison, Refusals, compare, compare_refused, followed
+from examples.toll_road.comparing import Answer, Comparison, Refusals, compare, compare_refused, followed, percentile_ms
+from examples.toll_road.consuming import received_ms
 from examples.toll_road.demo import CLOSING_MS, TOLLS_MIN, Collected, Job, read_job
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
+from examples.toll_road.live import delays
 from examples.toll_road.process_tree import MemoryMeter
 from examples.toll_road.tentative import Road
 from examples.toll_road.traffic import Traffic, TrafficWriter, Truth, span
-from harness.waiting import wait_until
+from harness.waiting import stolen_s, wait_until
 
 T = TypeVar("T")
 PIPELINE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
@@ -56,7 +60,7 @@ _LOOK_S = 0.25
 
 @dataclass(slots=True)
 class Verdict:
-    """All that a run found out. ``wrong``: what was promised and not kept, in words; empty: the run is clean."""
+    """All that a run found out. ``wrong``: what was promised and not kept, in words."""
 
     seed: int
     faults: list[Injected]
@@ -70,9 +74,18 @@ class Verdict:
     """Where records stand more than once before a reader drops repetitions: how many more."""
     refused_boundaries: dict[str, dict[str, int]]
     targets: list[str]
-    memory_peak_bytes: int
-    seconds: float
+    too_slow: str
+    """Why times could not be judged; empty: they were."""
+    memory_peak_bytes: int = 0
+    seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> str:
+        """In short what came of it; empty: the run is clean."""
+        if self.wrong:
+            return f"{len(self.wrong)} wrong"
+        return f"not judged: {self.too_slow}" if self.too_slow else ""
 
 
 class Happened(NamedTuple):
@@ -82,6 +95,7 @@ class Happened(NamedTuple):
     truth: Truth
     traffic: Traffic
     nemesis: Nemesis
+    planned: int
     targets: list[str]
     wrong: list[str]
 
@@ -121,6 +135,9 @@ class Run:
         self._give_up = threading.Event()
         self._pause = threading.Event()
         self._nemesis: Nemesis | None = None
+        self._ends: dict[str, int] = {}
+        self._ended: list[Ended] = []
+        self._stolen_share = 0.0
 
     def run(self) -> Verdict:
         """From start to stop.
@@ -128,7 +145,7 @@ class Run:
         Raises:
             DeploymentError: the deployment did not start, or the supervisor ended.
         """
-        begun = time.monotonic()
+        begun, stolen = time.monotonic(), stolen_s()
         deployment = Deployment(self._file, self._state, self._folder / "up.log", drills=True)
         meter = MemoryMeter(deployment.pid)
         meter.start()
@@ -144,13 +161,16 @@ class Run:
                 reader.stop()
             meter.stop()
             left = deployment.stop(meter.seen)
+        self._stolen_share = (stolen_s() - stolen) / (time.monotonic() - begun)
         with stopped(self._file, self._state, self._folder / "again.log") as kafka:
             for topic, take in self._again.takers(self._job).items():
                 consuming.read_whole(kafka, topic, take)
             verdict = self._judge(happened, kafka)
         if left:
             verdict.wrong.append(f"{len(left)} processes were left: {left}")
-        verdict.wrong += self._complaints(verdict.faults)
+        struck = [*verdict.faults, *happened.nemesis.half_done]
+        verdict.wrong += self._complaints(struck)
+        verdict.wrong += excuses.needless_ends(self._ended, struck)
         verdict.memory_peak_bytes, verdict.seconds = meter.peak_bytes, time.monotonic() - begun
         return verdict
 
@@ -182,7 +202,7 @@ class Run:
         self._say("all is healed; waiting for quiet")
         wrong = self._await_quiet(deployment, truth)
         nemesis.await_copies()
-        return Happened(writer.written, truth, traffic, nemesis, targets, [*nemesis.broken, *wrong])
+        return Happened(writer.written, truth, traffic, nemesis, len(faults), targets, [*nemesis.broken, *wrong])
 
     def _read_all(self, kafka: str) -> None:
         for topic, take in self._seen.takers(self._job).items():
@@ -206,10 +226,21 @@ class Run:
         end = time.monotonic() + seconds
         while time.monotonic() < end and not is_over():
             deployment.check_running()
+            self._note_ends()
             for problem in (self._problem, *(reader.error for reader in self._readers)):
                 if problem is not None:
                     raise problem
             self._pause.wait(_LOOK_S)
+
+    def _note_ends(self) -> None:
+        """Which processes have ended since the last look; of one that was started again meanwhile, so often as the supervisor says."""
+        known = state_file.read(self._state)
+        for row in known.processes if known is not None else ():
+            target = f"{row.service}/{row.name}"
+            before = self._ends.get(target, 0)
+            now = max(before, row.restarts + (row.pid is None and row.state in {"restarting", "failed"}))
+            self._ended += [Ended(target, received_ms())] * (now - before)
+            self._ends[target] = now
 
     def _answers(self, truth: Truth) -> dict[str, pl.DataFrame]:
         job = self._job
@@ -223,6 +254,7 @@ class Run:
         def quiet() -> str:
             nonlocal changed, counts
             deployment.check_running()
+            self._note_ends()
             now = (self._seen.results_total(), len(set(self._seen.refused)))
             if now != counts:
                 changed, counts = time.monotonic(), now
@@ -233,7 +265,7 @@ class Run:
             return ", ".join([*down, *self._replicas_behind()]) or ("" if time.monotonic() - changed > STILL_S else "still changing")
 
         try:
-            wait_until(lambda: not quiet(), self._options.quiet_deadline, "quiet", every_s=_LOOK_S)
+            wait_until(lambda: not quiet(), self._options.quiet_deadline, "quiet", every_s=_LOOK_S, stretch=1)
         except AssertionError:
             return [f"not quiet {self._options.quiet_deadline:g} s after the heal: {quiet()}"]
         return []
@@ -268,23 +300,37 @@ class Run:
         repeats = {f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic)) for topic in job.outputs.values()}
         repeats["dead letters"] = judgement.repeated(self._again.refused)
         results = [Seen(record.result.stime_ms, record.received_ms) for records in self._seen.results.values() for record in records]
-        first_ms = min((fault.begun_ms for fault in nemesis.injected), default=traffic.start_ms)
+        first_ms = min((fault.begun_ms for fault in nemesis.injected), default=traffic.end_ms)
+        calm = (traffic.start_ms + int(WARM_S * 1_000 + CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000)
+        faults, usual_ms = sorted(nemesis.injected), Waits(results).usual(*calm)
+        found = judgement.recoveries(faults, results, nemesis.half_done)
+        too_slow = judgement.too_slow(usual_ms, self._stolen_share)
+        if not too_slow:
+            wrong += judgement.late_recoveries(found, happened.targets, percentile_ms(usual_ms, 0.99) or 0)
+            wrong += self._late_on_live(traffic.end_ms, found, happened.targets, calm, answers)
+        wrong += judgement.too_few(len(faults), happened.planned)
         return Verdict(
             seed=self._options.seed,
-            faults=sorted(nemesis.injected),
-            left_out=len(nemesis.left_out),
-            found=judgement.recoveries(sorted(nemesis.injected), results),
-            usual_ms=Waits(results).usual(traffic.start_ms + int(WARM_S * 1_000 + CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000),
+            faults=faults,
+            left_out=happened.planned - len(faults),
+            found=found,
+            usual_ms=usual_ms,
             records_in=happened.records_in,
             comparisons=comparisons,
             refusals=refusals,
             repeats=repeats,
             refused_boundaries=refused_boundaries,
             targets=happened.targets,
-            memory_peak_bytes=0,
-            seconds=0.0,
+            too_slow=too_slow,
             wrong=wrong,
         )
+
+    def _late_on_live(
+        self, end_ms: int, found: Sequence[Recovery], targets: Sequence[str], calm: tuple[int, int], answers: Mapping[str, Answer]
+    ) -> list[str]:
+        ordered = self._seen.live.transactions(end_ms)
+        stimes = {bucket: rows[0].stime_ms for name in self._job.live for bucket, rows in answers[name].items()}
+        return judgement.late_on_live(delays(ordered, stimes), found, targets, calm, self._job.max_delay_ms)
 
     def _too_little(self, happened: Happened) -> list[str]:
         """What there is not enough of to show anything."""
@@ -309,14 +355,14 @@ class Run:
         for file in files:
             if file.exists():
                 with file.open(encoding="utf-8", errors="replace") as lines:
-                    found += judgement.complaints(file.name, lines)
-        return judgement.unexplained(found, ALLOWED, {fault.kind for fault in faults})
+                    found += complaints(file.name, lines)
+        return excuses.unexplained(found, ALLOWED, faults)
 
 
 def run(options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> Verdict:
     """One run; the folder is kept only when it is not clean, or ``options.keep``."""
     verdict = Run(options, folder, say).run()
-    if not verdict.wrong and not options.keep:
+    if not verdict.outcome and not options.keep:
         shutil.rmtree(folder)
     return verdict
 
@@ -358,5 +404,13 @@ def as_json(verdict: Verdict) -> str:
         for each in verdict.found
     ]
     return json.dumps(
-        {"seed": verdict.seed, "wrong": verdict.wrong, "faults": rows, "usual_ms": verdict.usual_ms, "repeats": verdict.repeats}
+        {
+            "seed": verdict.seed,
+            "outcome": verdict.outcome,
+            "wrong": verdict.wrong,
+            "left_out": verdict.left_out,
+            "faults": rows,
+            "usual_ms": verdict.usual_ms,
+            "repeats": verdict.repeats,
+        }
     )

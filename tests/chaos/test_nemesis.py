@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from anabranch.local.child_process import ChildProcess
 from anabranch.local.links import Cut, Direction
 from anabranch.protocol.errors import Unavailable
 from chaos.nemesis import Nemesis
@@ -66,6 +68,7 @@ def test_what_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> N
     nemesis.run()
     assert [fault.number for fault in nemesis.left_out] == [0]
     assert [fault.number for fault in nemesis.injected] == [1]
+    assert [fault.number for fault in nemesis.half_done] == [0], "it may have begun"
     assert nemesis.done == [("c/c", "runs")], "nothing is undone that was not done"
 
 
@@ -100,3 +103,39 @@ def test_the_last_disk_is_not_lost(tmp_path: Path) -> None:
     assert not (tmp_path / "processing" / "s.0").exists()
     assert sibling.exists()
     assert list((tmp_path / "lost").iterdir()) == []
+
+
+class _Zombies(_Recording):
+    """Its second copy is a program of this test's."""
+
+    def __init__(self, folder: Path, script: str, *, is_ready: bool) -> None:
+        super().__init__(folder, [Fault(0, 0, Kind.ZOMBIE, "ingestion/a", 10)])
+        self._script, self._is_ready, self._log = script, is_ready, folder / "copy.log"
+
+    def _replace(self, fault: Fault) -> None:
+        self._copies[0] = (fault.target, ChildProcess([sys.executable, "-c", self._script], self._log))
+
+    def _await_copy(self, fault: Fault) -> bool:
+        if self._is_ready:
+            self._were_ready.add(fault.number)
+            return True
+        return super()._await_copy(fault)
+
+
+@pytest.mark.parametrize(
+    ("script", "is_ready", "broken", "counts"),
+    [
+        ("raise SystemExit(3)", True, "", True),
+        ("raise SystemExit(1)", True, "was not fenced: it ended with 1", True),
+        ("raise SystemExit(3)", False, "", False),
+        ("raise SystemExit(1)", False, "", False),
+    ],
+    ids=["fenced", "ended otherwise", "ended before it was ready", "died at start"],
+)
+def test_only_a_second_copy_that_took_over_can_be_fenced(tmp_path: Path, script: str, is_ready: bool, broken: str, counts: bool) -> None:
+    nemesis = _Zombies(tmp_path, script, is_ready=is_ready)
+    nemesis.run()
+    nemesis.await_copies()
+    assert [fault.number for fault in nemesis.injected] == ([0] if counts else [])
+    assert [fault.number for fault in nemesis.left_out] == ([] if counts else [0])
+    assert broken in " ".join(nemesis.broken) if broken else nemesis.broken == []

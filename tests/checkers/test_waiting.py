@@ -43,3 +43,13 @@ def test_where_the_system_does_not_tell_all_time_counts(text: str | None, monkey
         (tmp_path / "stat").write_text(text)
     before_s = time.monotonic()
     assert before_s <= waiting.given_s() <= time.monotonic()
+
+
+def test_who_waits_may_allow_less_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 0.99)
+    monkeypatch.setattr(time, "monotonic", lambda: machine.now_s)
+    monkeypatch.setattr(waiting, "_STATISTICS", machine.statistics)
+    monkeypatch.setattr(waiting, "_PAUSE", machine)
+    with pytest.raises(AssertionError, match="not within 10 s: it"):
+        waiting.wait_until(lambda: False, 10, "it", every_s=0.1, stretch=1)
+    assert machine.now_s == pytest.approx(10, abs=0.5)

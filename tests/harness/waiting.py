@@ -15,15 +15,15 @@ _PAUSE = threading.Event()
 _STATISTICS = Path("/proc/stat")
 _STOLEN_FIELD = 8
 _TIMES_MAX = 5
-"""However little of the time the machine was given, a wait takes at most so many deadlines."""
+"""However little of the time the machine was given, a wait takes at most so many deadlines, unless its caller says less."""
 
 
 def given_s() -> float:
     """A clock that stands still while this machine does: a virtual one may get a twentieth of its processors for minutes."""
-    return time.monotonic() - _stolen_s()
+    return time.monotonic() - stolen_s()
 
 
-def _stolen_s() -> float:
+def stolen_s() -> float:
     """What the host gave to others instead, as far as the system tells."""
     try:
         fields = _STATISTICS.read_text().partition("\n")[0].split()
@@ -32,15 +32,17 @@ def _stolen_s() -> float:
     return int(fields[_STOLEN_FIELD]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1) if len(fields) > _STOLEN_FIELD else 0.0
 
 
-def wait_until(condition: Callable[[], T], deadline_s: float, message: str, *, every_s: float = 0.02) -> T:
+def wait_until(condition: Callable[[], T], deadline_s: float, message: str, *, every_s: float = 0.02, stretch: float = _TIMES_MAX) -> T:
     """Ask ``condition`` until its answer is true, and return that answer. It is asked at least once.
 
     An exception of ``condition`` is not caught: what may fail in passing must be caught by the condition itself.
 
+    However much of the time was stolen, it takes at most ``stretch`` deadlines.
+
     Raises:
         AssertionError: no true answer within ``deadline_s`` seconds that the machine was given; the text holds ``message`` and the last answer.
     """
-    end, end_at_last = given_s() + deadline_s, time.monotonic() + _TIMES_MAX * deadline_s
+    end, end_at_last = given_s() + deadline_s, time.monotonic() + stretch * deadline_s
     while True:
         answer = condition()
         if answer:

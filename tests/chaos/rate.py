@@ -1,0 +1,35 @@
+"""How many of several runs were clean, and what that says about all such runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+_Z: Final = 1.959963984540054
+"""Of a normal distribution, 95 % lie within so many standard deviations."""
+
+
+class Interval(NamedTuple):
+    """A share lies in it with 95 % confidence."""
+
+    low: float
+    high: float
+
+
+def wilson(successes: int, trials: int) -> Interval:
+    """The share of successes among all trials of which these are a few (Wilson's score interval); all of 0 to 1 without a trial."""
+    if not trials:
+        return Interval(0.0, 1.0)
+    share, square = successes / trials, _Z * _Z / trials
+    middle = (share + square / 2) / (1 + square)
+    half = _Z * math.sqrt(share * (1 - share) / trials + square / (4 * trials)) / (1 + square)
+    return Interval(max(0.0, middle - half), min(1.0, middle + half))
+
+
+def told(outcomes: Mapping[int, str]) -> str:
+    """``outcomes``: what came of the run of each seed; empty: it was clean. One that could not be judged is not clean."""
+    clean = sum(not outcome for outcome in outcomes.values())
+    low, high = wilson(clean, len(outcomes))
+    lines = [f"seed {seed}: {outcome or 'clean'}" for seed, outcome in outcomes.items()]
+    return "\n".join([*lines, f"{clean} of {len(outcomes)} runs were clean: {low:.0%} to {high:.0%} of such runs are (95 %)"])

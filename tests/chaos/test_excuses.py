@@ -1,0 +1,134 @@
+"""An excuse is bound to the target, the time and the number of faults: beyond each of them it is none."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from chaos.allowed import ALLOWED
+from chaos.complaints import Complaint
+from chaos.excuses import Allowed, Ended, needless_ends, target_of, unexplained
+from chaos.judgement import Injected
+from chaos.schedule import BROKER, Kind
+
+A, B = "ingestion-a.log", "ingestion-b.log"
+
+
+def fault(kind: Kind, target: str = "ingestion/a", begun_ms: int = 10_000, ended_ms: int = 20_000, number: int = 0) -> Injected:
+    return Injected(number, kind, target, begun_ms, ended_ms)
+
+
+def test_a_log_is_of_a_process() -> None:
+    assert target_of("processing-tolls.0.log") == "processing/tolls.0"
+    assert target_of("processing-tolls.0.log.1") == "processing/tolls.0"
+    assert target_of("consistency_manager-toll-road.copy-7.log") == "consistency_manager/toll-road"
+    assert target_of("kafka.log") == BROKER
+    assert target_of("up.log") == ""
+
+
+OWN = Allowed(re.compile("gone"), "why", own=frozenset({Kind.CUT}), anywhere=frozenset({Kind.BROKER_KILL}), after_s=30, most=2)
+
+
+@pytest.mark.parametrize(
+    ("said", "faults", "count"),
+    [
+        ([Complaint(A, "gone", 15_000)], [fault(Kind.CUT)], 0),
+        ([Complaint(A, "gone", 50_000)], [fault(Kind.CUT)], 0),
+        ([Complaint(A, "gone", 50_001)], [fault(Kind.CUT)], 1),
+        ([Complaint(A, "gone", 8_999)], [fault(Kind.CUT)], 1),
+        ([Complaint(A, "gone", None)], [fault(Kind.CUT)], 1),
+        ([Complaint(B, "gone", 15_000)], [fault(Kind.CUT)], 1),
+        ([Complaint(B, "gone", 15_000)], [fault(Kind.BROKER_KILL, BROKER)], 0),
+        ([Complaint(A, "gone", 15_000)], [fault(Kind.KILL)], 1),
+        ([Complaint(A, "gone", 15_000)] * 2, [fault(Kind.CUT)], 0),
+        ([Complaint(A, "gone", 15_000)] * 3, [fault(Kind.CUT)], 1),
+        ([Complaint(A, "gone", 15_000)] * 3, [fault(Kind.CUT), fault(Kind.CUT, number=1)], 0),
+        ([Complaint(A, "new", 15_000)], [fault(Kind.CUT)], 1),
+    ],
+    ids=[
+        "within",
+        "soon after",
+        "too late",
+        "before",
+        "no time",
+        "another one",
+        "broker",
+        "kind",
+        "twice",
+        "too often",
+        "two faults",
+        "unknown",
+    ],
+)
+def test_only_a_fault_of_its_target_in_its_time_explains_an_error(said: list[Complaint], faults: list[Injected], count: int) -> None:
+    assert len(unexplained(said, [OWN], faults)) == count
+
+
+def test_what_needs_no_fault_is_counted_too() -> None:
+    entry = Allowed(re.compile("known"), "why", most=2)
+    assert unexplained([Complaint(A, "known 1"), Complaint(A, "known 2"), Complaint(B, "known")], [entry], []) == []
+    assert unexplained([Complaint(A, f"known {number}") for number in range(4)], [entry], []) == [f"{A}: known 2 (2 times)"]
+
+
+EXIT = Complaint(A, json.dumps({"level": "error", "exit_code": 3, "event": "stopped"}), 15_000)
+
+
+def test_who_is_fenced_was_replaced() -> None:
+    assert unexplained([EXIT], ALLOWED, [fault(Kind.ZOMBIE)]) == []
+    assert len(unexplained([EXIT], ALLOWED, [fault(kind) for kind in Kind if kind is not Kind.ZOMBIE])) == 1
+    assert len(unexplained([EXIT], ALLOWED, [fault(Kind.ZOMBIE, "ingestion/b")])) == 1
+    assert len(unexplained([EXIT, EXIT], ALLOWED, [fault(Kind.ZOMBIE)])) == 1
+
+
+def test_the_allow_list_is_short_and_says_why() -> None:
+    assert len(ALLOWED) <= 20
+    assert all(entry.why for entry in ALLOWED)
+    assert sum(not entry.needs_fault() for entry in ALLOWED) == 1
+    everything = [fault(kind) for kind in Kind]
+    for text in (
+        json.dumps({"event": "stopped", "level": "error", "exit_code": 1, "error": "KeyError: 'x'"}),
+        json.dumps({"event": "alarm", "level": "error", "kind": "digest_mismatch"}),
+        "Traceback",
+    ):
+        assert len(unexplained([Complaint(A, text, 15_000)], ALLOWED, everything)) == 1
+
+
+@pytest.mark.parametrize(
+    ("ended", "faults", "count"),
+    [
+        ([("ingestion/a", 11_000)], [fault(Kind.KILL)], 0),
+        ([("ingestion/a", 11_000), ("ingestion/a", 12_000)], [fault(Kind.KILL)], 1),
+        ([("ingestion/a", 11_000), ("ingestion/a", 12_000)], [fault(Kind.KILL_TWICE)], 0),
+        ([("ingestion/b", 11_000)], [fault(Kind.KILL)], 1),
+        ([("ingestion/a", 110_001)], [fault(Kind.KILL)], 1),
+        ([("ingestion/a", 8_000)], [fault(Kind.KILL)], 1),
+        ([("ingestion/a", 11_000), ("delivery/o", 12_000)], [fault(Kind.BROKER_KILL, BROKER)], 0),
+        ([("ingestion/a", 11_000), ("ingestion/a", 12_000)], [fault(Kind.BROKER_KILL, BROKER)], 1),
+        ([("proxy/proxy", 11_000)], [fault(Kind.BROKER_KILL, BROKER)], 1),
+        ([("ingestion/a", 11_000)], [fault(Kind.REDIS_EMPTY, "redis/redis")], 1),
+        ([("ingestion/a", 11_000)], [], 1),
+    ],
+    ids=[
+        "killed",
+        "twice",
+        "killed twice",
+        "another one",
+        "much later",
+        "before",
+        "broker",
+        "too often",
+        "not a service",
+        "no end",
+        "no fault",
+    ],
+)
+def test_a_process_ends_no_more_often_than_faults_explain(ended: list[tuple[str, int]], faults: list[Injected], count: int) -> None:
+    assert len(needless_ends([Ended(*each) for each in ended], faults)) == count
+
+
+def test_a_budget_is_used_by_the_ends_that_need_it() -> None:
+    faults = [fault(Kind.KILL, ended_ms=11_000), fault(Kind.KILL, begun_ms=60_000, ended_ms=60_000, number=1)]
+    assert needless_ends([Ended("ingestion/a", 61_000), Ended("ingestion/a", 62_000)], faults) == []
+    assert len(needless_ends([Ended("ingestion/a", at_ms) for at_ms in (61_000, 62_000, 63_000)], faults)) == 1
