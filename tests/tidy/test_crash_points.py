@@ -6,12 +6,14 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+from harness.syntax import nodes
+
 LIST = "anabranch.runtime.crash_points"
 
 
 def points_of(source: str) -> list[str]:
     """The names on the list."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "POINTS":
             assert isinstance(node.value, ast.Dict)
             return [str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)]
@@ -21,7 +23,7 @@ def points_of(source: str) -> list[str]:
 def used_in(source: str) -> list[str]:
     """The names in calls of ``crash_point`` or ``self._crash_point``."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
             if name.lstrip("_") == "crash_point":
@@ -32,7 +34,7 @@ def used_in(source: str) -> list[str]:
 
 def killed_in(source: str) -> set[str]:
     """The points that a test names: texts that are one, or one with a count."""
-    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    texts = [node.value for node in nodes(source) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return {text.partition(":")[0] for text in texts}
 
 

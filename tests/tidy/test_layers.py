@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.syntax import dotted, nodes
+
 SERVICES = ("ingestion", "processing", "delivery", "consistency_manager")
 RANKS = {
     "protocol": 0,
@@ -64,8 +66,8 @@ def layer_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
-def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def imports_of(source: str) -> Iterator[tuple[int, str]]:
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -77,7 +79,7 @@ def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def wrong_directions(module: str, source: str) -> list[str]:
     layer = layer_of(module)
     wrong = []
-    for line, imported in imports_of(ast.parse(source)):
+    for line, imported in imports_of(source):
         other = layer_of(imported)
         if not imported.startswith("anabranch.") or other == layer or layer not in RANKS or other not in RANKS:
             continue
@@ -93,7 +95,7 @@ def foreign_imports(module: str, source: str) -> list[str]:
     """Libraries where they do not belong: any in protocol; those of the outside world elsewhere than in adapters."""
     layer = layer_of(module)
     wrong = []
-    for line, imported in imports_of(ast.parse(source)):
+    for line, imported in imports_of(source):
         top = imported.split(".")[0]
         if top in {"anabranch", "__future__"}:
             continue
@@ -110,9 +112,9 @@ def foreign_imports(module: str, source: str) -> list[str]:
 
 def impure_calls(module: str, source: str) -> list[str]:
     wrong = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Attribute):
-            name = ast.unparse(node)
+            name = dotted(node)
             if name.startswith(IMPURE_CALLS):
                 wrong.append(f"{module}:{node.lineno}: {name}")
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {*IMPURE_NAMES, "uuid4"}:
@@ -121,7 +123,7 @@ def impure_calls(module: str, source: str) -> list[str]:
 
 
 def prints(module: str, source: str) -> list[str]:
-    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    calls = (node for node in nodes(source) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
     return [f"{module}:{node.lineno}: print()" for node in calls if isinstance(node.func, ast.Name) and node.func.id == "print"]
 
 
@@ -152,7 +154,7 @@ def test_a_service_package_is_imported_by_nothing_but_itself(modules: dict[str, 
     wrong = [
         f"{name}:{line}: {imported}"
         for name, source in modules.items()
-        for line, imported in imports_of(ast.parse(source))
+        for line, imported in imports_of(source)
         if layer_of(imported) in SERVICES and imported.startswith("anabranch.") and layer_of(name) != layer_of(imported)
     ]
     assert wrong == []

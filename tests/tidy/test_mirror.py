@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from harness.syntax import nodes
+
 DECLARATIONS = {"errors", "limits"}
 """Names and numbers only; their use is what is tested (limits: below)."""
 
@@ -22,15 +24,13 @@ def mirror(module: str) -> Path:
 
 
 def names_in(source: str) -> set[str]:
-    tree = ast.parse(source)
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
-        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-    }
+    named = {node.id for node in nodes(source) if isinstance(node, ast.Name)}
+    return named | {node.attr for node in nodes(source) if isinstance(node, ast.Attribute)}
 
 
 def imported_modules(source: str) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

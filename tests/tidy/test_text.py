@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.syntax import dotted, nodes
+
 # Written in pieces, so that this file does not hold what it forbids.
 MACHINE_PATH = re.compile(r"(?<![\w.$~}/])/(?:wor" + r"k|roo" + r"t|hom" + r"e|User" + r"s)/[A-Za-z]")
 REGISTRY = re.compile(
@@ -32,14 +34,14 @@ def hits(pattern: re.Pattern[str], text: str) -> list[int]:
 
 
 def sleeps(source: str) -> list[int]:
-    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
-    return [node.lineno for node in calls if ast.unparse(node.func) in {"time.sleep", "sleep"}]
+    calls = (node for node in nodes(source) if isinstance(node, ast.Call))
+    return [node.lineno for node in calls if dotted(node.func) in {"time.sleep", "sleep"}]
 
 
 def skips(source: str) -> list[int]:
     """Where a test may be left out: ``pytest.skip``, ``skipif``, ``importorskip``, ``xfail``."""
     names = {"pytest.skip", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
-    return sorted({node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute) and ast.unparse(node) in names})
+    return sorted({node.lineno for node in nodes(source) if isinstance(node, ast.Attribute) and dotted(node) in names})
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_only_a_missing_docker_engine_skips_a_test(root: Path, files: list[Path]
 def test_python_parses_everywhere(root: Path, files: list[Path]) -> None:
     for path in files:
         if path.suffix == ".py":
-            ast.parse((root / path).read_text(), str(path))
+            nodes((root / path).read_text())
 
 
 @pytest.mark.parametrize(
