@@ -87,11 +87,13 @@ classes: java install ## the archive with which Spark's Java starts in half of t
 
 # ---------------------------------------------------------------- checks
 
-# How many processes at once, where nothing is timed and nothing real is started.
+# How many processes at once, where nothing needs the machine for itself.
 JOBS ?= 2
+BEGUN_S := $(shell date +%s)
 
 .PHONY: test
-test: openssl lint types imports tidy unit simulated conformance security integration ## everything CI runs, in the order of what fails first
+test: openssl lint types imports tidy unit simulated conformance security integration spark ## everything CI runs, in the order of what fails first; 20 minutes on two idle processors
+	@echo "make test took $$(( $$(date +%s) - $(BEGUN_S) )) s; tests/harness/budgets.py says what it may take"
 
 .PHONY: lint
 lint: install ## ruff: style and mistakes
@@ -116,7 +118,7 @@ tidy: install ## layering, names, mirror of tests, limits, documents
 	$(PYTEST) tests/tidy --quiet $(ARGS)
 
 .PHONY: unit
-unit: java install ## unit, property and transcript tests; protocol/ and codec/ must be covered whole, by branch
+unit: install ## unit, property and transcript tests; protocol/ and codec/ must be covered whole, by branch
 	$(PYTEST) tests/unit tests/properties tests/transcripts --quiet --numprocesses $(JOBS) --dist loadfile \
 	  --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
 
@@ -151,12 +153,13 @@ conformance: java install ## one suite per port, over the in-memory, Kafka and R
 	$(PYTEST) tests/conformance --quiet --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: integration
-integration: java classes ## services on a real broker, Redis and Spark
-	$(PYTEST) tests/integration --quiet -m "not thorough" $(ARGS)
+integration: java install ## services on a real broker and Redis
+	$(PYTEST) tests/integration --quiet -m "not nightly" --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
-.PHONY: thorough
-thorough: java classes ## the rest of the integration tests: more operators, crash points and lost disks (half an hour; not part of `test`)
-	$(PYTEST) tests/integration --quiet -m thorough $(ARGS)
+# One at a time: each has all processors busy. They are short, so Java's quick compiler is enough.
+.PHONY: spark
+spark: java classes ## stages on real Spark and a real broker
+	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(ARGS)
 
 .PHONY: cluster-test
 cluster-test: java install ## a pipeline on three brokers, one after the other killed (two minutes; not part of `test`)
@@ -164,7 +167,11 @@ cluster-test: java install ## a pipeline on three brokers, one after the other k
 
 .PHONY: security
 security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)
-	$(PYTEST) tests/security --quiet --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) tests/security --quiet -m "not nightly" --numprocesses $(JOBS) --dist loadfile $(ARGS)
+
+.PHONY: nightly
+nightly: java classes openssl ## what takes too long for `test`: every crash point, cut, operator and lost disk, and a whole pipeline on a secured broker
+	$(PYTEST) tests/integration tests/spark tests/security --quiet -m nightly $(ARGS)
 
 .PHONY: compose-test
 compose-test: install ## bring docker-compose.yml up, produce, consume, compare, take down (needs a docker engine)

@@ -7,8 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness import budgets
 from harness.kafka import broker
 from harness.redis import redis_server
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    budgets.register(config)
 
 
 @pytest.fixture(scope="session")

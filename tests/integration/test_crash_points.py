@@ -101,11 +101,11 @@ class World:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("ingestion.fetched", "ingestion.fetched"),
-        pytest.param("ingestion.decoded", "ingestion.decoded", marks=pytest.mark.thorough),
-        pytest.param("ingestion.blocks_written", "ingestion.blocks_written", marks=pytest.mark.thorough),
+        pytest.param("ingestion.fetched", "ingestion.fetched", marks=pytest.mark.nightly),
+        pytest.param("ingestion.decoded", "ingestion.decoded", marks=pytest.mark.nightly),
+        pytest.param("ingestion.blocks_written", "ingestion.blocks_written", marks=pytest.mark.nightly),
         ("ingestion.blocks_written:2", "ingestion.boundary_appended"),
-        ("ingestion.boundary_appended", "ingestion.boundary_appended:2"),
+        pytest.param("ingestion.boundary_appended", "ingestion.boundary_appended:2", marks=pytest.mark.nightly),
     ],
 )
 def test_ingestion(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
@@ -151,12 +151,12 @@ SIZES = {1: 3, 2: 700, 4: 1, 5: 40, 7: 900, 9: 5}
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        pytest.param("delivery.fenced", "delivery.fenced", marks=pytest.mark.thorough),
-        ("delivery.read_back", "delivery.read_back"),
-        ("delivery.records_sent", "delivery.records_sent"),
-        pytest.param("delivery.progress_sent", "delivery.progress_sent", marks=pytest.mark.thorough),
-        pytest.param("delivery.committed", "delivery.committed", marks=pytest.mark.thorough),
-        ("delivery.committed", "delivery.read_back"),
+        pytest.param("delivery.fenced", "delivery.fenced", marks=pytest.mark.nightly),
+        pytest.param("delivery.read_back", "delivery.read_back", marks=pytest.mark.nightly),
+        pytest.param("delivery.records_sent", "delivery.records_sent", marks=pytest.mark.nightly),
+        pytest.param("delivery.progress_sent", "delivery.progress_sent", marks=pytest.mark.nightly),
+        pytest.param("delivery.committed", "delivery.committed", marks=pytest.mark.nightly),
+        pytest.param("delivery.committed", "delivery.read_back", marks=pytest.mark.nightly),
         ("delivery.progress_sent:2", "delivery.fenced"),
     ],
 )
@@ -192,10 +192,10 @@ def _delivered(world: World) -> list[TupleId]:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        pytest.param("live.fenced", "live.fenced", marks=pytest.mark.thorough),
-        ("live.records_sent", "live.records_sent:2"),
-        pytest.param("live.progress_sent", "live.progress_sent:2", marks=pytest.mark.thorough),
-        pytest.param("live.committed", "live.committed:2", marks=pytest.mark.thorough),
+        pytest.param("live.fenced", "live.fenced", marks=pytest.mark.nightly),
+        pytest.param("live.records_sent", "live.records_sent:2", marks=pytest.mark.nightly),
+        pytest.param("live.progress_sent", "live.progress_sent:2", marks=pytest.mark.nightly),
+        pytest.param("live.committed", "live.committed:2", marks=pytest.mark.nightly),
         ("live.committed:2", "live.committed"),
     ],
 )
@@ -234,11 +234,11 @@ def _live(world: World) -> list[TupleId]:
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param("manager.alarms_written", marks=pytest.mark.thorough),
-        "manager.control_written",
+        pytest.param("manager.alarms_written", marks=pytest.mark.nightly),
+        pytest.param("manager.control_written", marks=pytest.mark.nightly),
         "manager.blocks_deleted",
-        pytest.param("manager.index_cleared", marks=pytest.mark.thorough),
-        "manager.index_written:3",
+        pytest.param("manager.index_cleared", marks=pytest.mark.nightly),
+        pytest.param("manager.index_written:3", marks=pytest.mark.nightly),
     ],
 )
 def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, point: str) -> None:
@@ -288,7 +288,7 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
         replica.close()
 
 
-@pytest.mark.parametrize("point", ["manager.summary_written", "manager.log_trimmed"])
+@pytest.mark.parametrize("point", [pytest.param("manager.summary_written", marks=pytest.mark.nightly), "manager.log_trimmed"])
 def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: Path, point: str) -> None:
     world = World(kafka, topic_prefix, tmp_path)
     at = TopicPartition(world.pipeline.topic_names.boundaries("reports"), 0)
@@ -337,12 +337,12 @@ def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: P
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("processing.sibling_copied", "processing.sibling_copied:2"),
-        pytest.param("checkpoint.copying", "checkpoint.copying:2", marks=pytest.mark.thorough),
-        pytest.param("processing.lineage_written", "processing.lineage_written", marks=pytest.mark.thorough),
+        pytest.param("processing.sibling_copied", "processing.sibling_copied:2", marks=pytest.mark.nightly),
+        pytest.param("checkpoint.copying", "checkpoint.copying:2", marks=pytest.mark.nightly),
+        pytest.param("processing.lineage_written", "processing.lineage_written", marks=pytest.mark.nightly),
         ("processing.lineage_written", "processing.checkpoint_copied"),
-        ("processing.base_appended", "processing.checkpoint_copied"),
-        pytest.param("processing.base_appended", "processing.base_appended", marks=pytest.mark.thorough),
+        pytest.param("processing.base_appended", "processing.checkpoint_copied", marks=pytest.mark.nightly),
+        pytest.param("processing.base_appended", "processing.base_appended", marks=pytest.mark.nightly),
     ],
 )
 def test_take_over_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:

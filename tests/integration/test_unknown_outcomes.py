@@ -25,7 +25,19 @@ pytestmark = pytest.mark.integration
 
 DEADLINE_S = 60
 CLOCK, ENTROPY = SystemClock(), SystemEntropy()
-EACH_WAY = pytest.mark.parametrize("cut", [ANSWER_LOST, REQUEST_LATE, REQUEST_LOST], ids=["answer lost", "request late", "request lost"])
+CUTS = {"answer lost": ANSWER_LOST, "request late": REQUEST_LATE, "request lost": REQUEST_LOST}
+
+
+def each_way(name: str, **always: str) -> pytest.MarkDecorator:
+    """Every write by every cut. ``always``: of each write, the cut with which every run tries it; the others run by ``make nightly``."""
+    cases = [(write, cut) for write in always for cut in CUTS]
+    return pytest.mark.parametrize(
+        (name, "cut"),
+        [
+            pytest.param(write, CUTS[cut], id=f"{write} {cut}", marks=() if always[write] == cut else pytest.mark.nightly)
+            for write, cut in cases
+        ],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +64,13 @@ def visible(broker: CutBroker, of: Pipeline, sizes: dict[int, int]) -> None:
     assert found() == wanted
 
 
-@EACH_WAY
-@pytest.mark.parametrize("what", ["blocks", "boundaries", "dead letters"])
+@each_way("what", blocks="answer lost", boundaries="request late", dead_letters="request lost")
 def test_ingestion(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) -> None:
     """A block is written again as another attempt, a boundary record is looked for in the log, a dead letter is at least once."""
     log, of = broker.log(), sources.pipeline(topic_prefix)
     sources.create_topics(broker.direct, of)
     (source,), names = of.sources.values(), of.topic_names
-    topic = {"blocks": names.blocks("reports", "0"), "boundaries": names.boundaries("reports"), "dead letters": source.dead_letter}[what]
+    topic = {"blocks": names.blocks("reports", "0"), "boundaries": names.boundaries("reports"), "dead_letters": source.dead_letter}[what]
     service, view = sources.service(log, of, CLOCK, ENTROPY), sources.StreamView(broker.direct, of, CLOCK)
     service.start()
     producer = broker.direct.writer()
@@ -93,8 +104,8 @@ def test_ingestion(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) ->
     view.close()
 
 
-@EACH_WAY
-@pytest.mark.parametrize("what", ["blocks", "boundaries"])
+@pytest.mark.nightly
+@each_way("what", blocks="", boundaries="")
 def test_processing(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) -> None:
     """The writers of a stage's replica, by what its readers deliver."""
     log, of = broker.log(), outputs.pipeline(topic_prefix)
@@ -114,9 +125,8 @@ def test_processing(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) -
     replica.close()
 
 
-@EACH_WAY
-@pytest.mark.parametrize("at_commit", [False, True], ids=["records", "commit"])
-def test_delivery(broker: CutBroker, topic_prefix: str, at_commit: bool, cut: Cut) -> None:
+@each_way("what", records="answer lost", commit="request late")
+def test_delivery(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) -> None:
     """A new writer fences the old one, also what of it comes late, and reads back what is there."""
     log, of = broker.log(), outputs.pipeline(topic_prefix)
     outputs.create_topics(broker.direct, of)
@@ -125,7 +135,7 @@ def test_delivery(broker: CutBroker, topic_prefix: str, at_commit: bool, cut: Cu
     delivery.start()
     replica.close_buckets(1, {1: outputs.rows(1, 30)})
     outputs.drain(delivery, 1)
-    log.plan(of.outputs["out"].corrected.topic, cut, at_commit=at_commit)
+    log.plan(of.outputs["out"].corrected.topic, cut, at_commit=what == "commit")
     replica.close_buckets(3, {2: outputs.rows(2, 300), 3: outputs.rows(3, 10)})
     outputs.drain(delivery, 3)
     assert not log.planned

@@ -1,16 +1,12 @@
 """A process is paused at the worst moment, replaced, and wakes: nothing that it then writes is accepted by anybody. On a real broker.
 
-In one process, at every named point of ingestion and delivery the replacement takes over and goes on; then the older one does. A replica with
-Spark and ingestion are stopped (SIGSTOP) as whole processes and woken after their replacement has worked for a while.
+In one process, at every named point of ingestion and delivery the replacement takes over and goes on; then the older one does.
+``tests/spark/test_zombie_replica.py`` stops a replica as a whole process.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,11 +25,9 @@ from anabranch.protocol.control import TrimPoint
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.live_delivery import Kind
 from anabranch.runtime.heartbeats import ControlReader
-from anabranch.runtime.service import ExitCode, Service
+from anabranch.runtime.service import Service
 from harness import outputs, sources
 from harness.outputs import Replica
-from harness.stage_processes import StageProcess
-from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -66,7 +60,9 @@ def woken(zombie: Service, reached: list[str]) -> None:
     assert reached
 
 
-@pytest.mark.parametrize("point", ["fetched", "decoded", "blocks_written", "boundary_appended"])
+@pytest.mark.parametrize(
+    "point", ["boundary_appended", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("fetched", "decoded", "blocks_written"))]
+)
 def test_ingestion(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     log, of = KafkaEventLog(kafka), sources.pipeline(topic_prefix)
     sources.create_topics(log, of)
@@ -108,8 +104,17 @@ def test_ingestion(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
     view.close()
 
 
-@pytest.mark.parametrize("point", ["records_sent", "progress_sent", "committed"])
-@pytest.mark.parametrize("half", ["delivery", "live"])
+@pytest.mark.parametrize(
+    ("half", "point"),
+    [
+        ("delivery", "progress_sent"),
+        ("live", "records_sent"),
+        pytest.param("delivery", "records_sent", marks=pytest.mark.nightly),
+        pytest.param("delivery", "committed", marks=pytest.mark.nightly),
+        pytest.param("live", "progress_sent", marks=pytest.mark.nightly),
+        pytest.param("live", "committed", marks=pytest.mark.nightly),
+    ],
+)
 def test_delivery(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, half: str, point: str) -> None:
     log, of = KafkaEventLog(kafka), outputs.pipeline(topic_prefix, live=True)
     outputs.create_topics(log, of)
@@ -149,6 +154,7 @@ def test_delivery(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
     replica.close()
 
 
+@pytest.mark.nightly
 def test_a_manager(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Managers may overlap: one that slept speaks of what it has read since, and deletes no block that a reader still needs."""
     monkeypatch.setattr(trimming, "TRIM_EVERY_MS", 100)
@@ -206,50 +212,3 @@ def test_a_manager(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
     again.stop()
     control.close()
     replica.close()
-
-
-FUNCTIONS = """
-def same(a):
-    return a.select("key", "value", "stime")
-"""
-
-
-def test_a_replica_with_spark(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Stopped with its queries warm; its replacement, on another disk, makes the buckets that it would have made next."""
-    stages = "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:same\n"
-    pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages)
-    create_topics(kafka, pipeline)
-    feed, output = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "s")
-    made: Counter[tuple[int, int]] = Counter()
-
-    def give(bucket: int) -> None:
-        rows = [(bucket * 100 - late, late, 1_000 * bucket + late) for late in range(20)]
-        made.update((stime, value) for stime, _, value in rows)
-        feed.append(readings(rows), bucket)
-
-    def closed(by: StageProcess, bucket: int) -> None:
-        def reached() -> bool:
-            by.check()
-            output.reader.poll(50)
-            return output.reader.fold.upto >= bucket
-
-        wait_until(reached, 120, f"bucket {bucket}")
-
-    with StageProcess(pipeline, "s.0", kafka, tmp_path / "older") as older:
-        give(11)
-        closed(older, 11)
-        os.kill(older.process.pid, signal.SIGSTOP)
-        give(12)
-        with StageProcess(pipeline, "s.0", kafka, tmp_path / "newer") as newer:
-            closed(newer, 12)
-            accepted = output.reader.counts["accepted"]
-            os.kill(older.process.pid, signal.SIGCONT)
-            assert older.wait(60) == ExitCode.FENCED, older.log()
-            output.reader.read_to_end()
-            assert output.reader.counts["accepted"] == accepted
-            give(13)
-            closed(newer, 13)
-    found = Counter((row["stime"], row["value"]) for rows in output.buckets(11, 13).values() for row in rows)
-    assert found == made
-    feed.close()
-    output.close()

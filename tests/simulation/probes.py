@@ -39,12 +39,12 @@ ROWS: Final[tuple[str, ...]] = (
 """Rows of transition tables: a few hundred seeds reach each of them."""
 
 UNREACHABLE: Final[dict[str, str]] = {
-    "fold resent": "the engine makes no range again: tests/integration/test_asking.py, tests/unit/processing/test_resending.py",
+    "fold resent": "the engine makes no range again: tests/spark/test_asking.py, tests/unit/processing/test_resending.py",
     "fold malformed": "decoding refuses a branch of another epoch before a fold sees it: tests/unit/protocol/test_tentative.py",
     "fold pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
     "replica row 10: the branch waits for main": "takes batches that cost more than real time: tests/unit/protocol/test_pacing.py and test_replica.py",
-    "standby table": "no stage here has `ha: passive`: tests/unit/protocol/test_standby.py, tests/integration/test_ha_modes.py",
-    "asking table": "the engine makes no range again: tests/unit/protocol/test_asking.py, tests/integration/test_asking.py",
+    "standby table": "no stage here has `ha: passive`: tests/unit/protocol/test_standby.py, tests/spark/test_ha_modes.py",
+    "asking table": "the engine makes no range again: tests/unit/protocol/test_asking.py, tests/spark/test_asking.py",
 }
 """Rows that no seed can reach, and why; what tests them instead."""
 

@@ -44,7 +44,7 @@ def test_each_crash_point_stands_in_the_code_once(modules: dict[str, str]) -> No
 
 
 def test_a_test_kills_at_each(root: Path, files: list[Path], modules: dict[str, str]) -> None:
-    tests = [path for path in files if path.parts[:2] == ("tests", "integration") and path.suffix == ".py"]
+    tests = [path for path in files if path.parts[:2] in {("tests", "integration"), ("tests", "spark")} and path.suffix == ".py"]
     killed = set().union(*(killed_in((root / path).read_text()) for path in tests))
     assert sorted(set(points_of(modules[LIST])) - killed) == []
 

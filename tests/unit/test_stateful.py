@@ -1,4 +1,4 @@
-"""``anabranch.stateful``: what can be said about it without Spark. On Spark: tests/integration/test_batch_safety.py."""
+"""``anabranch.stateful``: what can be said about it without Spark. On Spark: tests/spark/test_batch_safety.py."""
 
 from __future__ import annotations
 

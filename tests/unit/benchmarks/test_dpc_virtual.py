@@ -18,6 +18,9 @@ from benchmarks.dpc.sources import Withhold, tuples, window_of
 from benchmarks.dpc.virtual import Costs, VirtualSession
 from benchmarks.dpc.watch import Sum, check_answer
 
+pytestmark = pytest.mark.no_cover
+"""What is covered is shown by the tests of the rules themselves; tracing would double the time of these."""
+
 ONE_NODE = Session("one-node", (1,), 1, 2_000, failures_s=(6,))
 
 

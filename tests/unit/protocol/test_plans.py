@@ -1,4 +1,4 @@
-"""What a plan allows. That the allow-list is right is shown on real Spark by tests/integration/test_batch_safety.py."""
+"""What a plan allows. That the allow-list is right is shown on real Spark by tests/spark/test_batch_safety.py."""
 
 from __future__ import annotations
 

@@ -323,9 +323,7 @@ def pipeline_of(function: str, reads: list[str], kafka: str, prefix: str, folder
     return pipeline
 
 
-@pytest.mark.parametrize(
-    "function", [pytest.param(name, marks=() if name in {"stateless", "window", "join"} else pytest.mark.thorough) for name in CASES]
-)
+@pytest.mark.parametrize("function", [pytest.param(name, marks=() if name == "window" else pytest.mark.nightly) for name in CASES])
 @pytest.mark.timeout(300)
 def test_one_bucket_per_batch_and_many_in_one_give_the_same(function: str, kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     reads, columns, expect = CASES[function]

@@ -22,7 +22,7 @@ from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 W: Final = 100
 FIRST: Final = 11
@@ -142,7 +142,6 @@ def test_a_standby_takes_over_and_the_old_primary_is_fenced(kafka: str, topic_pr
     run.close()
 
 
-@pytest.mark.thorough
 def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     """Upstream backup goes on from the input that its reach needs, and sees that this was enough; amnesia closes a gap, and says so."""
 

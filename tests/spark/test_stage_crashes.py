@@ -84,9 +84,9 @@ class Bench:
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param("processing.batch_logged", marks=pytest.mark.thorough),
+        pytest.param("processing.batch_logged", marks=pytest.mark.nightly),
         "processing.blocks_written",
-        pytest.param("processing.boundary_appended", marks=pytest.mark.thorough),
+        pytest.param("processing.boundary_appended", marks=pytest.mark.nightly),
     ],
 )
 def test_killed_twice_at_a_point_of_a_batch(
@@ -106,6 +106,7 @@ def test_killed_twice_at_a_point_of_a_batch(
         bench.check()
 
 
+@pytest.mark.nightly
 def test_killed_after_spark_has_committed(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     with Bench(kafka, topic_prefix, tmp_path) as bench:
         with bench.stage() as stage:
@@ -121,6 +122,7 @@ def test_killed_after_spark_has_committed(kafka: str, topic_prefix: str, tmp_pat
         bench.check()
 
 
+@pytest.mark.nightly
 def test_of_two_processes_of_one_replica_with_work_to_do_one_goes_on(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     """The newer one takes over between two batches of the older one, or in the middle of one."""
     with Bench(kafka, topic_prefix, tmp_path) as bench, bench.stage() as older:
@@ -142,6 +144,7 @@ def test_of_two_processes_of_one_replica_with_work_to_do_one_goes_on(kafka: str,
         bench.check(LONG)
 
 
+@pytest.mark.nightly
 def test_of_two_idle_processes_of_one_replica_the_older_ends(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     with Bench(kafka, topic_prefix, tmp_path) as bench, bench.stage() as older:
         bench.give(range(FIRST, 16))

@@ -241,7 +241,9 @@ def state_of(runner: ReplicaRunner) -> ReplicaState:
     return runner.state
 
 
-@pytest.mark.parametrize("function", ["windowed", "both", "joined", "totals"])
+@pytest.mark.parametrize(
+    "function", ["windowed", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("both", "joined", "totals"))]
+)
 def test_a_stage_goes_on_without_an_input_and_corrects_itself(kafka: str, tmp_path: Path, function: str) -> None:
     with Bench(kafka, tmp_path, function) as bench:
         with RunningStage(bench.pipeline, "merged.0", kafka, bench.state) as stage:
@@ -268,6 +270,7 @@ def test_a_stage_goes_on_without_an_input_and_corrects_itself(kafka: str, tmp_pa
         )
 
 
+@pytest.mark.nightly
 def test_a_failure_shorter_than_the_wait_leaves_no_trace(kafka: str, tmp_path: Path) -> None:
     with Bench(kafka, tmp_path, "windowed") as bench:
         with RunningStage(bench.pipeline, "merged.0", kafka, bench.state) as stage:
@@ -282,6 +285,7 @@ def test_a_failure_shorter_than_the_wait_leaves_no_trace(kafka: str, tmp_path: P
         bench.check()
 
 
+@pytest.mark.nightly
 def test_a_second_failure_while_correcting_makes_the_successor_the_next_branch(kafka: str, tmp_path: Path) -> None:
     with Bench(kafka, tmp_path, "windowed") as bench:
         with RunningStage(bench.pipeline, "merged.0", kafka, bench.state) as stage:
@@ -303,14 +307,8 @@ def test_a_second_failure_while_correcting_makes_the_successor_the_next_branch(k
         bench.check()
 
 
-@pytest.mark.parametrize(
-    "crash_point",
-    [
-        pytest.param("processing.fork_decided", marks=pytest.mark.thorough),
-        "processing.fork_written",
-        pytest.param("processing.tentative_appended:3", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("crash_point", ["processing.fork_decided", "processing.fork_written", "processing.tentative_appended:3"])
 def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_lineage(kafka: str, tmp_path: Path, crash_point: str) -> None:
     with Bench(kafka, tmp_path, "windowed") as bench:
         with StageProcess(bench.pipeline, "merged.0", kafka, bench.state, crash_point=crash_point) as first:
@@ -329,6 +327,7 @@ def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_lineage(kafk
         bench.check()
 
 
+@pytest.mark.nightly
 def test_two_replicas_agree_after_a_failure_and_mask_the_death_of_one(kafka: str, tmp_path: Path) -> None:
     with Bench(kafka, tmp_path, "windowed", replicas=2) as bench:
         with (
@@ -356,6 +355,7 @@ def test_two_replicas_agree_after_a_failure_and_mask_the_death_of_one(kafka: str
         bench.check()
 
 
+@pytest.mark.nightly
 def test_a_chain_waits_once_and_corrects_itself(kafka: str, tmp_path: Path) -> None:
     with Bench(kafka, tmp_path, "windowed", chain=True) as bench:
         with (

@@ -214,7 +214,7 @@ def test_rows_on_bounds_and_a_condition_that_drops_the_marker_row(kafka: str, to
         assert made(output, end, "kind", "key", "n") == expected + gaps(kept, end * W)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_three_inputs_advance_together_for_hundreds_of_batches(
     kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,10 +423,10 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
     ("function", "driver_rows", "words"),
     [
         ("udf_raises", 100, ["ValueError", "thirteen"]),
-        ("too_old", 100, ["bucket 10", "closed", "stime"]),
+        pytest.param("too_old", 100, ["bucket 10", "closed", "stime"], marks=pytest.mark.nightly),
         ("too_old", 0, ["bucket 10", "closed", "stime"]),
-        ("without_stime", 0, ["no stime"]),
-        ("wrong_batches", 100, ["IndexOutOfBounds"]),
+        pytest.param("without_stime", 0, ["no stime"], marks=pytest.mark.nightly),
+        pytest.param("wrong_batches", 100, ["IndexOutOfBounds"], marks=pytest.mark.nightly),
     ],
 )
 def test_a_function_that_fails_while_it_runs(
