@@ -117,7 +117,7 @@ class _Disk:
     def write(self, lineage: Lineage) -> None:
         self._lineages[lineage.name] = lineage
 
-    def sync(self) -> None:
+    def sync(self, name: str) -> None:
         """Nothing is ever lost here."""
 
     def clean(self, epoch: int) -> None:
@@ -194,7 +194,7 @@ class _Replica:
     def _ask(self, name: str, query: _Query) -> None:
         found: list[Offset] = []
         for stream, start in zip(self.reads, self._before(name), strict=True):
-            answer = self.runner.answer(name, stream, start)
+            answer = self.runner.advance(name, stream, start)
             if answer is None:
                 return
             found.append(answer)

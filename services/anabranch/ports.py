@@ -224,7 +224,7 @@ class Checkpoints(Protocol):
         """An empty directory, whatever is there, for a replica that starts from nothing."""
 
     def copy(self, source: str, target: str) -> None:
-        """Make ``target`` a copy of ``source``, synced, whole or not at all; replaces an earlier copy.
+        """Make ``target`` a copy of ``source``, whole or not at all; replaces an earlier copy. What was durable there is durable here.
 
         Raises:
             Unavailable: the source vanished or kept changing.
@@ -249,13 +249,13 @@ class Checkpoints(Protocol):
         """The replicas of the same stage whose disks are within reach, each with its newest lineage."""
 
     def copy_sibling(self, replica: str, source: str, target: str) -> bool:
-        """As ``copy``, from a sibling's disk. False: it could not be copied."""
+        """As ``copy``, from a sibling's disk; of what it holds nothing is durable before ``sync``. False: it could not be copied."""
 
     def write(self, lineage: Lineage) -> None:
         """Make ``lineage`` the newest, durably."""
 
-    def sync(self) -> None:
-        """What is written now survives a loss of power."""
+    def sync(self, name: str) -> None:
+        """What is in the directory now survives a loss of power. Takes as long as the disk does: call it with no lock held."""
 
     def clean(self, epoch: int) -> None:
         """Remove directories and lineage files of lower epochs."""

@@ -143,7 +143,7 @@ class FileReplica:
         batch, before = self.batch + 1, self._offset(self.batch)
         offset = self._offset(batch)
         if offset is None:
-            offset = self.runner.answer(self.checkpoint.name, INPUT, position_fields(before or INITIAL))
+            offset = self.runner.advance(self.checkpoint.name, INPUT, position_fields(before or INITIAL))
             if offset is None:
                 return False
             spark_files.log_batch(self.checkpoint, batch, [offset])

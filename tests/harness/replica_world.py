@@ -98,8 +98,8 @@ class MemoryDisk:
     def write(self, lineage: Lineage) -> None:
         self.lineages[lineage.name] = lineage
 
-    def sync(self) -> None:
-        pass
+    def sync(self, name: str) -> None:
+        self.of(name)
 
     def clean(self, epoch: int) -> None:
         for name in obsolete(self.directories, epoch):
@@ -169,9 +169,9 @@ class PointedDisk:
         self._disk.write(lineage)
         self._point("written")
 
-    def sync(self) -> None:
+    def sync(self, name: str) -> None:
         self._point("sync")
-        self._disk.sync()
+        self._disk.sync(name)
 
     def clean(self, epoch: int) -> None:
         self._point("clean")
@@ -292,7 +292,7 @@ class Process:
         starts = directory.logged[directory.committed] if directory.committed >= 0 else [dict(INITIAL) for _ in self.world.names]
         found = []
         for name, start in zip(order or self.world.names, starts, strict=True):
-            answer = self.runner.answer(query, name, position_fields(start))
+            answer = self.runner.advance(query, name, position_fields(start))
             found.append(start if answer is None else answer)
         return None if found == starts else found
 

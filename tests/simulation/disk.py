@@ -1,8 +1,8 @@
 """The disk of one replica: checkpoint directories and lineage files in memory, and what a power cut leaves of them.
 
 A directory holds what Spark keeps in one: per batch its offsets (the plan), its commit, the state after it. Spark syncs none of it; lineage
-files and copies are synced (``adapters.local.checkpoints``). So a power cut takes away the last operations of any directory back to its last
-sync, in their order.
+files are synced, and a copy is as durable as what it is made from (``adapters.local.checkpoints``). So a power cut takes away the last operations
+of any directory back to its last sync, in their order.
 """
 
 from __future__ import annotations
@@ -54,6 +54,10 @@ class Directory:
         self.commits[batch] = state
         self.unsynced.append(("commits", batch))
 
+    def unsynced_of(self, logged: Mapping[int, Logged], commits: Mapping[int, State]) -> list[tuple[str, int]]:
+        """What of these was not synced: a copy is as durable as what it is made from."""
+        return [(kind, batch) for kind, batch in self.unsynced if batch in (logged if kind == "logged" else commits)]
+
     def lose(self, count: int) -> None:
         """The last ``count`` unsynced operations did not reach the disk."""
         for kind, batch in reversed(self.unsynced[len(self.unsynced) - count :]):
@@ -85,11 +89,6 @@ class Machine:
             directory.lose(count)
             lost += count
         return lost
-
-    def sync(self) -> None:
-        """Everything is on the disk."""
-        for directory in self.directories.values():
-            directory.unsynced.clear()
 
 
 class SimulatedDisk:
@@ -150,8 +149,7 @@ class SimulatedDisk:
         if self._machine.directories.get(source) is not found:
             self._removed(source)
             raise Unavailable(f"checkpoint {source} vanished while it was copied")
-        self._machine.add(Directory(target, logged, dict(found.commits)))
-        self._machine.sync()
+        self._machine.add(Directory(target, logged, dict(found.commits), found.unsynced_of(logged, found.commits)))
         self._step()
 
     def last_commit(self, name: str) -> int:
@@ -176,7 +174,7 @@ class SimulatedDisk:
         directory = self.directory(name)
         directory.logged = {b: logged for b, logged in directory.logged.items() if b <= batch + keep_plan}
         directory.commits = {b: state for b, state in directory.commits.items() if b <= batch}
-        directory.unsynced.clear()
+        directory.unsynced = directory.unsynced_of(directory.logged, directory.commits)
 
     def bucket(self, name: str, batch: int) -> int:
         """See the port."""
@@ -198,7 +196,10 @@ class SimulatedDisk:
         if self._siblings()[replica].directories.get(source) is not found:
             return False
         self._reached("sibling copied")
-        self._machine.add(Directory(target, logged, dict(found.commits)))
+        unsynced = [*(("logged", batch) for batch in sorted(logged)), *(("commits", batch) for batch in sorted(found.commits))]
+        self._machine.add(
+            Directory(target, logged, dict(found.commits), sorted(unsynced, key=lambda each: (each[1], each[0] == "commits")))
+        )
         self._step()
         return True
 
@@ -208,10 +209,10 @@ class SimulatedDisk:
         self._machine.lineages[lineage.name] = lineage
         self._step()
 
-    def sync(self) -> None:
+    def sync(self, name: str) -> None:
         """See the port."""
         self._step()
-        self._machine.sync()
+        self.directory(name).unsynced.clear()
         self._step()
 
     def clean(self, epoch: int) -> None:

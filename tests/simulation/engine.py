@@ -112,7 +112,7 @@ class SimulatedReplica:
         self._gate = CorrectionGate(stage.name, self._replica, [other for other in own if other != self._replica])
         self._heartbeats = HeartbeatSender(context.log, names.control(), context.clock)
         states = {s: StatesSeen(s, pipeline.stream_writers(s), "processing") for s in stage.reads}
-        self._control = ReplicaControl(ControlReader(context.log, names.control()), context.clock, self._gate, states)
+        self._control = ReplicaControl(ControlReader(context.log, names.control()), context.clock, self._gate, states, lock=lock)
         self._boundary = boundary
         runner = ReplicaRunner(
             replica=self._replica, inputs=self._inputs, traits=PlanTraits(stage.operator in ("sum", "both"), stage.is_batch_safe), boundary=boundary,
@@ -122,7 +122,7 @@ class SimulatedReplica:
             upstream=Upstream(self._control.choose, self._control.states, self._may_correct, self._control.sibling_serves),
             crash_point=self._crash_point, empty_every_ms=EMPTY_EVERY_MS, successor_after_ms=SUCCESSOR_AFTER_MS,
         )  # fmt: skip
-        vars(runner)["log_lock"] = SimulatedCondition(self._scheduler, f"{self._port.process.name} log")
+        vars(runner)["log_lock"] = SimulatedCondition(self._scheduler, f"{self._port.process.name} log", is_turn=True)
         main = runner.take_over()
         self._gate.epoch = boundary.epoch
         self._runner = runner
@@ -138,8 +138,7 @@ class SimulatedReplica:
                 if self._error is not None:
                     raise self._error
                 self._context.clock.sleep_ms(_POLL_MS)
-            with self._changed:
-                bucket = missing_blocks(reader, lambda r, stream=stream: names.blocks(stream, r), follower.fold, after)  # type: ignore[misc]
+            bucket = missing_blocks(reader, lambda r, stream=stream: names.blocks(stream, r), follower.fold, after, lock=self._changed)  # type: ignore[misc]
             if bucket is not None:
                 return f"the blocks of {stream} from bucket {bucket} on are deleted"
         return ""
@@ -312,7 +311,7 @@ class SimulatedReplica:
         """The next offset of every input, as Spark asks: in order, until all have moved."""
         offsets: dict[str, Offset] = {}
         for stream in self._stage.reads:
-            answer = self._started().answer(name, stream, before[stream])
+            answer = self._started().advance(name, stream, before[stream])
             if answer is not None:
                 offsets[stream] = answer
         return offsets if len(offsets) == len(before) else None

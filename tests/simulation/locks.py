@@ -12,9 +12,9 @@ _LONG_MS: Final = 600_000
 class SimulatedCondition:
     """``threading.Condition`` with its reentrant lock, as far as the services use it; also serves as ``threading.Lock``."""
 
-    def __init__(self, scheduler: Scheduler, name: str) -> None:
-        """``name`` must be its own: who waits for it watches this name."""
-        self._scheduler, self._name = scheduler, name
+    def __init__(self, scheduler: Scheduler, name: str, *, is_turn: bool = False) -> None:
+        """``name`` must be its own: who waits for it watches this name. ``is_turn``: whoever has it may wait, for the broker or the disk."""
+        self._scheduler, self._name, self._is_turn = scheduler, name, is_turn
         self._owner: Process | None = None
         self._depth = 0
 
@@ -29,6 +29,8 @@ class SimulatedCondition:
                 return False
             self._scheduler.wait(self._scheduler.now_ms + _LONG_MS, [self._name])
         self._owner, self._depth = me, 1
+        if not self._is_turn:
+            me.locks.add(self._name)
         return True
 
     def release(self) -> None:
@@ -37,6 +39,7 @@ class SimulatedCondition:
             return
         self._depth -= 1
         if self._depth == 0:
+            self._owner.locks.discard(self._name)
             self._owner = None
             self._scheduler.changed(self._name)
 

@@ -51,6 +51,8 @@ class Process:
         self.thread: threading.Thread | None = None
         self.group = [self]
         """Its threads: they die and are paused together."""
+        self.locks: set[str] = set()
+        """What it holds that it must not wait with: other threads of the process need it."""
 
 
 class Scheduler:
@@ -65,6 +67,8 @@ class Scheduler:
         self._heap: list[tuple[int, float, int, Process | Callable[[], None], int]] = []
         self._sequence = 0
         self._watched: dict[str, list[Process]] = {}
+        self.waits_with_locks: Callable[[Process], None] = lambda _process: None
+        """Told of a process that waits for anything while it holds a lock."""
         self._world = Process("world", 0)
         self._running = self._world
         self._processes: list[Process] = []
@@ -132,6 +136,8 @@ class Scheduler:
         me = self._running
         if me.is_killed:
             raise Killed
+        if me.locks:
+            self.waits_with_locks(me)
         me.watching = frozenset(watching)
         for name in sorted(me.watching):
             self._watched.setdefault(name, []).append(me)

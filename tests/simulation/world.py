@@ -129,6 +129,7 @@ class World:
         self.unexpected: list[str] = []
         self.pipeline = pipeline(options)
         self.scheduler = Scheduler(random.Random(f"{options.seed}/schedule"))
+        self.scheduler.waits_with_locks = self._waits_with_locks
         clock = WorldClock(self.scheduler)
         self.log = LocalEventLog(clock)
         self.index = LocalIndex(clock)
@@ -314,6 +315,12 @@ class World:
         runs.current = process
         runs.alive[process] = (link, clock)
         self.scheduler.spawn(process, lambda: self._live(process, port, clock), delay_ms)
+
+    def _waits_with_locks(self, process: Process) -> None:
+        """Followers, heartbeats and timers would stand still with it, for as long as a broker or a disk is slow. Told once of each process."""
+        told = f"{process.name} waits while it holds {', '.join(sorted(process.locks))}"
+        if told not in self.unexpected:
+            self.unexpected.append(told)
 
     def _live(self, process: Process, port: Port, clock: SimulatedClock) -> None:
         """The life of a run, and what its supervisor does about its end, also if it was killed before it began."""

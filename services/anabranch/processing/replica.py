@@ -1,7 +1,11 @@
 """Drives one process of one replica: logs in, decisions of ``protocol.replica``, directories and boundary records out.
 
-Knows nothing of Spark: an engine asks ``answer`` for what a query runs next, says ``begin`` and ``finish`` around each batch, and carries out
+Knows nothing of Spark: an engine asks ``advance`` for what a query runs next, says ``begin`` and ``finish`` around each batch, and carries out
 ``orders``. The one for real is Spark (``processing.service``); the simulation has a small one.
+
+Two locks, of which no thread has both at once. ``lock`` guards the folds of the inputs, what is known of neighbours, and every decision; it is held
+for moments, never while a disk or a broker is waited for: followers, heartbeats and timers need it. ``log_lock`` is whose turn it is at the own
+boundary log; it is held until a record is seen there, and only who writes there, or must know what is written, waits for it.
 
 What holds after a crash at any point: the newest lineage file names a directory from which the next process goes on; every record that was
 appended is either continued or cut off by its records; branches are gone.
@@ -98,7 +102,7 @@ class _Query:
 
 
 class ReplicaRunner:
-    """One process of one replica. ``lock`` guards the folds of the inputs and all decisions; appending has a lock of its own."""
+    """One process of one replica."""
 
     def __init__(
         self, *, replica: str, inputs: Mapping[str, BoundaryReader], traits: PlanTraits, boundary: BoundaryWriter, disk: Checkpoints,
@@ -106,14 +110,14 @@ class ReplicaRunner:
         rows_max: int = BATCH_ROWS_MAX, stopping: Callable[[], bool] = lambda: False, crash_point: Callable[[str], None] = lambda _: None,
         may_wait: bool = True, pace_ms: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0, recovery: Recovery | None = None,
     ) -> None:  # fmt: skip
-        """``lock``: the one that the readers of ``inputs`` hold while their folds change. ``may_wait``: ``answer`` may block a little.
+        """``lock``: the one that the readers of ``inputs`` hold while their folds change. ``may_wait``: ``advance`` may block a little.
 
         ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.replica.Replica`` has them.
         """
         self._recovery = recovery if recovery is not None else Recovery()
         self.lock = lock if lock is not None else threading.Condition()
         self.log_lock = threading.Lock()
-        """Held while the own boundary log is used."""
+        """Held while the own boundary log is used: see the module's text."""
         self._name, self._inputs, self._traits, self._boundary, self._disk = replica, inputs, traits, boundary, disk
         self._availability, self._width_ms, self._clock, self._rows_max = availability, width_ms, clock, rows_max
         self._upstream = upstream if upstream is not None else Upstream()
@@ -234,23 +238,36 @@ class ReplicaRunner:
         for name in self._inputs:
             self.follow(name, 0)
 
-    def answer(self, query: str, name: str, start: Offset) -> Offset | None:
-        """What input ``name`` of ``query`` runs after the offset ``start``; None: nothing yet. May fork."""
+    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+        """What input ``name`` of ``query`` runs after the offset ``start``; None: nothing yet.
+
+        Where it is time to go on without what is missing, the calling thread makes the checkpoint that this takes: the query, whose thread it is,
+        runs nothing meanwhile, and nobody else waits.
+        """
         position = position_of(start)
+        plan, forks = self._planned(query, name, position)
+        if forks:
+            self._fork(query, position)
+            plan, _ = self._planned(query, name, position)
+        return None if plan is None else offset_of(plan, name)
+
+    def _planned(self, query: str, name: str, position: QueryPosition) -> tuple[Plan | None, bool]:
+        """(the plan of ``query`` after ``position``, whether it must fork first). Waits a little for a plan, if it may."""
         with self.lock:
             entry = self._queries.get(query)
             if entry is None:
-                return None
+                return None, False
             plan = entry.joint.known(position)
-            if plan is None and entry.joint.leads(name) and not self._stopping():
-                plan = self._next(entry, position)
-                until_ms = self._clock.monotonic_ms() + _ANSWER_WAIT_MS if self._may_wait else 0
-                while plan is None and query in self._queries and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
-                    self.lock.wait(left_ms / 1_000)  # whatever comes of an input wakes it, and little of that makes a plan
-                    plan = self._next(entry, position)
-                if plan is not None:
-                    entry.joint.made(plan)
-            return None if plan is None else offset_of(plan, name)
+            if plan is not None or not entry.joint.leads(name) or self._stopping():
+                return plan, False
+            plan, forks = self._next(entry, position)
+            until_ms = self._clock.monotonic_ms() + _ANSWER_WAIT_MS if self._may_wait else 0
+            while plan is None and not forks and query in self._queries and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+                self.lock.wait(left_ms / 1_000)  # whatever comes of an input wakes it, and little of that makes a plan
+                plan, forks = self._next(entry, position)
+            if plan is not None:
+                entry.joint.made(plan)
+            return plan, forks
 
     def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
         """A batch of ``query`` is in its log and about to run; ``before``: where the batch before ended.
@@ -350,7 +367,7 @@ class ReplicaRunner:
         with self.lock:
             replica = self._started()
             main, position = replica.main, replica.position(replica.main)
-        self._disk.sync()
+        self._disk.sync(main)
         with self.lock:
             if position is not None and replica.main == main:
                 self.synced_bucket = max(self.synced_bucket, position.bucket)
@@ -393,22 +410,18 @@ class ReplicaRunner:
         self._queries[lineage.name] = entry
         return entry
 
-    def _next(self, entry: _Query, position: QueryPosition) -> Plan | None:
-        """The next plan of a query; forks on the way when it is time."""
+    def _next(self, entry: _Query, position: QueryPosition) -> tuple[Plan | None, bool]:
+        """(the next plan of a query, whether it must fork first)."""
         replica, query = self._started(), entry.lineage.name
         decision = replica.decide(query, position, self._situation(query, position))
         self._carry_out_drop(decision)
-        if decision.fork:
-            self._fork(entry, position)
-            decision = replica.decide(query, position, self._situation(query, position))
-            self._carry_out_drop(decision)
         if decision.plan is not None and decision.plan.kind is BoundaryKind.TENTATIVE and decision.plan.missing:
             self.missing = decision.plan.missing
         passed = replica.passed()
         for reader in self._inputs.values():
             reader.fold.forget(passed)
         self._availability.forget(passed)
-        return decision.plan
+        return decision.plan, decision.fork
 
     def _situation(self, query: str, position: QueryPosition) -> Situation:
         """As ``query`` finds it. Only a branch takes tentative buckets, and only from who has more than it has read."""
@@ -425,24 +438,30 @@ class ReplicaRunner:
             may_correct=upstream.may_correct(self._started().wants_to_correct), sibling_serves=upstream.sibling_serves(),
         )  # fmt: skip
 
-    def _fork(self, entry: _Query, position: QueryPosition) -> None:
-        """Rule 11: snapshot, sync, lineage file; from then on the query that runs is the branch, the snapshot's query the successor."""
-        replica = self._started()
+    def _fork(self, query: str, position: QueryPosition) -> None:
+        """Rule 11: snapshot, lineage file; from then on the query that runs is the branch, the snapshot's query the successor.
+
+        On the thread of ``query``, the stable one, which runs no batch until this is done: so nothing that counts changes meanwhile.
+        """
         with self.log_lock:
             pending = self._boundary.fold.pending(self._name)
-        if not entry.chain.can_inherit(pending):
-            self._abandon()
-            return
+        with self.lock:
+            entry, replica = self._queries[query], self._started()
+            if not entry.chain.can_inherit(pending):
+                self._abandon()
+                return
+            name = replica.next_lineage()
         self._crash_point("processing.fork_decided")
-        successor = carry_out(fork_steps(entry.lineage, replica.next_lineage()), self._step)
+        successor = carry_out(fork_steps(entry.lineage, name), self._step)
         self._crash_point("processing.fork_written")
-        old = replica.forked(position, self._clock.monotonic_ms())
-        entry.chain.became_branch(replica.branches, position.closed, pending)
-        self._add(successor)
-        self._release_successor()
-        if old is not None:
-            self._drop(old)
-        self._successor = StartQuery(successor.name)
+        with self.lock:
+            old = replica.forked(position, self._clock.monotonic_ms())
+            entry.chain.became_branch(replica.branches, position.closed, pending)
+            self._add(successor)
+            self._release_successor()
+            if old is not None:
+                self._drop(old)
+            self._successor = StartQuery(successor.name)
 
     def _abandon(self) -> None:
         """R7: go on without a branch at this hole."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,19 +16,19 @@ from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import policy, waits
 from anabranch.pipeline.transforms import import_root
-from anabranch.ports import TopicPartition
+from anabranch.processing.beats import Beats
 from anabranch.processing.failures import cause_of, short
 from anabranch.processing.follower import InputFollower
+from anabranch.processing.inputs import StageInputs
 from anabranch.processing.query import StageQuery, build_query, source_schema
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.resending import Made, RangeBlockWriter, RangeQuery, Resending
 from anabranch.processing.standby import Standby
-from anabranch.processing.starting import StartingBeats
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import ControlRecord, Heartbeat
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
+from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
 from anabranch.protocol.reach import Reach, buckets_of
@@ -37,11 +36,10 @@ from anabranch.protocol.serialization import EmptyBatches
 from anabranch.protocol.staggering import CorrectionGate
 from anabranch.protocol.switching import StatesSeen
 from anabranch.runtime.block_asker import BlockAsker
-from anabranch.runtime.block_reach import gone_range, last_gone
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
+from anabranch.runtime.heartbeats import ControlReader, ReplicaControl
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from anabranch.ports import LogReader
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
 
@@ -106,21 +103,18 @@ class ProcessingService:
         self._synced_ms = context.clock.now_ms()
         self._syncing: threading.Thread | None = None
         self._gate = CorrectionGate(stage, self._replica, siblings)
-        self._heartbeats = HeartbeatSender(context.log, self._names.control(), context.clock)
+        self._beats = Beats(context.log, self._names.control(), context.clock, self._beat)
+        self._inputs = StageInputs(context.log, self._names, self._followers, self._changed, self._pause_start)
         self._neighbours: ReplicaControl | None = None
         self._asker = BlockAsker(context, f"processing.{settings.name}", self._stage.reads)
-        self._gone: tuple[int, dict[str, tuple[int, int]]] = (-1, {})
-        """(position, what is gone after it) of the start that was tried and lacks least."""
         self._resending: Resending | None = None
         self._standby: Standby | None = None
         self._expected = ResultsExpected()
         self._beside: dict[str, RangeQuery] = {}
         """Queries that run beside those of the replica, by name."""
-        self._forgot = 0
-        """Buckets of the inputs up to this one this process has forgotten while it stood by."""
         self._reach: Reach | None = None
         if self._stage.reach_ms is not None:
-            complete = self._complete_input if self._stage.ha == "amnesia" else None
+            complete = self._inputs.complete if self._stage.ha == "amnesia" else None
             self._reach = Reach(stage, self._stage.reach_ms, pipeline.bucket_ms, complete)
         self._ended = False
         self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
@@ -134,6 +128,7 @@ class ProcessingService:
             self._followers[stream] = follower
             follower.start()
         scratch = Scratch(Path(self._settings.state_dir) / "scratch" / self._settings.name)
+        self._beats.start()
         self._plans = PlanServer(self._answer, scratch.socket_path("plans"))
         roots = [import_root(reference, self._pipeline.path) for reference in self._stage.transform]
         self._session = start_session(
@@ -183,30 +178,10 @@ class ProcessingService:
             self._context.logger.info("taking_over", stage=self._settings.name, bucket=standby.bucket)
             self.status.state, self.status.waiting_for = "starting", None
             standby.end_watch()
-            beats = StartingBeats(self._context.log, self._names.control(), self._context.clock, self._starting_beat)
-            beats.start()
-            try:
-                self._take_over(query)
-            finally:
-                beats.end()
+            self._take_over(query)
             return
-        self._check_forgotten(standby.bucket)
-        with self._changed:
-            for follower in self._followers.values():
-                follower.reader.fold.forget(standby.bucket)
-        self._forgot = standby.bucket
+        self._inputs.forget(standby.bucket)
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
-
-    def _starting_beat(self) -> Heartbeat | None:
-        """Of a process that has no query yet. It names no checkpoint: nothing is trimmed before it has read it."""
-        epoch = -1 if self._boundary is None else self._boundary.epoch
-        return None if epoch < 0 else Heartbeat("processing", self._stage_name, self._replica, epoch, self.status.state, 0, written_ms=0)
-
-    def _check_forgotten(self, after: int) -> None:
-        """Raises Unavailable where buckets after ``after`` are needed which this process has forgotten itself."""
-        if after < self._forgot:
-            message = "the primary went on from an older checkpoint than this process had copied: it follows the logs anew"
-            raise Unavailable(message)
 
     def _take_over(self, query: StageQuery) -> None:
         """Rules 1 and 8: epoch, copy of the newest lineage's directory, own lineage file; then the query."""
@@ -218,7 +193,7 @@ class ProcessingService:
         stage, name = self._stage, self._stage_name
         states = {stream: StatesSeen(stream, self._pipeline.stream_writers(stream), "processing") for stream in stage.reads}
         self._neighbours = neighbours = ReplicaControl(
-            ControlReader(context.log, self._names.control()), context.clock, self._gate, states, self._hear
+            ControlReader(context.log, self._names.control()), context.clock, self._gate, states, self._hear, self._changed
         )
         upstream = Upstream(neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.sibling_serves)
         runner = ReplicaRunner(
@@ -228,8 +203,8 @@ class ProcessingService:
             rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
             successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
             recovery=Recovery(
-                tuple(self._siblings), self._missing_input, self._wait_for_blocks, reach=self._reach, resent=self._resent_input,
-                late=LateStart(self._last_gone, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms)),
+                tuple(self._siblings), self._inputs.missing, self._wait_for_blocks, reach=self._reach, resent=self._inputs.resent,
+                late=LateStart(self._inputs.last_gone, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms)),
             ),
         )  # fmt: skip
         try:
@@ -253,74 +228,13 @@ class ProcessingService:
         self._resending = Resending(context, made)
         self._start_query(main)
 
-    def _read_inputs(self, reader: LogReader) -> None:
-        """Wait until the inputs' logs are read up to an end asked for now."""
-        for stream, follower in self._followers.items():
-            end = reader.offsets(TopicPartition(self._names.boundaries(stream), 0))[1]
-            while follower.reader.offset_next < end:
-                follower.raise_error()
-                self._pause_start()
-
-    def _complete_input(self) -> int:
-        """The last bucket that is complete on all inputs by now."""
-        reader = self._context.log.reader(committed=False, headers=False)
-        try:
-            self._read_inputs(reader)
-        finally:
-            reader.close()
-        return min(follower.reader.fold.upto for follower in self._followers.values())
-
-    def _last_gone(self) -> int:
-        """The last bucket of which blocks of an input are gone; 0: none is."""
-        reader = self._context.log.reader(committed=False, headers=False)
-        try:
-            self._read_inputs(reader)
-            with self._changed:
-                return max(last_gone(reader, partial(self._names.blocks, s), f.reader.fold) for s, f in self._followers.items())
-        finally:
-            reader.close()
-
-    def _missing_input(self, after: int) -> str:
-        """What is gone of the inputs' blocks of buckets after ``after``, in words; empty: they are there."""
-        self._check_forgotten(after)
-        reader, gone = self._context.log.reader(committed=False, headers=False), dict[str, tuple[int, int]]()
-        try:
-            self._read_inputs(reader)
-            for stream, follower in self._followers.items():
-                if after < (forgotten := follower.reader.fold.forgotten):
-                    # Nobody knows what was in them, so nobody can be asked for it.
-                    return f"buckets {after + 1}..{forgotten} of {stream} are trimmed, and its log describes them no more"
-                with self._changed:
-                    found = gone_range(reader, partial(self._names.blocks, stream), follower.reader.fold, after)
-                if found is not None:
-                    gone[stream] = found
-        finally:
-            reader.close()
-        if gone and after >= self._gone[0]:
-            self._gone = after, gone
-        return "; ".join(f"the blocks of {stream} from bucket {first} on are deleted" for stream, (first, _) in gone.items())
-
-    def _resent_input(self, after: int) -> bool:
-        """Whether blocks of buckets after ``after`` of an input stand elsewhere than they did."""
-        reader = self._context.log.reader(committed=False, headers=False)
-        try:
-            self._read_inputs(reader)
-        finally:
-            reader.close()
-        with self._changed:
-            return any(follower.reader.fold.resent_after(after) for follower in self._followers.values())
-
     def _wait_for_blocks(self, missing: str) -> None:
         """There is nothing to start from: say so, ask for the blocks that are gone, and look again in a while."""
         if self.status.state != "waiting":
             self._context.logger.warning("waiting_for_sibling", stage=self._settings.name, missing=missing)
         if self._standby is not None:
             self._standby.copy()  # another process of the stage may have become reachable
-        epoch = -1 if self._boundary is None else self._boundary.epoch
-        # It names no checkpoint: nothing that is resent is trimmed before this replica has read it.
-        self._heartbeats.send(Heartbeat("processing", self._stage_name, self._replica, epoch, "waiting", 0, written_ms=0))
-        told = self._asker.ask(self._gone[1])
-        self._gone = -1, {}
+        told = self._asker.ask(self._inputs.gone())
         self.status.state = "waiting"
         self.status.waiting_for = f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica has none; {told}"
         for _ in range(_SIBLING_STEPS):
@@ -403,7 +317,7 @@ class ProcessingService:
         beside = self._beside.get(query)
         if beside is not None:
             return beside.answer(name, start)
-        return None if self._runner is None else self._runner.answer(query, name, start)
+        return None if self._runner is None else self._runner.advance(query, name, start)
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
         now, width, closed = self._context.clock.now_ms(), self._pipeline.bucket_ms, done.start.after.closed
@@ -428,8 +342,7 @@ class ProcessingService:
             self._stand_by(self._standby, self._stage_query)
         if self._runner is None or self._neighbours is None:
             return
-        with self._changed:
-            self._neighbours.poll()
+        self._neighbours.poll()
         self._carry_out_orders(self._runner)
         running = list(self._running.items())
         for lineage, query in running:
@@ -484,7 +397,6 @@ class ProcessingService:
         self._state_metrics.show(runner.state, runner.missing)
         for name, follower in self._followers.items():
             self._context.metrics.refused(name, follower.reader.counts)
-        self._heartbeats.send(self._heartbeat(runner))
         if self._standby is not None:
             self._standby.say("primary", (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, runner.synced_bucket)
         if now - self._synced_ms >= CHECKPOINT_SYNC_EVERY_MS and (self._syncing is None or not self._syncing.is_alive()):
@@ -495,13 +407,18 @@ class ProcessingService:
             self._epoch_checked_ms = now
             runner.check_epoch()
 
-    def _heartbeat(self, runner: ReplicaRunner) -> Heartbeat:
-        boundary, gate = self._boundary, self._gate
-        return Heartbeat(
-            service="processing", name=self._stage_name, replica=self._replica, epoch=boundary.epoch if boundary else -1,
-            state=self.status.state, bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, written_ms=0,
-            replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main, checkpoint_bucket=self._held(runner),
-            wants_grant=gate.wants_grant, corrects=gate.corrects,
+    def _beat(self) -> Heartbeat | None:
+        """What to say of this process now. While it starts it names no checkpoint: nothing is trimmed before it has read it."""
+        boundary, gate, runner = self._boundary, self._gate, self._runner
+        if boundary is None or boundary.epoch < 0:
+            return None
+        beat = Heartbeat("processing", self._stage_name, self._replica, boundary.epoch, self.status.state, 0, written_ms=0)
+        if runner is None:
+            return beat
+        return replace(
+            beat, bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, replica_state=runner.state.value,
+            branch=runner.branch_number, checkpoint=runner.main, checkpoint_bucket=self._held(runner), wants_grant=gate.wants_grant,
+            corrects=gate.corrects,
         )  # fmt: skip
 
     def _held(self, runner: ReplicaRunner) -> int:
@@ -527,6 +444,7 @@ class ProcessingService:
         self._context.stopping.set()
         for running in list(self._running.values()):
             self._stop_query(running.stream)
+        self._beats.end()
         if self._resending is not None:
             self._resending.close()
         for follower in self._followers.values():
@@ -535,7 +453,6 @@ class ProcessingService:
             self._plans.close()
         for closable in (
             self._boundary,
-            self._heartbeats,
             self._neighbours,
             self._asker,
             self._standby,

@@ -25,6 +25,7 @@ from anabranch.protocol.lineage import (
     FindWhole,
     Remove,
     Step,
+    Sync,
     Write,
     carry_out,
 )
@@ -135,8 +136,16 @@ class Standby:
                 return tuple(disk.batches(name))
             case FindWhole(name, batches):
                 return disk.whole(name, batches)
+        self._change(step)
+        return None
+
+    def _change(self, step: Step) -> None:
+        disk = self._disk
+        match step:
             case CutBack(name, batch, keep_plan):
                 disk.cut_back(name, batch, keep_plan=keep_plan)
+            case Sync(name):
+                disk.sync(name)
             case Write(lineage):
                 disk.write(lineage)
             case Clean(epoch, number):
@@ -145,7 +154,6 @@ class Standby:
                 disk.remove(name)
             case _:
                 raise LocalProtocolError(f"{step} is no step of a copy")
-        return None
 
     def close(self) -> None:
         """Idempotent."""

@@ -144,7 +144,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Make directory ``target`` a copy of ``source``, whole and synced, or not at all."""
+    """Make directory ``target`` a copy of ``source``, whole or not at all; what was durable there is durable here."""
 
     source: str
     target: str
@@ -254,6 +254,13 @@ class FindSiblingCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class Sync:
+    """Make what is in the directory durable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """Remove one directory, which no lineage file names."""
 
@@ -262,7 +269,7 @@ class Remove:
 
 Step = (
     FindNewest | Create | Copy | FindCommit | FindBatches | FindWhole | CutBack | FindMissing | FindResent | FindSiblings | CopySibling
-    | AwaitSibling | Write | CheckEpoch | Clean | AppendBase | FindSiblingCommit | Remove
+    | AwaitSibling | Write | CheckEpoch | Clean | AppendBase | FindSiblingCommit | Sync | Remove
 )  # fmt: skip
 SiblingLineages = tuple[tuple[str, Lineage], ...]
 Answer = Lineage | SiblingLineages | tuple[int, ...] | int | str | None
@@ -382,7 +389,10 @@ def batches_of(answer: Answer) -> tuple[int, ...]:
 
 
 def fork_steps(main: Lineage, name: str) -> Steps:
-    """Rule 11: snapshot, sync, lineage file. Only after the last step may the query of ``main`` go on as the branch."""
+    """Rule 11: snapshot, lineage file. Only after the last step may the query of ``main`` go on as the branch.
+
+    The snapshot is as durable as main was: a loss of power takes batches from its end that it would have taken from main's (G6), no others.
+    """
     yield Copy(main.name, name)
     last = yield FindCommit(name)
     assert isinstance(last, int)  # noqa: S101 - the answer to FindCommit

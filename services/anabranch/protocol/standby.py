@@ -25,8 +25,8 @@ Invariants:
     S5  a copy is of a higher epoch than what it replaces, or of a later batch of the same.
     S6  a copy has a name above those that the process has used, below those of every later epoch, and of no other process: one that slept while
         it copied, and was replaced, has a directory of its own, and deletes nothing that its replacement lives on (``protocol.lineage``, G2).
-    S7  a copy gets its lineage file when it is known to be whole and the primary's directory still to be its stable one; until then nobody
-        goes on from it.
+    S7  a copy gets its lineage file when it is known to be whole and the primary's directory still to be its stable one, and durable, since
+        trimming counts on it; until then nobody goes on from it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from anabranch.protocol.lineage import (
     Lineage,
     Remove,
     Step,
+    Sync,
     Write,
     batches_of,
     epoch_of,
@@ -162,6 +163,7 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
         yield Remove(name)
         return None
     yield CutBack(name, batch, keep_plan=False)
+    yield Sync(name)
     yield Write(source.lineage.copied(name, batch))
     yield Clean(epoch_of(name) or 0, number_of(name))
     return Copied(name, batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from anabranch.ports import LogReader, TopicPartition
@@ -10,6 +11,11 @@ from anabranch.protocol.boundary_log import StreamFold, contents
 from anabranch.protocol.limits import ASK_BUCKETS_MAX
 from anabranch.protocol.records import Part
 from anabranch.protocol.serialization import TakenBucket
+
+Lock = AbstractContextManager[object]
+"""Held while a fold is looked at that another thread changes; never while the log is asked."""
+_ALONE: Final[Lock] = nullcontext()
+"""Of a fold that no other thread changes."""
 
 _BUCKETS: Final = 1_000
 """So many non-empty buckets after the position are looked at: what is deleted is deleted from the front."""
@@ -48,7 +54,7 @@ class BlockReach:
         return found
 
 
-def missing_blocks(reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, after: int) -> int | None:
+def missing_blocks(reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, after: int, *, lock: Lock = _ALONE) -> int | None:
     """The first stable bucket after ``after`` of which blocks are gone, or that the log describes no more; None: none of them is.
 
     Args:
@@ -56,17 +62,20 @@ def missing_blocks(reader: LogReader, topic_of: Callable[[str], str], fold: Stre
         topic_of: (writer) -> its block topic.
         fold: The stream, read to its end.
         after: What was read already.
+        lock: Of the fold.
 
     Raises:
         Unavailable: the log does not answer.
     """
     if after < fold.forgotten:
         return after + 1
-    found = gone_range(reader, topic_of, fold, after, _BUCKETS)
+    found = gone_range(reader, topic_of, fold, after, _BUCKETS, lock=lock)
     return None if found is None else found[0]
 
 
-def last_gone(reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, others: Sequence[str] = ()) -> int:
+def last_gone(
+    reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, others: Sequence[str] = (), *, lock: Lock = _ALONE
+) -> int:
     """The last stable bucket that is not described any more, or of which blocks are gone; 0: there is none. A new reader begins after it.
 
     Args:
@@ -74,29 +83,41 @@ def last_gone(reader: LogReader, topic_of: Callable[[str], str], fold: StreamFol
         topic_of: (writer) -> its block topic.
         fold: The stream, read to its end.
         others: Writers from which a bucket may be read too, if they made the same of it.
+        lock: Of the fold.
 
     Raises:
         Unavailable: the log does not answer.
     """
     reach = BlockReach(reader, topic_of)
-    for bucket, writer, parts in reversed(fold.stable(fold.forgotten + 1, fold.upto)):
-        if reach.is_gone(writer, parts) and not any(
-            own and contents(own) == contents(parts) and not reach.is_gone(other, own)
-            for other in others
-            if other != writer and (own := fold.replica_bucket(other, bucket)) is not None
-        ):
+    with lock:
+        forgotten, stable = fold.forgotten, fold.stable(fold.forgotten + 1, fold.upto)
+    for bucket, writer, parts in reversed(stable):
+        if not reach.is_gone(writer, parts):
+            continue
+        with lock:
+            versions = [(other, fold.replica_bucket(other, bucket)) for other in others if other != writer]
+        alike = ((other, own) for other, own in versions if own and contents(own) == contents(parts))
+        if not any(not reach.is_gone(other, own) for other, own in alike):
             return bucket
-    return fold.forgotten
+    return forgotten
 
 
 def gone_range(
-    reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, after: int, count_max: int | None = None
+    reader: LogReader,
+    topic_of: Callable[[str], str],
+    fold: StreamFold,
+    after: int,
+    count_max: int | None = None,
+    *,
+    lock: Lock = _ALONE,
 ) -> tuple[int, int] | None:
     """(first, last) stable bucket after ``after`` of which blocks are gone, of ASK_BUCKETS_MAX such buckets; None: none of them is.
 
     As ``missing_blocks``, whose arguments these are; ``count_max``: look at so many non-empty buckets.
     """
-    if fold.upto <= after:
-        return None
-    found = BlockReach(reader, topic_of).gone(fold.stable(max(after, fold.forgotten) + 1, fold.upto, count_max))
+    with lock:
+        if fold.upto <= after:
+            return None
+        stable = fold.stable(max(after, fold.forgotten) + 1, fold.upto, count_max)
+    found = BlockReach(reader, topic_of).gone(stable)
     return (found[0], found[-1]) if found else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +25,7 @@ from anabranch.protocol.switching import StatesSeen, choose
 _FETCH_RECORDS: Final = 2_000
 _WAIT_MS: Final = 100
 _PAUSE_MS: Final = 5
+_ALONE: Final = nullcontext()
 
 
 class ControlWriter:
@@ -202,13 +204,14 @@ class ReplicaControl:
 
     def __init__(
         self, reader: ControlReader, clock: Clock, gate: CorrectionGate, inputs: Mapping[str, StatesSeen],
-        listener: Callable[[ControlRecord], None] = lambda _: None,
+        listener: Callable[[ControlRecord], None] = lambda _: None, lock: AbstractContextManager[object] = _ALONE,
     ) -> None:  # fmt: skip
         """``gate.epoch`` is this process's epoch: set it before the first ``poll``. ``inputs``: by the name of the stream.
 
-        ``listener`` is told every record.
+        ``listener`` is told every record. ``lock``: held while what follows changes, for callers that ask from other threads; not while the
+        topic is read.
         """
-        self._listener = listener
+        self._listener, self._lock = listener, lock
         self._reader, self._clock, self._gate, self._inputs = reader, clock, gate, dict(inputs)
         self._current: dict[str, str] = {}
 
@@ -219,9 +222,14 @@ class ReplicaControl:
             Fenced: the manager says that this process must end.
         """
         entries = self._reader.poll(wait_ms)
-        now_ms = self._clock.now_ms()
         for entry in entries:
             self._listener(entry)
+        with self._lock:
+            self._take(entries, self._clock.now_ms())
+        return len(entries)
+
+    def _take(self, entries: Sequence[ControlRecord], now_ms: int) -> None:
+        for entry in entries:
             if isinstance(entry, Heartbeat):
                 self._gate.heard(entry, now_ms)
                 for states in self._inputs.values():
@@ -234,7 +242,6 @@ class ReplicaControl:
         self._gate.look(now_ms)
         for states in self._inputs.values():
             states.look(now_ms)
-        return len(entries)
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
         """The replica from which to take tentative buckets of an input, of those that ``offers`` names; one stays with a good one."""

@@ -66,7 +66,7 @@ class Stage:
         """One trigger of Spark: every input is asked once, in ``order``. Whether a batch came of it."""
         before = dict(self.offsets)
         for name in order:
-            answer = self.runner.answer(self.main, name, position_fields(before[name]))
+            answer = self.runner.advance(self.main, name, position_fields(before[name]))
             self.offsets[name] = before[name] if answer is None else answer
         assert len({position_of(offset) for offset in self.offsets.values()}) == 1, "the inputs of a batch advance together"
         return self.offsets != before

@@ -24,7 +24,7 @@ class TestStart:
     def test_nothing_is_answered_before_the_take_over(self) -> None:
         process = World().start()
         assert (process.runner.state, process.runner.wants_to_correct) == (ReplicaState.FAILURE, False)
-        assert process.runner.answer("a query", "a", position_fields(INITIAL)) is None
+        assert process.runner.advance("a query", "a", position_fields(INITIAL)) is None
         process.runner.tick()
 
     def test_a_new_replica_starts_from_nothing(self) -> None:
@@ -93,16 +93,16 @@ class TestAnswers:
         world.close("b", 7, 7)
         process.runner.tick()
         start = position_fields(world.disk.of(main).logged[world.disk.of(main).committed][0])
-        first = process.runner.answer(main, "a", start)
+        first = process.runner.advance(main, "a", start)
         world.close("a", 9, 8)
         world.close("b", 9, 8)
         process.runner.tick()
-        other = process.runner.answer(main, "b", start)
+        other = process.runner.advance(main, "b", start)
         assert first is not None
         assert other is not None
         assert position_of(first) == position_of(other)
         assert position_of(first).bucket == 7
-        assert process.runner.answer(main, "a", start) == first, "the same question gets the same plan"
+        assert process.runner.advance(main, "a", start) == first, "the same question gets the same plan"
 
     def test_an_input_that_does_not_lead_makes_no_plan(self) -> None:
         world, process = running()
@@ -111,8 +111,8 @@ class TestAnswers:
         world.close("b", 7, 7)
         process.runner.tick()
         start = position_fields(world.disk.of(main).logged[world.disk.of(main).committed][0])
-        assert process.runner.answer(main, "b", start) is None
-        assert process.runner.answer(main, "a", start) is not None
+        assert process.runner.advance(main, "b", start) is None
+        assert process.runner.advance(main, "a", start) is not None
 
     def test_a_stage_that_stops_begins_nothing_new_but_finishes_what_its_leader_began(self) -> None:
         world, process = running()
@@ -121,15 +121,15 @@ class TestAnswers:
         world.close("b", 7)
         process.runner.tick()
         start = position_fields(world.disk.of(main).logged[world.disk.of(main).committed][0])
-        leader = process.runner.answer(main, "a", start)
+        leader = process.runner.advance(main, "a", start)
         process.stopping = True
-        other = process.runner.answer(main, "b", start)
+        other = process.runner.advance(main, "b", start)
         assert leader is not None
         assert other is not None
         world.close("a", 9)
         world.close("b", 9)
         process.runner.tick()
-        assert process.runner.answer(main, "a", position_fields(leader)) is None
+        assert process.runner.advance(main, "a", position_fields(leader)) is None
 
     def test_a_silent_input_holds_all_back_and_is_named(self) -> None:
         world, process = running()
@@ -304,7 +304,7 @@ class TestFork:
         count = len(world.entries())
         assert not process.runner.finish(branch, 99, (part(10),))
         assert len(world.entries()) == count
-        assert process.runner.answer(branch, "a", position_fields(offsets[0])) is None
+        assert process.runner.advance(branch, "a", position_fields(offsets[0])) is None
         start = process.runner.begin(branch, [INITIAL, INITIAL | {"sequence": 3}], 17, before)
         assert (start.kind, start.after) == (BoundaryKind.TENTATIVE, before), "answered in part: it is void anyway"
 

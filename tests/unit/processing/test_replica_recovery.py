@@ -77,12 +77,6 @@ class Stage:
         assert stable_rows(fold) == self.source.expected(upto)
 
 
-@pytest.fixture(autouse=True)
-def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would write what all other tests have written."""
-    monkeypatch.setattr("os.sync", lambda: None)
-
-
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)

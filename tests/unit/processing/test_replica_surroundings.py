@@ -164,7 +164,8 @@ class TestSync:
         process.runner.tick()
         process.wait(FIRST - 100)
 
-        def busy() -> None:
+        def busy(name: str) -> None:
+            del name
             process.wait(300)
 
         world.disk.sync = busy  # type: ignore[method-assign]

@@ -27,12 +27,6 @@ from harness.sources import everything
 from harness.waiting import wait_until
 
 
-@pytest.fixture(autouse=True)
-def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would write what all other tests have written."""
-    monkeypatch.setattr("os.sync", lambda: None)
-
-
 class World:
     """A passive stage of two processes: "0" is primary, without a process, "1" stands by."""
 
@@ -135,7 +129,7 @@ def test_a_directory_that_is_another_ones_by_now_is_not_taken(world: World, monk
     assert made.copy()
 
 
-STEPS_OF_A_COPY = 11
+STEPS_OF_A_COPY = 12
 
 
 @pytest.mark.parametrize("step", range(STEPS_OF_A_COPY + 1))

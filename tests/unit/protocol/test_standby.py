@@ -23,6 +23,7 @@ from anabranch.protocol.lineage import (
     Lineage,
     Remove,
     Step,
+    Sync,
     Write,
     carry_out,
     lineage_name,
@@ -183,7 +184,7 @@ def test_s7_a_copy_gets_its_lineage_file_when_it_is_whole() -> None:
     assert disks.copy() == Copied(name, 7)
     assert disks.asked == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
     copied = THEIRS.copied(name, 7)
-    assert disks.changes == [CopySibling("0", THEIRS.name, name), CutBack(name, 7, keep_plan=False), Write(copied), Clean(5, 5)]
+    assert disks.changes == [CopySibling("0", THEIRS.name, name), CutBack(name, 7, keep_plan=False), Sync(name), Write(copied), Clean(5, 5)]
     assert Disks(None, (THEIRS, 7)).copy() == Copied(lineage_name(5, 0, TOKEN), 7)
 
 

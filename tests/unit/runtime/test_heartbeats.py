@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -201,6 +202,26 @@ class Neighbours:
 @pytest.fixture
 def neighbours(log: LocalEventLog, clock: VirtualClock) -> Neighbours:
     return Neighbours(log, clock)
+
+
+def test_the_topic_is_read_with_no_lock_held(log: LocalEventLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is slow would hold up every decision of the replica. What follows from the records changes under the lock."""
+    lock, reader, gate = threading.Lock(), ControlReader(log, TOPIC), CorrectionGate("tolls", "0", ["1"], epoch=7)
+    control = ReplicaControl(reader, clock, gate, {}, lock=lock)
+    poll, look, seen = reader.poll, gate.look, list[bool]()
+
+    def polls(wait_ms: int) -> list[ControlRecord]:
+        seen.append(lock.locked())
+        return poll(wait_ms)
+
+    def looks(now_ms: int) -> None:
+        seen.append(lock.locked())
+        look(now_ms)
+
+    monkeypatch.setattr(reader, "poll", polls)
+    monkeypatch.setattr(gate, "look", looks)
+    control.poll()
+    assert seen == [False, True]
 
 
 def test_one_stays_with_a_replica_until_another_is_better(neighbours: Neighbours) -> None:

@@ -6,7 +6,8 @@
     <root>/checkpoints/<name>/       Spark's checkpoint
     <root>/copying-<name>/           a copy that is not finished; removed at the next start
 
-Copies are hard links: Spark never changes a finished file. Disks of siblings are read, never written.
+Copies are hard links: Spark never changes a finished file. Disks of siblings are read, never written. A copy is durable as far as what it is made
+from is; Spark syncs nothing, so that ``sync`` makes the rest durable, which takes as long as the disk does.
 
 Bounds: ``checkpoints/`` holds the stable lineage, the branch, and one that is being made or removed; ``lineages/`` as many files.
 """
@@ -22,6 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from anabranch.adapters.local.durable import SyncedTree, replace_file, sync_folder, sync_folders
 from anabranch.adapters.spark import checkpoint_files
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -39,6 +41,7 @@ class ReplicaDisk:
         """``siblings``: the folders of the stage's other replicas, which need not be there."""
         self._root, self._siblings, self._crash_point = root, dict(siblings or {}), crash_point
         self._lineages, self._checkpoints = root / "lineages", root / "checkpoints"
+        self._synced = SyncedTree()
         for folder in (self._lineages, self._checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -51,7 +54,7 @@ class ReplicaDisk:
         return self._checkpoints / name
 
     def copy(self, source: str, target: str) -> None:
-        """Make ``target``'s directory a copy of ``source``'s, whole or not at all; replaces an earlier copy.
+        """Make ``target``'s directory a copy of ``source``'s, whole or not at all, and as durable; replaces an earlier copy.
 
         Raises:
             Unavailable: the source kept changing.
@@ -86,9 +89,10 @@ class ReplicaDisk:
             _move_paths(partial, source, self.directory(target))
             _new_query_id(partial)
             self._crash_point("checkpoint.copying")
+            sync_folders(partial)
             shutil.rmtree(self.directory(target), ignore_errors=True)
-            os.sync()
             partial.rename(self.directory(target))
+            sync_folder(self._checkpoints)
             return
         message = f"checkpoint {source} kept changing while it was copied"
         raise Unavailable(message)
@@ -101,8 +105,9 @@ class ReplicaDisk:
         directory = self.directory(name)
         if directory.exists():
             shutil.rmtree(directory)
-            os.sync()
+            sync_folder(self._checkpoints)
         directory.mkdir()
+        sync_folder(self._checkpoints)
 
     def last_commit(self, name: str) -> int:
         """The last batch that Spark committed in the directory; -1: none."""
@@ -119,6 +124,9 @@ class ReplicaDisk:
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
         """Forget what came after ``batch``."""
         checkpoint_files.cut_back(self.directory(name), batch, keep_plan=keep_plan)
+        for folder in (self.directory(name) / "commits", self.directory(name) / "offsets"):
+            if folder.exists():
+                sync_folder(folder)
 
     def bucket(self, name: str, batch: int) -> int:
         """The last bucket that was read with ``batch``."""
@@ -139,15 +147,15 @@ class ReplicaDisk:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
-        folder = os.open(self._lineages, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._lineages)
 
-    def sync(self) -> None:
-        """Spark does not: without this a loss of power takes the last batches of a checkpoint with it."""
-        os.sync()
+    def sync(self, name: str) -> None:
+        """Spark does not: without this a loss of power takes the last batches of a checkpoint with it.
+
+        Raises:
+            FileNotFoundError: a newer process has removed the directory.
+        """
+        self._synced.sync(self.directory(name))
 
     def clean(self, epoch: int, number: int = 0) -> None:
         """Remove what is below lineage ``number`` of ``epoch`` (``protocol.lineage``, G2)."""
@@ -183,8 +191,7 @@ def _new_query_id(copy: Path) -> None:
             fields = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             fields = {}  # damaged; Spark wants nothing from it but the id
-        path.unlink()  # it is a hard link
-        path.write_text(json.dumps(fields | {"id": str(uuid.uuid4())}), encoding="utf-8")
+        replace_file(path, json.dumps(fields | {"id": str(uuid.uuid4())}).encode())
         (copy / ".metadata.crc").unlink(missing_ok=True)
 
 
@@ -214,6 +221,5 @@ def _move_paths(copy: Path, old: Path, new: Path) -> None:
             content = path.read_bytes()
             moved = content.replace(str(old).encode(), str(new).encode())
             if moved != content:
-                path.unlink()  # it is a hard link
-                path.write_bytes(moved)
+                replace_file(path, moved)
                 (path.parent / f".{path.name}.crc").unlink(missing_ok=True)

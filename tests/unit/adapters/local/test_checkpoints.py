@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from anabranch.adapters.local.checkpoints import ReplicaDisk, last_commit
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.lineage import Lineage, lineage_name
+from harness import spark_files
 
 ONE, TWO, THREE = (lineage_name(epoch, 0) for epoch in (1, 2, 10))
 
@@ -32,6 +34,15 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
+class Syncs:
+    """What is made durable, in its order, each with what ``look`` says then. Nothing asks for more than that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, look: Callable[[], bool] = lambda: True) -> None:
+        self.seen: list[tuple[Path, bool]] = []
+        monkeypatch.setattr(os, "fsync", lambda opened: self.seen.append((Path(f"/proc/self/fd/{opened}").readlink(), look())))
+        monkeypatch.setattr(os, "sync", lambda: pytest.fail("it would wait for every program of the machine"))
+
+
 def test_a_new_replica_has_no_lineage(disk: ReplicaDisk) -> None:
     assert disk.newest() is None
     disk.create(ONE)
@@ -43,11 +54,43 @@ def test_a_new_replica_has_no_lineage(disk: ReplicaDisk) -> None:
 def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Durably: a lineage file would name what a loss of power brought back."""
     fill(disk.directory(ONE))
-    synced: list[bool] = []
-    monkeypatch.setattr(os, "sync", lambda: synced.append(disk.directory(ONE).exists()))
+    done = Syncs(monkeypatch, lambda: disk.directory(ONE).exists())
     disk.create(ONE)
     assert list(disk.directory(ONE).iterdir()) == []
-    assert synced == [False]
+    parent = disk.directory(ONE).parent
+    assert done.seen == [(parent, False), (parent, True)]
+
+
+def test_a_copy_has_its_name_when_what_it_is_made_of_is_durable(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a word to the rest of the machine, and without the files: they are as durable as the source's."""
+    spark_files.fill(disk.directory(ONE), 3)
+    partial, target = tmp_path / "s.0" / f"copying-{TWO}", disk.directory(TWO)
+    done = Syncs(monkeypatch, target.exists)
+    disk.copy(ONE, TWO)
+    folders = {partial / path.relative_to(target) for path in target.rglob("*") if path.is_dir()}
+    assert {path for path, there in done.seen if not there} == {partial, *folders, partial / "metadata"}
+    assert done.seen[-1] == (target.parent, True), "its name"
+
+
+def test_sync_makes_each_file_durable_once(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark_files.fill(disk.directory(ONE), 3)
+    done = Syncs(monkeypatch)
+    disk.sync(ONE)
+    assert {path for path, _ in done.seen} == {disk.directory(ONE), *disk.directory(ONE).rglob("*")}
+    done.seen.clear()
+    spark_files.log_batch(disk.directory(ONE), 3)
+    disk.sync(ONE)
+    new = {disk.directory(ONE) / "offsets" / name for name in ("3", ".3.crc")}
+    assert {path for path, _ in done.seen if not path.is_dir()} == new
+    disk.copy(ONE, TWO)
+    done.seen.clear()
+    disk.sync(TWO)
+    assert {path.name for path, _ in done.seen if not path.is_dir()} == {"metadata"}, "the rest is the same files"
+
+
+def test_a_directory_that_was_removed_cannot_be_synced(disk: ReplicaDisk) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.sync(ONE)
 
 
 @pytest.mark.parametrize("tip", [None, BatchId(ONE, 7)])

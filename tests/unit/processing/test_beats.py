@@ -6,7 +6,7 @@ from anabranch.adapters.local.clock import VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
-from anabranch.processing.starting import StartingBeats
+from anabranch.processing.beats import Beats
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PRIMARY_SILENT_MS
 from anabranch.protocol.standby import StandbyWatch
@@ -21,7 +21,7 @@ def test_nobody_takes_over_from_a_process_that_is_long_in_starting() -> None:
     log = LocalEventLog(clock)
     log.admin().create([TopicSettings(TOPIC, 1)])
     epoch = -1
-    made = StartingBeats(
+    made = Beats(
         log, TOPIC, clock, lambda: None if epoch < 0 else Heartbeat("processing", "s", "0", epoch, "starting", 0, written_ms=0)
     )  # fmt: skip
     watch = StandbyWatch("processing", "s", "1", ["0", "1"])

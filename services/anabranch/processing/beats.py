@@ -1,7 +1,8 @@
-"""Says of a process that has begun an epoch that it is alive, while it does not report yet.
+"""Says of a process that it is alive, from its epoch on, on a thread of its own.
 
-Until its query runs it reads logs, copies a checkpoint, looks through it and waits for the disk, all in the service's own thread. With much state
-that takes longer than a silence after which a process that stands by would take over (``protocol.standby``).
+The service's thread waits for the broker, for the disk, for Spark: while it reads logs, copies a checkpoint and looks through it, starts a query, or
+asks whether a newer process has begun. With much state, or a slow broker, that takes longer than a silence after which others would take over
+(``protocol.standby``) or go on without this process.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 _PAUSE_S: Final = 0.1
 
 
-class StartingBeats(threading.Thread):
-    """Sends what ``beat`` gives, which is None until there is an epoch; from ``start`` until ``end``."""
+class Beats(threading.Thread):
+    """Sends what ``beat`` gives, which is None until there is an epoch; from ``start`` until ``end``.
+
+    ``beat`` is called on this thread, and must wait for nothing.
+    """
 
     def __init__(self, log: EventLog, topic: str, clock: Clock, beat: Callable[[], Heartbeat | None]) -> None:
-        super().__init__(name="starting", daemon=True)
+        super().__init__(name="heartbeats", daemon=True)
         self._sender, self._beat, self._ending = HeartbeatSender(log, topic, clock), beat, threading.Event()
 
     def run(self) -> None:
@@ -37,6 +41,7 @@ class StartingBeats(threading.Thread):
             self._sender.close()
 
     def end(self) -> None:
-        """From here on the process speaks for itself: nothing of this comes after. Takes a second at most."""
+        """Nothing is said after this. Idempotent; takes a second at most."""
         self._ending.set()
-        self.join()
+        if self.is_alive():
+            self.join()

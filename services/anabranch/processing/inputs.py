@@ -1,0 +1,97 @@
+"""What is there of a stage's inputs when a replica starts: asked once its followers have read as far as the logs go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import Unavailable
+from anabranch.runtime.block_reach import gone_range, last_gone
+
+if TYPE_CHECKING:
+    import threading
+
+    from anabranch.ports import EventLog, LogReader
+    from anabranch.processing.follower import InputFollower
+    from anabranch.protocol.identifiers import TopicNames
+
+
+class StageInputs:
+    """The inputs' logs and blocks. The broker is asked with no lock held: the followers, who need it, go on."""
+
+    def __init__(
+        self, log: EventLog, names: TopicNames, followers: Mapping[str, InputFollower], lock: threading.Condition, pause: Callable[[], None]
+    ) -> None:
+        """``lock``: under which the folds of ``followers`` change. ``pause``: waits a little, or raises to give up."""
+        self._log, self._names, self._followers, self._lock, self._pause = log, names, followers, lock, pause
+        self._forgot = 0
+        self._gone: tuple[int, dict[str, tuple[int, int]]] = (-1, {})
+
+    def forget(self, upto: int) -> None:
+        """Buckets up to this one are in a checkpoint that this process has at hand."""
+        self.check_forgotten(upto)
+        with self._lock:
+            for follower in self._followers.values():
+                follower.reader.fold.forget(upto)
+        self._forgot = upto
+
+    def check_forgotten(self, after: int) -> None:
+        """Raises Unavailable where buckets after ``after`` are needed which this process has forgotten itself."""
+        if after < self._forgot:
+            message = "the primary went on from an older checkpoint than this process had copied: it follows the logs anew"
+            raise Unavailable(message)
+
+    def complete(self) -> int:
+        """The last bucket that is complete on all inputs by now."""
+        with self._read():
+            return min(follower.reader.fold.upto for follower in self._followers.values())
+
+    def last_gone(self) -> int:
+        """The last bucket of which blocks of an input are gone; 0: none is."""
+        with self._read() as reader:
+            folds = ((partial(self._names.blocks, stream), follower.reader.fold) for stream, follower in self._followers.items())
+            return max(last_gone(reader, topic_of, fold, lock=self._lock) for topic_of, fold in folds)
+
+    def missing(self, after: int) -> str:
+        """What is gone of the inputs' blocks of buckets after ``after``, in words; empty: they are there."""
+        self.check_forgotten(after)
+        gone = dict[str, tuple[int, int]]()
+        with self._read() as reader:
+            for stream, follower in self._followers.items():
+                fold = follower.reader.fold
+                if after < (forgotten := fold.forgotten):
+                    # Nobody knows what was in them, so nobody can be asked for it.
+                    return f"buckets {after + 1}..{forgotten} of {stream} are trimmed, and its log describes them no more"
+                found = gone_range(reader, partial(self._names.blocks, stream), fold, after, lock=self._lock)
+                if found is not None:
+                    gone[stream] = found
+        if gone and after >= self._gone[0]:
+            self._gone = after, gone
+        return "; ".join(f"the blocks of {stream} from bucket {first} on are deleted" for stream, (first, _) in gone.items())
+
+    def gone(self) -> dict[str, tuple[int, int]]:
+        """By stream, (first, last) bucket that is gone after the start that was tried and lacks least. Forgets it."""
+        (_, gone), self._gone = self._gone, (-1, {})
+        return gone
+
+    def resent(self, after: int) -> bool:
+        """Whether blocks of buckets after ``after`` of an input stand elsewhere than they did."""
+        with self._read(), self._lock:
+            return any(follower.reader.fold.resent_after(after) for follower in self._followers.values())
+
+    @contextmanager
+    def _read(self) -> Iterator[LogReader]:
+        """Wait until the inputs' logs are read up to an end asked for now."""
+        reader = self._log.reader(committed=False, headers=False)
+        try:
+            for stream, follower in self._followers.items():
+                end = reader.offsets(TopicPartition(self._names.boundaries(stream), 0))[1]
+                while follower.reader.offset_next < end:
+                    follower.raise_error()
+                    self._pause()
+            yield reader
+        finally:
+            reader.close()

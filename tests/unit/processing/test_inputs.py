@@ -1,0 +1,136 @@
+"""What is there of a stage's inputs, asked of a broker that takes its time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.adapters.local.clock import SeededEntropy
+from anabranch.adapters.local.log import LocalEventLog, LocalLogReader
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
+from anabranch.processing.follower import InputFollower
+from anabranch.processing.inputs import StageInputs
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.identifiers import BatchId, TopicNames
+from anabranch.protocol.records import BoundaryRecord, Part, Resent
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from harness.waiting import wait_until
+
+NAMES = TopicNames("p")
+
+
+def part(bucket: int) -> Part:
+    """One block, at the offset that is its bucket's number."""
+    return Part(bucket, 0, f"{bucket:016x}", 1, bucket, bucket + 1, 1, 0)
+
+
+class Inputs:
+    """One input ``a`` in memory, of which buckets 1 to 9 are closed, and a follower."""
+
+    def __init__(self) -> None:
+        self.log, self.changed, clock = LocalEventLog(SystemClock()), threading.Condition(), SystemClock()
+        self.log.admin().create([TopicSettings(NAMES.boundaries("a"), 1), TopicSettings(NAMES.blocks("a", "0"), 1)])
+        self.writer = BoundaryWriter(self.log, NAMES.boundaries("a"), ["0"], "0", "f", clock, SeededEntropy(1))
+        self.writer.start()
+        self.blocks = self.log.writer()
+        for _ in range(12):
+            self.blocks.send(TopicPartition(NAMES.blocks("a", "0"), 0), b"block")
+        self.blocks.flush()
+        self.close_upto(9)
+        self.follower = InputFollower(self.log, "a", NAMES.boundaries("a"), ["0"], self.changed)
+        self.pauses = 0
+        self.made = StageInputs(self.log, NAMES, {"a": self.follower}, self.changed, self._pause)
+        self.follower.start()
+
+    def _pause(self) -> None:
+        self.pauses += 1
+        assert self.pauses < 10_000
+        threading.Event().wait(0.001)
+
+    def close_upto(self, bucket: int) -> None:
+        tip = self.writer.tip()
+        first = 1 if tip is None else self.writer.fold.closed("0") + 1
+        parts = tuple(part(each) for each in range(first, bucket + 1))
+        self.writer.append(BoundaryRecord("0", self.writer.epoch, BatchId("l", bucket), tip, bucket, parts))
+
+    def delete_before(self, offset: int) -> None:
+        self.log.admin().delete_before({TopicPartition(NAMES.blocks("a", "0"), 0): offset})
+
+    def upto(self) -> int:
+        return self.follower.reader.fold.upto
+
+
+@pytest.fixture
+def inputs() -> Iterator[Inputs]:
+    made = Inputs()
+    yield made
+    made.follower.close()
+    made.follower.join(10)
+
+
+def test_what_is_gone_is_told_and_asked_for(inputs: Inputs) -> None:
+    assert inputs.made.complete() == 9
+    assert (inputs.made.missing(0), inputs.made.last_gone(), inputs.made.gone()) == ("", 0, {})
+    inputs.delete_before(6)
+    assert inputs.made.last_gone() == 5
+    assert inputs.made.missing(3) == "the blocks of a from bucket 4 on are deleted"
+    assert inputs.made.missing(5) == ""
+    inputs.made.missing(1)
+    assert inputs.made.gone() == {"a": (4, 5)}, "after the start that lacks least"
+    assert inputs.made.gone() == {}
+
+
+def test_what_was_forgotten_on_purpose_cannot_be_needed(inputs: Inputs) -> None:
+    inputs.made.complete()
+    inputs.made.forget(4)
+    assert inputs.made.missing(4) == ""
+    with pytest.raises(Unavailable, match="older checkpoint"):
+        inputs.made.missing(3)
+    with pytest.raises(Unavailable, match="older checkpoint"):
+        inputs.made.forget(3)
+
+
+def test_what_the_log_describes_no_more_is_told(inputs: Inputs) -> None:
+    inputs.made.complete()
+    with inputs.changed:
+        inputs.follower.reader.fold.forget(3)
+    assert "buckets 2..3 of a are trimmed" in inputs.made.missing(1)
+    assert inputs.made.gone() == {}
+
+
+def test_blocks_that_stand_elsewhere(inputs: Inputs) -> None:
+    assert not inputs.made.resent(0)
+    again = Part(7, 0, "f" * 16, 1, 11, 12, 1, 0)
+    inputs.writer.resend(Resent("0", inputs.writer.epoch, (again,)))
+    assert inputs.made.resent(6)
+    assert not inputs.made.resent(7)
+
+
+@pytest.mark.parametrize("question", ["missing", "last_gone"])
+def test_while_the_broker_is_asked_the_followers_go_on(inputs: Inputs, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs.made.complete()
+    asked, answered, real = threading.Event(), threading.Event(), LocalLogReader.offsets
+
+    def slow(reader: LocalLogReader, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
+        if at.topic == NAMES.blocks("a", "0"):
+            asked.set()
+            assert answered.wait(20)
+        return real(reader, at, wait_ms)
+
+    monkeypatch.setattr(LocalLogReader, "offsets", slow)
+    asks = threading.Thread(target=lambda: inputs.made.missing(0) if question == "missing" else inputs.made.last_gone(), daemon=True)
+    asks.start()
+    try:
+        assert asked.wait(20)
+        inputs.close_upto(11)
+        wait_until(lambda: inputs.upto() == 11, 20, "the follower")
+        assert inputs.changed.acquire(timeout=20)
+        inputs.changed.release()
+    finally:
+        answered.set()
+        asks.join(20)
+    assert not asks.is_alive()
