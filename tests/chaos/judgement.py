@@ -210,7 +210,7 @@ def made_by(entries: Iterable[tuple[int, LogEntry]], replicas: Sequence[str]) ->
 def _taken_over(writer: streams.Writer) -> list[tuple[int, int]]:
     found = []
     closed = 0
-    for record in writer.accepted:
+    for _, record in writer.accepted:
         if record.base is not None and record.base > closed:
             found.append((closed + 1, record.base))
         closed = max(closed, record.closed, record.base or 0)

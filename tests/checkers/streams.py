@@ -29,7 +29,8 @@ class Writer:
     seen: set[BatchId] = field(default_factory=set)
     pending: list[tuple[BatchId, Part]] = field(default_factory=list)
     final: dict[int, list[Part]] = field(default_factory=dict)
-    accepted: list[BoundaryRecord] = field(default_factory=list)
+    accepted: list[tuple[int, BoundaryRecord]] = field(default_factory=list)
+    """(offset, record), of those that are stable."""
     branch: tuple[int, int] = (-1, -1)
     branch_tip: BatchId | None = None
     branch_closed: int = 0
@@ -70,7 +71,10 @@ def read(entries: Iterable[tuple[int, LogEntry]], writers: Iterable[str]) -> Rea
             reading.writers[entry.replica].epoch = offset
         elif isinstance(entry, BoundaryRecord):
             take = _take if entry.kind is BoundaryKind.STABLE else _take_tentative
-            reason = take(reading.writers[entry.replica], entry)
+            writer = reading.writers[entry.replica]
+            reason = take(writer, entry)
+            if reason == "accepted":
+                writer.accepted.append((offset, entry))
             reading.refused[reason] = reading.refused.get(reason, 0) + 1
     return reading
 
@@ -93,7 +97,6 @@ def _take(writer: Writer, record: BoundaryRecord) -> str:
         return "off_chain"
     writer.seen.add(record.id)
     writer.path.append(record.id)
-    writer.accepted.append(record)
     writer.pending += [(record.id, part) for part in record.parts if part.bucket > writer.closed]
     for ident, part in list(writer.pending):
         if part.bucket <= record.closed:
@@ -176,10 +179,3 @@ def check(name: str, reading: Reading, answer: Mapping[int, Sequence[Row]], rows
             if sorted(rows, key=repr) != sorted(expected, key=repr):
                 wrong.append(f"{name}.{replica}: bucket {bucket} is {sorted(rows, key=repr)}, not {expected}")
     return wrong
-
-
-def rows_by_bucket(reading: Reading, replica: str, rows_of: ReadPart) -> dict[int, list[Row]]:
-    """What one writer has closed: for streams whose answer depends on when records came."""
-    writer = reading.writers[replica]
-    found = {bucket: [row for part in parts for row in rows_of(replica, part) or ()] for bucket, parts in writer.final.items()}
-    return {bucket: sorted(found[bucket], key=repr) for bucket in sorted(found)}

@@ -12,13 +12,14 @@ import pyarrow as pa
 from anabranch.adapters.local.partition import Fate, Record
 from anabranch.codec import boundary_records
 from anabranch.codec.blocks import BlockHeaders
+from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.shape import normal_ms, policy, waits
 from anabranch.protocol.availability import Policy
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.records import LogEntry, Part
-from checkers import availability, conservation, corrected, streams, upsert
+from checkers import availability, conservation, corrected, ingestion, streams, upsert
 from checkers.corrected import Delivered
 from examples.toll_road import live_checker as live
 from examples.toll_road.live_checker import LiveRecord
@@ -110,20 +111,62 @@ def _is_ever_silent_for(run: Run, silence_ms: int) -> bool:
     return any(workload.data_end_ms(run.options) - spoken.get(place, 0) >= silence_ms for place in places)
 
 
-def source_streams(run: Run) -> dict[str, workload.Buckets]:
-    """The streams of the sources as they must be: from the input alone where that is all that counts."""
-    found: dict[str, workload.Buckets] = {}
-    for source in run.options.sources:
-        if is_exact(run):
-            found[source] = workload.source_buckets(run.options, run.sent, source)
-        else:
-            reading = streams.read(boundary_log(run, source), ["0"])
-            found[source] = _typed(streams.rows_by_bucket(reading, "0", Blocks(run, source)))
+def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
+    """The input of a source, as its topic has it."""
+    found: dict[int, list[ingestion.Arrival]] = {}
+    for number, partition in enumerate(run.log.topics[f"in.{source}"][1]):
+        mine = found.setdefault(number, [])
+        for offset in range(partition.start, partition.end):
+            record = partition.at(offset)
+            headers, row = dict(record.headers), workload.row_of(record.value)
+            said = headers.get(HEARTBEAT)
+            time_ms = row[0] if row is not None and said is None else None if said is None else int(said)
+            mine.append(ingestion.Arrival(record.timestamp_ms - workload.BASE_MS, time_ms, None if said else row, said is not None))
     return found
 
 
-def _typed(buckets: dict[int, list[tuple[object, ...]]]) -> workload.Buckets:
-    return {bucket: sorted((int(a), int(b), int(c), int(d)) for a, b, c, d in rows) for bucket, rows in buckets.items()}  # type: ignore[call-overload]
+def source_replay(run: Run, source: str) -> ingestion.Replay:
+    """What a source's stream and dead letters must be, from its input and from how far each boundary record says that it has read."""
+    options = run.options
+    rules = ingestion.Rules(options.bucket_ms, options.disorder_ms, options.idle_ms, options.late == "restamp")
+    topic, blocks = run.pipeline.topic_names.boundaries(source), Blocks(run, source)
+    appended = _appends(run)
+    is_clock_right = not any(fault.kind == "clock" and fault.target == f"ingestion/{source}" for fault in run.faults)
+    taken, places = [], []
+    for offset, record in streams.read(boundary_log(run, source), ["0"]).writers["0"].accepted:
+        place, at_ms = appended[topic, 0, offset]
+        rows = [workload.typed(row) for part in record.parts for row in blocks("0", part) or ()]
+        positions: dict[int, tuple[int, int, int]] = {
+            position.partition: (position.offset_next, position.stime_max_ms, position.found_after) for position in record.positions
+        }
+        decided_ms = record.written_ms - workload.BASE_MS if is_clock_right else None
+        taken.append(ingestion.Taken(decided_ms, at_ms, positions, record.closed, rows))
+        places.append(place)
+    replayed = ingestion.replay(source, _arrivals(run, source), taken, rules)
+    dead = {place: min(appended[at][0] for at in letters) for place, letters in dead_letters(run, source).items()}
+    replayed.wrong += ingestion.check_order(source, replayed, dead, places)
+    return replayed
+
+
+def _appends(run: Run) -> dict[tuple[str, int, int], tuple[int, int]]:
+    """Of every record that a service wrote, by (topic, partition, offset): (place in the order of all events, virtual time)."""
+    return {
+        (str(event.facts[0]), int(event.facts[1] or 0), int(event.facts[2] or 0)): (number, event.at_ms)
+        for number, event in enumerate(run.history.events)
+        if event.what == "append"
+    }
+
+
+def source_streams(run: Run, replays: Mapping[str, ingestion.Replay]) -> dict[str, workload.Buckets]:
+    """The streams of the sources as they must be: from the input alone where that is all that counts."""
+    return {
+        source: workload.source_buckets(run.options, run.sent, source) if is_exact(run) else _typed(replayed.buckets)
+        for source, replayed in replays.items()
+    }
+
+
+def _typed(buckets: Mapping[int, Sequence[tuple[object, ...]]]) -> workload.Buckets:
+    return {bucket: sorted(map(workload.typed, rows)) for bucket, rows in buckets.items()}
 
 
 def _headers(record: Record) -> dict[str, bytes]:
@@ -164,7 +207,9 @@ def judge(run: Run) -> list[str]:
     wrong = list(run.unexpected)
     if not run.is_complete:
         wrong.append(f"progress: not done at {run.ended_ms} ms, healed at {options.heal_ms} ms")
-    sources = source_streams(run)
+    replays = {source: source_replay(run, source) for source in options.sources}
+    wrong += [text for replayed in replays.values() for text in replayed.wrong]
+    sources = source_streams(run, replays)
     answers = workload.answers(options, sources)
     for stream in run.pipeline.streams():
         entries = boundary_log(run, stream)
@@ -178,7 +223,7 @@ def judge(run: Run) -> list[str]:
             wrong += streams.check_branches(stream, reading)
     if _fails_only_input_or_branch(run):
         wrong += _forks_at_one_hole(run)
-    wrong += _conservation(run, sources)
+    wrong += _conservation(run, sources, replays)
     if only_silence(run):
         forks = [(at_ms, *facts) for at_ms, _, what, facts in run.history.events if what == "forks again"]
         wrong += [
@@ -387,13 +432,13 @@ def _has_bound(run: Run) -> bool:
     return True
 
 
-def _conservation(run: Run, sources: dict[str, workload.Buckets]) -> list[str]:
+def _conservation(run: Run, sources: dict[str, workload.Buckets], replays: Mapping[str, ingestion.Replay]) -> list[str]:
     """By the number of the record in its input partition; good ones are found in the stream by their id."""
     if not run.is_complete or is_for_good(run):
         return []
     wrong: list[str] = []
     for source in run.options.sources:
-        by_place: dict[tuple[int, int], int] = {}
+        by_place: dict[ingestion.Place, int] = {}
         given: dict[int, bool] = {}
         counts: dict[int, int] = {}
         for each in run.sent:
@@ -402,22 +447,21 @@ def _conservation(run: Run, sources: dict[str, workload.Buckets]) -> list[str]:
                 counts[each.partition] = offset + 1
                 number = each.row[1] if each.row else -len(given) - 1
                 by_place[each.partition, offset] = number
-                given[number] = each.row is not None
+                given[number] = each.row is not None and (_is_whole(run) or (each.partition, offset) not in replays[source].late)
         dead = {by_place[place] for place in dead_letters(run, source)}
         rows: list[Row] = [row for bucket in sources[source].values() for row in bucket]
-        wrong += conservation.check(source, given, [row[1] for row in rows], dead, may_be_late=not _is_whole(run))
+        wrong += conservation.check(source, given, [row[1] for row in rows], dead, may_be_late=False)
     return wrong
 
 
-def dead_letters(run: Run, source: str) -> set[tuple[int, int]]:
-    """(partition, offset) of the input records that are dead letters."""
+def dead_letters(run: Run, source: str) -> dict[ingestion.Place, list[tuple[str, int, int]]]:
+    """(partition, offset) of the input records that are dead letters -> where these are."""
     topic = f"in.{source}.rejected"
-    if topic not in run.log.topics:
-        return set()
-    found = set()
-    for _, _, record in records(run, topic):
+    found: dict[ingestion.Place, list[tuple[str, int, int]]] = {}
+    for partition, offset, record in records(run, topic) if topic in run.log.topics else ():
         headers = _headers(record)
-        found.add((int(headers["anabranch-partition"]), int(headers["anabranch-offset"])))
+        place = int(headers["anabranch-partition"]), int(headers["anabranch-offset"])
+        found.setdefault(place, []).append((topic, partition, offset))
     return found
 
 

@@ -94,6 +94,22 @@ def _value(row: Row | None, rng: random.Random) -> bytes | None:
     return json.dumps({"time": stime_ms, "id": ident, "key": key, "v": v}).encode()
 
 
+def typed(values: tuple[object, ...]) -> Row:
+    """``values`` as a row."""
+    stime_ms, ident, key, v = (int(str(value)) for value in values)
+    return stime_ms, ident, key, v
+
+
+def row_of(value: bytes | None) -> Row | None:
+    """What a record says; None: it is hostile."""
+    try:
+        fields = json.loads(value or b"")
+        stime_ms, ident, key, v = (fields[name] for name in ("time", "id", "key", "v"))
+    except (ValueError, KeyError):
+        return None
+    return None if stime_ms is None else (stime_ms, ident, key, v)
+
+
 def bucket_of(stime_ms: int, width_ms: int) -> int:
     """The bucket of a time: the upper bound is in it."""
     return (stime_ms + width_ms - 1) // width_ms

@@ -1,0 +1,175 @@
+"""What a source's writer must make of its input, by a second, smaller reading of the rules (17, G1-G7).
+
+Every boundary record of a source says how far it has read and what it closes. So the records that it took are known, and the boundary that they met is
+that of the record before: each of them is in the parts, or is late, or was never a row. What it closes is held against the input, too: no
+partition may be passed by that has not been silent for as long as the rules say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from anabranch.protocol.limits import LOOK_FRESH_MS
+
+Row = tuple[int, ...]
+"""Its first value is its time in ms."""
+Place = tuple[int, int]
+"""(input partition, offset)."""
+_MARGIN_MS = 50
+"""Between a decision and the time that its record tells."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the pipeline says of a source's time, in ms."""
+
+    width_ms: int
+    disorder_ms: int
+    idle_ms: int | None
+    is_restamped: bool
+    """Late rows get the first time of the open bucket; else they are dead letters. (Those of a partition that was found late get it always.)"""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One record of an input partition. ``time_ms``: what it says of the partition's time, as a row or a heartbeat. ``row``: None if it is none."""
+
+    at_ms: int
+    time_ms: int | None
+    row: Row | None
+    is_heartbeat: bool = False
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One accepted boundary record of the source. ``decided_ms``: None if its process had a wrong clock."""
+
+    decided_ms: int | None
+    appended_ms: int
+    positions: Mapping[int, tuple[int, int, int]]
+    """Partition -> (next offset, largest time read, last closed bucket where it was found)."""
+    closed: int
+    rows: Sequence[Row]
+    """Of its parts."""
+
+
+@dataclass
+class Replay:
+    """What the stream and the dead letters must be."""
+
+    buckets: dict[int, list[Row]] = field(default_factory=dict)
+    late: set[Place] = field(default_factory=set)
+    """Rows that are dead letters."""
+    dead: list[tuple[int, Place]] = field(default_factory=list)
+    """(number of the boundary record that names it as read, place) of every dead letter."""
+    wrong: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Partition:
+    found_after: int
+    next: int = 0
+    mark_ms: int = 0
+    spoke_from_ms: int = 0
+    """When its writer read its last word, at the earliest, and at the latest."""
+    spoke_upto_ms: int = 0
+
+
+def replay(name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequence[Taken], rules: Rules) -> Replay:
+    """Follow the boundary records of source ``name`` over its input."""
+    result = Replay()
+    partitions: dict[int, _Partition] = {}
+    closed = 0
+    for number, record in enumerate(records):
+        expected: list[Row] = []
+        for at, (offset_next, mark_ms, found_after) in record.positions.items():
+            partition = partitions.setdefault(at, _Partition(closed))
+            if found_after != partition.found_after:
+                result.wrong.append(f"{name}: record {number} has found {at} after {found_after}, it was after {partition.found_after}")
+            if not partition.next <= offset_next <= len(arrivals[at]):
+                result.wrong.append(f"{name}: record {number} has read {at} to {offset_next}, the one before to {partition.next}")
+                continue
+            read = arrivals[at][partition.next : offset_next]
+            kept_ms = _kept_ms(partition, rules)
+            _speak(partition, read, record)
+            if mark_ms != partition.mark_ms:
+                result.wrong.append(f"{name}: record {number} names {mark_ms} as the largest time of {at}, it is {partition.mark_ms}")
+            for offset, arrival in enumerate(read, partition.next):
+                row = _row_of(arrival, closed * rules.width_ms, kept_ms, rules)
+                expected += () if row is None else (row,)
+                if row is None and not arrival.is_heartbeat:
+                    result.dead.append((number, (at, offset)))
+                    result.late |= set() if arrival.row is None else {(at, offset)}
+            partition.next = offset_next
+        if sorted(expected) != sorted(record.rows):
+            result.wrong.append(
+                f"{name}: record {number} holds {sorted(record.rows)}, it has read {sorted(expected)} (closed before: {closed})"
+            )
+        for row in sorted(expected):
+            result.buckets.setdefault(-(-row[0] // rules.width_ms), []).append(row)
+        highest = max(closed, _closable(partitions, arrivals, record, rules))
+        if not closed <= record.closed <= highest:
+            result.wrong.append(f"{name}: record {number} closes up to {record.closed}, from {closed} on it may up to {highest}")
+        closed = max(closed, record.closed)
+    return result
+
+
+def _kept_ms(partition: _Partition, rules: Rules) -> int:
+    """Up to this time no record of the partition is late: nobody had waited for it before it was found (G9)."""
+    is_past = (partition.mark_ms - rules.disorder_ms - 1) // rules.width_ms >= partition.found_after
+    return 0 if is_past else partition.found_after * rules.width_ms
+
+
+def _row_of(arrival: Arrival, limit_ms: int, kept_ms: int, rules: Rules) -> Row | None:
+    """What becomes of a record where all up to ``limit_ms`` is closed; None: no row of the stream."""
+    if arrival.row is None or arrival.row[0] > limit_ms:
+        return arrival.row
+    return (limit_ms + 1, *arrival.row[1:]) if rules.is_restamped or arrival.row[0] <= kept_ms else None
+
+
+def _speak(partition: _Partition, read: Sequence[Arrival], record: Taken) -> None:
+    for arrival in read:
+        if arrival.time_ms is not None:
+            partition.mark_ms = max(partition.mark_ms, arrival.time_ms)
+            partition.spoke_from_ms = arrival.at_ms if record.decided_ms is None else record.decided_ms
+            partition.spoke_upto_ms = record.appended_ms
+
+
+def _closable(
+    partitions: Mapping[int, _Partition], arrivals: Mapping[int, Sequence[Arrival]], record: Taken, rules: Rules
+) -> int:  # fmt: skip
+    """The last bucket that ``record`` may close: by the lowest mark of the partitions that cannot have been taken for idle."""
+    now_ms = record.appended_ms if record.decided_ms is None else record.decided_ms + _MARGIN_MS
+    newest_ms = max(partition.spoke_upto_ms for partition in partitions.values())
+    counted: list[int] = []
+    left_out: list[int] = []
+    for at, partition in partitions.items():
+        is_idle = (
+            rules.idle_ms is not None
+            and min(now_ms, newest_ms) - partition.spoke_from_ms >= rules.idle_ms
+            and not _is_passed_by(arrivals[at][partition.next :], record)
+        )
+        (left_out if is_idle else counted).append(partition.mark_ms)
+    return ((min(counted) if counted else max(left_out)) - rules.disorder_ms - 1) // rules.width_ms
+
+
+def _is_passed_by(unread: Sequence[Arrival], record: Taken) -> bool:
+    """Whether something came in that a fresh look would have seen."""
+    return record.decided_ms is not None and any(each.at_ms < record.decided_ms - LOOK_FRESH_MS for each in unread[:1])
+
+
+def check_order(name: str, replayed: Replay, dead_at: Mapping[Place, int], records_at: Sequence[int]) -> list[str]:
+    """Every dead letter is in its topic before the boundary record that counts it as read.
+
+    Args:
+        name: Of the source.
+        replayed: Which records are dead letters.
+        dead_at: Where in the order of all appends each dead letter first came into its topic.
+        records_at: Where each boundary record did.
+    """
+    return [
+        f"{name}: record {number} counts {place} as read before its dead letter is there"
+        for number, place in replayed.dead
+        if dead_at.get(place, records_at[number]) >= records_at[number]
+    ]

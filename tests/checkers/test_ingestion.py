@@ -1,0 +1,107 @@
+"""The reading of a source's log passes what is right, and finds each fault that it is for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from checkers.ingestion import Arrival, Replay, Rules, Taken, check_order, replay
+
+RULES = Rules(width_ms=100, disorder_ms=10, idle_ms=500, is_restamped=False)
+
+
+def row(time_ms: int, at_ms: int | None = None) -> Arrival:
+    return Arrival(time_ms if at_ms is None else at_ms, time_ms, (time_ms, 1))
+
+
+ARRIVALS = {
+    0: [row(150), row(250), Arrival(260, None, None), row(420), row(800), row(900), row(1_000)],
+    1: [row(120), Arrival(430, 411, None, is_heartbeat=True), row(100, 1_050)],
+}
+"""Partition 1 says at 430 ms that it has nothing, then nothing for more than 500 ms, and then something old."""
+RECORDS = [
+    Taken(160, 161, {0: (1, 150, 0), 1: (1, 120, 0)}, 1, [(150, 1), (120, 1)]),
+    Taken(440, 441, {0: (4, 420, 0), 1: (2, 411, 0)}, 4, [(250, 1), (420, 1)]),
+    Taken(1_010, 1_011, {0: (7, 1_000, 0), 1: (2, 411, 0)}, 9, [(800, 1), (900, 1), (1_000, 1)]),
+    Taken(1_060, 1_061, {0: (7, 1_000, 0), 1: (3, 411, 0)}, 9, []),
+]
+
+
+def judged(records: list[Taken] = RECORDS, rules: Rules = RULES) -> Replay:
+    return replay("a", ARRIVALS, records, rules)
+
+
+def test_a_right_log_passes_and_says_what_the_stream_must_be() -> None:
+    found = judged()
+    assert found.wrong == []
+    assert found.buckets == {2: [(120, 1), (150, 1)], 3: [(250, 1)], 5: [(420, 1)], 8: [(800, 1)], 9: [(900, 1)], 10: [(1_000, 1)]}
+    assert found.late == {(1, 2)}
+    assert found.dead == [(1, (0, 2)), (3, (1, 2))]
+
+
+def test_late_rows_may_be_kept_with_the_first_time_that_is_open() -> None:
+    records = [*RECORDS[:3], replace(RECORDS[3], rows=[(901, 1)])]
+    found = judged(records, replace(RULES, is_restamped=True))
+    assert (found.wrong, found.late, found.buckets[10]) == ([], set(), [(1_000, 1), (901, 1)])
+    assert judged(records).wrong, "a dead letter in the stream"
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "text"),
+    [
+        (1, {"rows": [(250, 1)]}, "record 1 holds"),
+        (1, {"rows": [(250, 1), (420, 1), (420, 1)]}, "record 1 holds"),
+        (3, {"rows": [(100, 1)]}, "record 3 holds"),
+        (1, {"positions": {0: (5, 800, 0), 1: (2, 411, 0)}}, "record 1 holds"),
+        (1, {"positions": {0: (4, 250, 0), 1: (2, 411, 0)}}, "as the largest time of 0"),
+        (1, {"positions": {0: (9, 420, 0), 1: (2, 411, 0)}}, "has read 0 to 9"),
+        (2, {"positions": {0: (0, 150, 0), 1: (2, 411, 0)}}, "has read 0 to 0"),
+        (0, {"closed": 2}, "record 0 closes up to 2"),
+        (1, {"closed": 5}, "record 1 closes up to 5"),
+        (2, {"closed": 3}, "record 2 closes up to 3, from 4"),
+        (2, {"decided_ms": 700}, "record 2 closes up to 9"),
+        (3, {"closed": 10}, "record 3 closes up to 10"),
+    ],
+)
+def test_a_wrong_log_is_found(number: int, changes: dict[str, object], text: str) -> None:
+    records = list(RECORDS)
+    records[number] = replace(records[number], **changes)  # type: ignore[arg-type]
+    assert any(text in line for line in judged(records).wrong), judged(records).wrong
+
+
+def test_a_partition_is_not_idle_because_its_writer_does_not_read_it() -> None:
+    unread = {**ARRIVALS, 1: [*ARRIVALS[1][:2], Arrival(450, 440, (440, 1))]}
+    late = [*RECORDS[:2], replace(RECORDS[2], decided_ms=1_460, appended_ms=1_461)]
+    assert judged(late[:3]).wrong == []
+    assert any("closes up to 9" in line for line in replay("a", unread, late, RULES).wrong)
+
+
+def test_what_a_partition_brings_that_was_found_late_is_kept_until_it_is_beyond_that_place() -> None:
+    late = {0: ARRIVALS[0][:4], 1: [row(120, 430), row(450), row(130, 460)]}
+    records = [
+        Taken(160, 161, {0: (1, 150, 0)}, 1, [(150, 1)]),
+        Taken(425, 426, {0: (4, 420, 0)}, 4, [(250, 1), (420, 1)]),
+        Taken(440, 441, {0: (4, 420, 0), 1: (1, 120, 4)}, 4, [(401, 1)]),
+        Taken(455, 456, {0: (4, 420, 0), 1: (2, 450, 4)}, 4, [(450, 1)]),
+        Taken(465, 466, {0: (4, 420, 0), 1: (3, 450, 4)}, 4, []),
+    ]
+    found = replay("a", late, records, RULES)
+    assert (found.wrong, found.late) == ([], {(1, 2)})
+    records[2] = replace(records[2], positions={0: (4, 420, 0), 1: (1, 120, 5)})
+    assert any("has found 1 after 5, it was after 4" in line for line in replay("a", late, records, RULES).wrong)
+
+
+def test_without_rules_for_idleness_every_partition_counts() -> None:
+    assert any("record 2 closes up to 9, from 4 on it may up to 4" in line for line in judged(rules=replace(RULES, idle_ms=None)).wrong)
+
+
+def test_with_a_wrong_clock_the_times_of_the_log_count() -> None:
+    assert judged([replace(record, decided_ms=None) for record in RECORDS]).wrong == []
+
+
+def test_a_dead_letter_comes_before_the_record_that_counts_it_as_read() -> None:
+    found = judged()
+    assert check_order("a", found, {(0, 2): 4, (1, 2): 9}, [1, 5, 7, 10]) == []
+    assert len(check_order("a", found, {(0, 2): 6, (1, 2): 9}, [1, 5, 7, 10])) == 1
+    assert len(check_order("a", found, {(1, 2): 9}, [1, 5, 7, 10])) == 1
