@@ -6,17 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 
-def check(
-    name: str, given: Mapping[int, bool], in_stream: Iterable[int], dead: Collection[int], *, may_be_late: bool, only_good: bool = True
-) -> list[str]:
+def check(name: str, given: Mapping[int, bool], in_stream: Iterable[int], dead: Collection[int], *, only_good: bool = True) -> list[str]:
     """What is wrong, in words.
 
     Args:
         name: Of the source.
-        given: Number of every record, and whether it is a good one.
+        given: Number of every record, and whether it is a good one, which belongs into the stream; one that is late is not.
         in_stream: Numbers of the records that the stream's closed buckets hold.
         dead: Numbers of the records that are dead letters; twice is once (at least once is the promise).
-        may_be_late: Good records may be dead letters, since they may be late.
         only_good: Bad records must not be in the stream.
     """
     wrong: list[str] = []
@@ -32,7 +29,7 @@ def check(
             wrong.append(f"{name}: record {number} is lost")
         if count and only_good and not is_good:
             wrong.append(f"{name}: bad record {number} is in the stream")
-        if number in letters and is_good and not may_be_late:
+        if number in letters and is_good:
             wrong.append(f"{name}: good record {number} is a dead letter")
     if streamed:
         wrong.append(f"{name}: nobody sent {sorted(streamed)[:10]}")

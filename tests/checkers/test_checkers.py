@@ -102,18 +102,13 @@ def tentative(batch: int, closed: int, *names: tuple[int, str], base: int | None
     return BoundaryRecord("0", 0, BatchId("b", batch), prev, closed, made, base, BoundaryKind.TENTATIVE, (0, 1), missing)
 
 
-@pytest.mark.parametrize(
-    ("entries", "count"),
-    [
-        ([tentative(1, 3, (3, "a"), (3, "b"), base=2), tentative(2, 5, (5, "c"))], 0),
-        ([tentative(1, 3, (3, "a"), base=2, missing=("s",))], 0),
-        ([tentative(1, 3, (3, "a"), base=2)], 1),
-        ([tentative(1, 3, (3, "a"), (3, "b"), base=2), tentative(3, 5, (5, "x"))], 0),
-    ],
-)
-def test_a_tentative_bucket_without_missing_streams_is_whole(entries: list[LogEntry], count: int) -> None:
+def test_what_a_branch_closes_is_read_with_its_empty_buckets() -> None:
+    entries = [tentative(1, 3, (3, "a"), (5, "c"), base=1, missing=("s",)), tentative(2, 5), tentative(4, 9, (9, "x"))]
     reading = streams.read(enumerate([EpochStarted("0", "f", "t"), *entries]), ["0"])
-    assert len(streams.check_whole("s", reading, ANSWER, lambda _writer, named: ROWS.get(named.attempt))) == count
+    found = reading.writers["0"].tentative
+    assert [(made.first, made.last, made.base, made.missing) for made in found] == [(2, 3, 1, ("s",)), (4, 5, 1, ())]
+    offered = streams.offered(reading, lambda _writer, named: ROWS.get(named.attempt))
+    assert offered == {(3, (0, 1)): (("s",), [("a",)]), (5, (0, 1)): ((), [("c",)])}
 
 
 def test_a_second_branch_at_the_same_place_is_found() -> None:
@@ -148,7 +143,7 @@ def test_a_branch_that_leaves_open_parts_out_is_found() -> None:
     ],
 )
 def test_conservation(in_stream: list[int], dead: list[int], text: str | None) -> None:
-    wrong = conservation.check("a", {1: True, 2: True, 3: False}, in_stream, dead, may_be_late=False)
+    wrong = conservation.check("a", {1: True, 2: True, 3: False}, in_stream, dead)
     assert (wrong == []) if text is None else any(text in line for line in wrong), wrong
 
 

@@ -242,6 +242,7 @@ class SimulatedReplica:
         self._port.network.history.reached(f"replica {runner.state.value}")
         if runner.unread:
             self._port.network.history.reached("no room for more of an input")
+            self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.summaries)
         self._port.network.history.reached(f"gate {gate.why.name}")
         return Heartbeat(
             service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",

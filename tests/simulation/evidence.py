@@ -24,7 +24,7 @@ from checkers.corrected import Delivered
 from examples.toll_road import live_checker as live
 from examples.toll_road.live_checker import LiveRecord
 from examples.toll_road.oracle import murmur2
-from simulation import workload
+from simulation import branches, workload
 from simulation.options import Options
 from simulation.workload import Row
 from simulation.world import Run
@@ -61,9 +61,15 @@ class Blocks:
 
     def __init__(self, run: Run, stream: str) -> None:
         self._run, self._stream = run, stream
+        self._known: dict[tuple[str, Part], list[tuple[object, ...]] | None] = {}
 
     def __call__(self, replica: str, part: Part) -> list[tuple[object, ...]] | None:
         """The rows of a part; None: its blocks are not there."""
+        if (replica, part) not in self._known:
+            self._known[replica, part] = self._read(replica, part)
+        return self._known[replica, part]
+
+    def _read(self, replica: str, part: Part) -> list[tuple[object, ...]] | None:
         topic = self._run.pipeline.topic_names.blocks(self._stream, replica)
         partition = self._run.log.topics[topic][1][part.partition]
         rows: list[tuple[object, ...]] = []
@@ -125,11 +131,11 @@ def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
     return found
 
 
-def source_replay(run: Run, source: str) -> ingestion.Replay:
+def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.Replay:
     """What a source's stream and dead letters must be, from its input and from how far each boundary record says that it has read."""
     options = run.options
     rules = ingestion.Rules(options.bucket_ms, options.disorder_ms, options.idle_ms, options.late == "restamp")
-    topic, blocks = run.pipeline.topic_names.boundaries(source), Blocks(run, source)
+    topic = run.pipeline.topic_names.boundaries(source)
     appended = _appends(run)
     is_clock_right = not any(fault.kind == "clock" and fault.target == f"ingestion/{source}" for fault in run.faults)
     taken, places = [], []
@@ -207,20 +213,23 @@ def judge(run: Run) -> list[str]:
     wrong = list(run.unexpected)
     if not run.is_complete:
         wrong.append(f"progress: not done at {run.ended_ms} ms, healed at {options.heal_ms} ms")
-    replays = {source: source_replay(run, source) for source in options.sources}
+    blocks: dict[str, streams.ReadPart] = {stream: Blocks(run, stream) for stream in run.pipeline.streams()}
+    replays = {source: source_replay(run, source, blocks[source]) for source in options.sources}
     wrong += [text for replayed in replays.values() for text in replayed.wrong]
     sources = source_streams(run, replays)
     answers = workload.answers(options, sources)
+    readings: dict[str, streams.Reading] = {}
     for stream in run.pipeline.streams():
         entries = boundary_log(run, stream)
         fold = StreamFold(run.pipeline.stream_writers(stream))
         for offset, entry in entries:
             run.history.reached(f"fold {fold.apply(offset, entry).reason}")
-        reading = streams.read(entries, run.pipeline.stream_writers(stream))
-        wrong += streams.check(stream, reading, answers[stream], Blocks(run, stream))
-        wrong += streams.check_whole(stream, reading, answers[stream], Blocks(run, stream))
+        readings[stream] = reading = streams.read(entries, run.pipeline.stream_writers(stream))
+        wrong += streams.check(stream, reading, answers[stream], blocks[stream])
         if _fails_only_input_or_branch(run):
             wrong += streams.check_branches(stream, reading)
+    silent = {fault.target for fault in run.faults} if only_silence(run) and _speaks_in_time(run) else None
+    wrong += branches.check(options, sources, readings, blocks, silent)
     if _fails_only_input_or_branch(run):
         wrong += _forks_at_one_hole(run)
     wrong += _conservation(run, sources, replays)
@@ -236,13 +245,16 @@ def judge(run: Run) -> list[str]:
     torn = run.history.probes["transaction torn"] > 0
     answer = user_rows(answers[options.final], options.output_partitions) if run.is_complete else {}
     if is_for_good(run):  # the rest is waited for
-        final = streams.read(boundary_log(run, options.final), run.pipeline.stream_writers(options.final))
-        closed = max(writer.closed for writer in final.writers.values())
+        closed = max(writer.closed for writer in readings[options.final].writers.values())
         answer = {bucket: rows for bucket, rows in answer.items() if bucket <= closed}
     if run.is_complete:
         wrong += corrected.check(delivered(run), answer, is_ordered=not torn)
         if options.is_live:
-            wrong += _upsert(run, answer) if options.is_upsert else _live(run, answer)
+            wrong += (
+                _upsert(run, answer)
+                if options.is_upsert
+                else _live(run, answer, streams.offered(readings[options.final], blocks[options.final]))
+            )
     if _has_happened(run):
         run.history.reached(f"scenario {options.scenario}")
     return wrong
@@ -333,7 +345,11 @@ def _live_record(partition: int, offset: int, record: Record) -> LiveRecord:
     kind = headers["anabranch-kind"].decode()
     if kind in ("insertion", "tentative"):
         text, _, branch = headers["anabranch-id"].decode().partition("/")
-        return LiveRecord(partition, offset, kind, _pair(text), _pair(branch) if branch else None, _read_row(partition, record))
+        missing = headers.get("anabranch-missing", b"").decode()
+        return LiveRecord(
+            partition, offset, kind, _pair(text), _pair(branch) if branch else None, _read_row(partition, record),
+            missing=tuple(missing.split(",")) if missing else (),
+        )  # fmt: skip
     fields = json.loads(record.value or b"")
     last = fields.get("last_id")
     return LiveRecord(
@@ -347,14 +363,18 @@ def _pair(text: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _live(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
-    """The live topic: what it says, and how soon."""
+def _live(
+    run: Run,
+    answer: dict[int, list[tuple[object, ...]]],
+    offered: Mapping[tuple[int, tuple[int, int]], tuple[tuple[str, ...], list[streams.Row]]],
+) -> list[str]:
+    """The live topic: what it says, and how soon. ``offered``: what branches made of the stream that is delivered."""
     found = live_records(run)
     verdict = live.check(found, run.options.output_partitions, answer, is_complete=run.is_complete and not is_for_good(run))
-    final = run.options.final
-    offered = streams.offered(streams.read(boundary_log(run, final), run.pipeline.stream_writers(final)), Blocks(run, final))
+    named = [each if each.row is None else each._replace(row=(*each.row, each.missing)) for each in found]
+    partitions = run.options.output_partitions
     verdict.wrong += live.check_shown(
-        found, {place: [_result(row, run.options.output_partitions) for row in rows] for place, rows in offered.items()}
+        named, {place: [(*_result(row, partitions), missing) for row in rows] for place, (missing, rows) in offered.items()}
     )
     reached = run.history.probes
     reached["live undo"] += verdict.undos
@@ -450,7 +470,7 @@ def _conservation(run: Run, sources: dict[str, workload.Buckets], replays: Mappi
                 given[number] = each.row is not None and (_is_whole(run) or (each.partition, offset) not in replays[source].late)
         dead = {by_place[place] for place in dead_letters(run, source)}
         rows: list[Row] = [row for bucket in sources[source].values() for row in bucket]
-        wrong += conservation.check(source, given, [row[1] for row in rows], dead, may_be_late=False)
+        wrong += conservation.check(source, given, [row[1] for row in rows], dead)
     return wrong
 
 

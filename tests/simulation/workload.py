@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from simulation.options import Operator, Options
@@ -159,13 +160,17 @@ def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:
     return {bucket: sorted(found[bucket]) for bucket in sorted(found)}
 
 
-def answers(options: Options, sources: dict[str, Buckets]) -> dict[str, Buckets]:
-    """Every stream, from the streams of the sources."""
-    streams = dict(sources)
+def answers(options: Options, sources: dict[str, Buckets], missing: Collection[str] = (), since: int = 0) -> dict[str, Buckets]:
+    """Every stream, from the streams of the sources. Those that are ``missing`` have nothing after bucket ``since``."""
+
+    def cut(name: str, data: Buckets) -> Buckets:
+        return {bucket: rows for bucket, rows in data.items() if bucket <= since} if name in missing else data
+
+    streams = {name: cut(name, data) for name, data in sources.items()}
     for stage in options.stages:
         joined: defaultdict[int, list[Row]] = defaultdict(list)
         for stream in stage.reads:
             for bucket, rows in streams[stream].items():
                 joined[bucket] += rows
-        streams[stage.name] = apply(stage.operator, joined, options.bucket_ms)
+        streams[stage.name] = cut(stage.name, apply(stage.operator, joined, options.bucket_ms))
     return streams
