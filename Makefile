@@ -123,17 +123,17 @@ unit: install ## unit, property and transcript tests; protocol/ and codec/ must 
 	  --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
 
 .PHONY: simulated
-simulated: install ## 300 seeds of the whole system under virtual time, and the checkers themselves (two minutes of processor time)
+simulated: install ## 300 seeds of the whole system, other ones for every text of services/, under virtual time, and the checkers themselves (two minutes of processor time)
 	$(PYTEST) tests/checkers tests/simulation tests/chaos --quiet --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
-# What `simulation` and `mutants` take: how many seeds, the first one.
+# What `simulation` and `mutants` take: how many seeds, the first one (not given: it follows from the text of services/).
 SEEDS ?=
 SEED ?=
-FIRST ?= 0
+FIRST ?=
 
 .PHONY: simulation
 simulation: install ## many seeds (SEEDS=3000 FIRST=1000 JOBS=2), or one with its history (SEED=17)
-	@PYTHONPATH=tests:services $(BIN)/python -m simulation.explore $(if $(SEED),--first $(SEED) --seeds 1 --show,--first $(FIRST) --seeds $(or $(SEEDS),1000) --jobs $(JOBS)) $(ARGS)
+	@PYTHONPATH=tests:services $(BIN)/python -m simulation.explore $(if $(SEED),--first $(SEED) --seeds 1 --show,$(if $(FIRST),--first $(FIRST)) --seeds $(or $(SEEDS),1000) --jobs $(JOBS)) $(ARGS)
 
 .PHONY: mutants
 mutants: install ## bugs planted on purpose, each to be found within SEEDS=1000 seeds (an hour; ARGS="name ..." for some)

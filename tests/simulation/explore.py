@@ -2,7 +2,7 @@
 
 ::
 
-    python -m simulation.explore --seeds 300 --first 0 [--twice] [--jobs 2]
+    python -m simulation.explore --seeds 300 [--first 0] [--twice] [--jobs 2]
     python -m simulation.explore --first 17 --seeds 1 --show     # one seed, with its history
     python -m simulation.explore --seeds 500 --scenario chain    # the first 500 seeds of a scenario
 """
@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import logging
 import multiprocessing
@@ -19,8 +20,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+import anabranch
 from simulation import evidence, options, scenarios
 from simulation.faults import Fault
 from simulation.options import Options
@@ -30,8 +33,24 @@ from simulation.world import World
 # every reader tells of every refused record: over a thousand seeds that is no news
 logging.getLogger("anabranch").addHandler(logging.NullHandler())
 
+_FIRST_BELOW: Final = 1_000_000
+SEEDS_APART: Final = 10_000
+"""Between the first seeds of two texts of the services: so many are each one's own."""
 TWICE_EVERY: Final = 20
 """Every so many-th seed is run twice: both histories must be equal."""
+
+
+def first_seed(root: Path | None = None) -> int:
+    """Where to begin: it follows from the text of the services, so that every change of them is tried on seeds of its own, the same ones each time.
+
+    ``root``: the folder whose ``*.py`` count; None: that of the package.
+    """
+    root = root or Path(str(anabranch.__file__)).parent
+    total = hashlib.blake2b(digest_size=8)
+    for path in sorted(root.rglob("*.py"), key=lambda each: each.relative_to(root).as_posix()):
+        text = path.read_bytes()
+        total.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode() + text)
+    return int.from_bytes(total.digest(), "big") % _FIRST_BELOW * SEEDS_APART
 
 
 @dataclass
@@ -113,7 +132,7 @@ def explore(seeds: Iterable[int], *, twice_every: int = TWICE_EVERY, stop: bool 
 
 def report(outcome: Outcome, *, shrunk: bool = True) -> None:
     """Print a failure: what is wrong, with which options, with which faults."""
-    print(f"seed {outcome.seed}: {len(outcome.wrong)} violations")
+    print(f"seed {outcome.seed}: {len(outcome.wrong)} violations; again: make simulation SEED={outcome.seed}")
     for line in outcome.wrong[:5]:
         print(f"    {line[:600]}")
     print(f"  options {evidence.describe(options.draw(outcome.seed))}")
@@ -132,7 +151,7 @@ def main() -> int:
     """The command line; 1 if a seed failed, or if so many seeds should have reached a place that none did."""
     parser = argparse.ArgumentParser(prog="simulation")
     parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int, help="the first seed; not given: it follows from the text of the services")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument(
         "--twice", action="store_true", help=f"run every seed twice and compare the histories, not only every {TWICE_EVERY}th"
@@ -142,7 +161,9 @@ def main() -> int:
     parser.add_argument("--scenario", choices=sorted(scenarios.CHANCES), help="only seeds of this scenario")
     given = parser.parse_args()
     begun = time.perf_counter()
-    candidates = (seed for seed in itertools.count(given.first) if given.scenario in (None, scenarios.of(seed)))
+    first = first_seed() if given.first is None else given.first
+    print(f"seeds from {first} on: make simulation FIRST={first} SEEDS={given.seeds}")
+    candidates = (seed for seed in itertools.count(first) if given.scenario in (None, scenarios.of(seed)))
     seeds = list(itertools.islice(candidates, given.seeds))
     if given.show:
         for seed in seeds:
