@@ -51,7 +51,7 @@ MUTANTS: Final = (
     Mutant("disorder_ignored", f"{_SOURCE}.advance", "- self._rules.disorder_ms", "", "G2"),
     Mutant("closes_the_open_bucket", "protocol.buckets:closed_by", "- 1", "", "B3"),
     Mutant("silence_not_observed", f"{_SOURCE}._leave_out", "silent = observed is not None and observed[1] - observed[0] >= idle_ms", "silent = True", "G3", ("cut", "cut_to", "cut_from", "pause")),
-    Mutant("found_partition_is_late", f"{_SOURCE}.limits", "ahead, never_late)", "ahead)", "G9", ("grown",)),
+    Mutant("found_partition_is_late", f"{_SOURCE}.limits", "ahead, never_late, said_ms)", "ahead, {}, said_ms)", "G9", ("grown",)),
     Mutant("no_read_back", f"{_DELIVERY}.there", "return True", "return False", "rule 19, D1"),
     Mutant("last_run_believed", f"{_DELIVERY}._go_on", "= begin_of(progress), end_of", "= end_of(progress), end_of", "D2"),
     Mutant("second_recovery_blind", f"{_DELIVERY}.progress", "self._read_from if self.comparing else self._ends", "self._ends", "D4", ("commit lost", "commit applied", "commit torn")),

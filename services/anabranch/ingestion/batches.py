@@ -145,7 +145,7 @@ def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: StimeLim
     found = closed & _found_late(batch, numbers, times, limits) if limits.never_late else np.zeros(len(times), dtype=np.bool_)
     late = closed & ~found
     marks = np.where(ahead, 0, times) if ahead.any() else times
-    beats, refused_beats = _heartbeats(batch, source, limits)
+    beats, refused_beats = _heartbeats(batch, source, limits.beat_above_ms(int(marks.max()) if len(marks) else 0))
     rejected += refused_beats
     facts = _facts(batch, numbers, marks, beats)
     drop = ahead if timed.bad is None else ahead | timed.bad
@@ -210,7 +210,7 @@ def _without_stime(
     return result
 
 
-def _heartbeats(batch: Batch, source: Source, limits: StimeLimits) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
+def _heartbeats(batch: Batch, source: Source, above_ms: int) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
     """(largest stime said per chunk, refused ones). Where stime is the arrival, a heartbeat says its own arrival."""
     said: dict[int, int] = {}
     refused: list[tuple[int, RecordRejected]] = []
@@ -228,8 +228,9 @@ def _heartbeats(batch: Batch, source: Source, limits: StimeLimits) -> tuple[dict
             continue
         if not 1 <= stime_ms <= STIME_MS_MAX:
             refused.append((number, stime.unusable(stime_ms, f"header {HEARTBEAT}")))
-        elif stime_ms > limits.ahead_above_ms:
-            refused.append((number, _is_ahead(stime_ms, limits)))
+        elif stime_ms > above_ms:
+            what = f"header {HEARTBEAT} is {stime_ms}, in front of the clock, or of all that its source has said (at most {above_ms} now)"
+            refused.append((number, RecordRejected(RejectionReason.AHEAD, what)))
         else:
             said[index] = max(stime_ms, said.get(index, 0))
     return said, refused

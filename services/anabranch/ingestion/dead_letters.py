@@ -15,12 +15,17 @@ from anabranch.protocol.errors import OutcomeUnknown, RecordRejected, RecordTooL
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, DEAD_LETTER_CUT_MORE_BYTES, ERROR_TEXT_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from anabranch.ports import Chunk, EventLog, Headers, LogWriter
 
 TRUNCATED: Final = "anabranch-truncated"
 """Header of a dead letter that was cut: how many bytes key, value and headers of the original have."""
+
+
+_OURS: Final = "anabranch-"
+_SENDERS: Final = "sender-"
+"""Goes before the names of a sender's headers that look like ours: who reads the first one of a name must not be told a place or reason by senders."""
 
 
 class _Letter(NamedTuple):
@@ -32,16 +37,24 @@ class _Letter(NamedTuple):
     key: bytes | None
     headers: Headers
     why: RecordRejected
+    cut_from_bytes: int | None = None
+    """Size of the original; None: it is not cut."""
 
     @property
     def size_bytes(self) -> int:
         """Of key, value and headers."""
         return len(self.value or b"") + len(self.key or b"") + sum(len(name.encode()) + len(text or b"") for name, text in self.headers)
 
+    def sent_headers(self) -> Iterator[tuple[str, bytes | None]]:
+        """Those of the sender; none can be taken for ours."""
+        for name, text in self.headers:
+            yield (_SENDERS + name if name.lower().startswith(_OURS) else name), text
+
     @property
     def reason(self) -> list[tuple[str, bytes | None]]:
-        """As headers: where the record stood and why it is here."""
+        """As headers: where the record stood, why it is here, and whether it was cut."""
         return [
+            *([] if self.cut_from_bytes is None else [(TRUNCATED, str(self.cut_from_bytes).encode())]),
             ("anabranch-topic", self.at.topic.encode()),
             ("anabranch-partition", str(self.at.partition).encode()),
             ("anabranch-offset", str(self.offset).encode()),
@@ -55,10 +68,8 @@ class _Letter(NamedTuple):
         return self._replace(
             value=None if self.value is None else self.value[:DEAD_LETTER_CUT_BYTES],
             key=None if self.key is None else self.key[:DEAD_LETTER_CUT_MORE_BYTES],
-            headers=[
-                *(self.headers if only.size_bytes <= DEAD_LETTER_CUT_MORE_BYTES else ()),
-                (TRUNCATED, str(self.size_bytes).encode()),
-            ],
+            headers=self.headers if only.size_bytes <= DEAD_LETTER_CUT_MORE_BYTES else (),
+            cut_from_bytes=self.size_bytes,
         )
 
 
@@ -118,7 +129,7 @@ class DeadLetters:
 
     def _put(self, letter: _Letter) -> None:
         at = TopicPartition(self._topic, letter.at.partition % self._partitions)
-        self._open().send(at, letter.value, key=letter.key, headers=[*letter.headers, *letter.reason])
+        self._open().send(at, letter.value, key=letter.key, headers=[*letter.sent_headers(), *letter.reason])
 
     def _open(self) -> LogWriter:
         if self._writer is None:

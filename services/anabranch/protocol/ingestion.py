@@ -26,7 +26,7 @@ Invariants:
         partition has spoken at least that long after it; after a silence of the whole source the others get that time anew. One that is held
         back speaks while it has records to be read. One that was left out before a restart is so again by the first look that finds nothing.
     G4  a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms`` (by observed time) or ``ends``.
-    G5  a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary.
+    G5  a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary, nor does a heartbeat beyond ``limits().beat_above_ms``.
     G6  ``positions`` names exactly what ``read`` was told, and a machine made from ``positions`` and ``closed`` goes on as this one would.
     G7  a partition's position never goes back.
     G8  some partition is always read: the lowest of those that are not left out.
@@ -44,6 +44,7 @@ from anabranch.protocol.limits import (
     APPEND_EVERY_MS,
     APPEND_OPEN_EVERY_MS,
     END_SILENCE_MS,
+    HEARTBEAT_AHEAD_MS,
     LOOK_EVERY_MS,
     LOOK_FRESH_MS,
     LOOK_GAP_MS,
@@ -90,11 +91,22 @@ class StimeLimits:
     ahead_above_ms: int
     never_late: Mapping[InputPartition, int] = field(default_factory=dict)
     """Records of these partitions up to this stime are not late but restamped (G9)."""
+    said_ms: int | None = None
+    """Largest stime that any partition has said, or the wall clock while none has; None: the clock bounds heartbeats as it does records."""
 
     @property
     def restamp_ms(self) -> int:
         """The first stime of the open bucket: what a record of a closed bucket gets that is kept."""
         return self.late_upto_ms + 1
+
+    def beat_above_ms(self, newest_ms: int = 0) -> int:
+        """A heartbeat is ahead above it. ``newest_ms``: the largest stime of the records that are read together with it; 0: none.
+
+        One heartbeat closes its partition up to what it says. Where no clock bounds that (``ahead_ms`` None) the times of the source itself do.
+        """
+        if self.said_ms is None:
+            return self.ahead_above_ms
+        return min(self.ahead_above_ms, max(self.said_ms, newest_ms) + HEARTBEAT_AHEAD_MS)
 
 
 @dataclass(slots=True)
@@ -194,7 +206,8 @@ class SourceMachine:
             for at, p in self._partitions.items()
             if p.found_after > max(0, closed_by(p.stime_max_ms - disorder_ms, width_ms))
         }
-        return StimeLimits(bound_ms(self._closed, width_ms), ahead, never_late)
+        said_ms = None if self._rules.ahead_ms is not None else self._stime_max() or wall_ms
+        return StimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, said_ms)
 
     def to_read(self, open_parts: int) -> frozenset[InputPartition]:
         """The partitions to read from now on, where ``open_parts`` of this source's parts are open. Right after ``advance``.

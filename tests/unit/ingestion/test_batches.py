@@ -119,6 +119,14 @@ class TestArrival:
 
 
 class TestHeartbeats:
+    def test_one_from_the_year_2100_closes_nothing_where_nothing_is_ahead(self) -> None:
+        limits = StimeLimits(0, STIME_MS_MAX, said_ms=3_000)
+        result = judged(
+            chunk(0, report(90_000_000, 1), (BEAT, b"176400000"), (BEAT, b"176400001"), (BEAT, b"4102444800000")), limits=limits
+        )
+        assert reasons(result) == [(2, "ahead"), (3, "ahead")]
+        assert result.facts == [ChunkFacts(("t", 0), 7, 176_400_000)]
+
     def test_speak_for_their_partition(self) -> None:
         result = judged(chunk(0, report(1_500, 1), (BEAT, b"2500"), report(1_600, 2)), chunk(1, (BEAT, b"2400"), (BEAT, b"2300")))
         assert result.table.column("car").to_pylist() == [1, 2]

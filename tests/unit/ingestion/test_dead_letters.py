@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anabranch.adapters.local.log import LocalEventLog, LocalLogWriter, Operation
@@ -44,6 +46,25 @@ def test_carry_the_record_and_the_reason(log: LocalEventLog) -> None:
         "trace": b"\x00\xff", "anabranch-topic": b"in", "anabranch-partition": b"3", "anabranch-offset": b"7", "anabranch-reason": b"not_json",
     }  # fmt: skip
     assert (second["anabranch-offset"], second["anabranch-reason"]) == (b"9", b"null_value")
+
+
+def test_headers_of_senders_are_not_taken_for_ours(log: LocalEventLog) -> None:
+    sent = [
+        ("anabranch-offset", b"1"),
+        ("Anabranch-Truncated", b"9"),
+        ("trace", None),
+        ("anabranch-reason", b"x"),
+        ("anabranch-reason", None),
+    ]
+    letters = DeadLetters(log, "dead", 2)
+    letters.send(replace(CHUNK, headers=[sent, ()]), 0, RecordRejected(RejectionReason.NOT_JSON, "no"))
+    letters.flush()
+    ((headers,),) = [chunk.headers for chunk in everything(log, "dead", 2)]
+    assert list(headers[:5]) == [
+        ("sender-anabranch-offset", b"1"), ("sender-Anabranch-Truncated", b"9"), ("trace", None), ("sender-anabranch-reason", b"x"),
+        ("sender-anabranch-reason", None),
+    ]  # fmt: skip
+    assert [text for name, text in headers if name == "anabranch-offset"] == [b"7"]
 
 
 def test_are_sent_again_after_an_unknown_outcome(log: LocalEventLog) -> None:

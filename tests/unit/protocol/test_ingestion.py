@@ -11,6 +11,7 @@ from anabranch.protocol.limits import (
     APPEND_EVERY_MS,
     APPEND_OPEN_EVERY_MS,
     END_SILENCE_MS,
+    HEARTBEAT_AHEAD_MS,
     LOOK_EVERY_MS,
     LOOK_FRESH_MS,
     LOOK_GAP_MS,
@@ -90,6 +91,14 @@ class TestLimits:
         assert machine(ahead_ms=60_000).limits(5_000).ahead_above_ms == 65_000
         assert machine(ahead_ms=None).limits(5_000).ahead_above_ms == STIME_MS_MAX
         assert machine(ahead_ms=STIME_MS_MAX).limits(5_000).ahead_above_ms == STIME_MS_MAX
+
+    def test_a_heartbeat_is_bounded_by_what_the_source_says_where_no_clock_bounds_it(self) -> None:
+        m = machine(ahead_ms=None)
+        assert m.limits(5_000).beat_above_ms() == 5_000 + HEARTBEAT_AHEAD_MS, "nobody has said anything"
+        speak(m, 1, a=1_000)
+        assert m.limits(5_000).beat_above_ms() == 1_000 + HEARTBEAT_AHEAD_MS
+        assert m.limits(5_000).beat_above_ms(3_000) == 3_000 + HEARTBEAT_AHEAD_MS
+        assert machine(ahead_ms=60_000).limits(5_000).beat_above_ms(9_000) == 65_000
 
 
 class TestRestart:
