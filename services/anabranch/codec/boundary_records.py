@@ -193,7 +193,7 @@ def _summary_value(entry: Summary) -> dict[str, Any]:
         {"first": s.first, "last": s.last, "replica": s.replica, "parts": [_part_value(part) for part in s.parts], "resent": s.resent}
         for s in entry.ranges
     ]
-    numbers = {"past": entry.past, "version": entry.version, "version_after": entry.version_after}
+    numbers = {"past": entry.past, "version": entry.version, "version_after": entry.version_after, "bucket_ms": entry.bucket_ms}
     return {"as_of": entry.as_of, "forgotten": entry.forgotten, "replicas": replicas, "ranges": ranges, **numbers}
 
 
@@ -262,7 +262,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
 
 
 def _summary_of(fields: tuple[Any, ...]) -> Summary:
-    as_of, forgotten, replicas, ranges, past, version, version_after = fields
+    as_of, forgotten, replicas, ranges, past, version, version_after, bucket_ms = fields
     return Summary(
         as_of=as_of,
         forgotten=forgotten,
@@ -271,6 +271,7 @@ def _summary_of(fields: tuple[Any, ...]) -> Summary:
         past=past,
         version=version,
         version_after=version_after,
+        bucket_ms=bucket_ms,
     )
 
 
@@ -282,6 +283,7 @@ def _check(entry: LogEntry) -> None:
         _check_texts(entry.replica, entry.fingerprint, entry.token)
         _require(len(entry.schema) <= limits.SCHEMA_BYTES_MAX, "a schema that is too large")
         _check_versions(entry.version)
+        _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
     elif isinstance(entry, Resent):
@@ -295,6 +297,7 @@ def _check(entry: LogEntry) -> None:
 def _check_summary(entry: Summary) -> None:
     _require(entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a summary out of range")
     _check_buckets(entry.forgotten, entry.past, entry.version_after)
+    _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
     _check_versions(entry.version, *(replica.version for replica in entry.replicas))
     for replica in entry.replicas:
         _check_texts(

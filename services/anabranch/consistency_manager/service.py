@@ -108,7 +108,9 @@ class ConsistencyManager:
         for stream in self._pipeline.streams():
             writers = self._pipeline.stream_writers(stream)
             self._audits[stream] = StreamAudit(stream, writers)
-            self._streams[stream] = BoundaryReader(log, names.boundaries(stream), writers, listener=partial(self._seen, stream))
+            self._streams[stream] = BoundaryReader(
+                log, names.boundaries(stream), writers, listener=partial(self._seen, stream), bucket_ms=self._pipeline.bucket_ms
+            )
         self._control.start()
         for reader in self._streams.values():
             reader.read_to_end()

@@ -109,7 +109,8 @@ class DeliveryService:
             self._partitions = self._check_topics(admin)
         finally:
             admin.close()
-        following = BoundaryReader(context.log, names.boundaries(stage), self._pipeline.stream_writers(stage))
+        writers, bucket_ms = self._pipeline.stream_writers(stage), self._pipeline.bucket_ms
+        following = BoundaryReader(context.log, names.boundaries(stage), writers, bucket_ms=bucket_ms)
         self._boundaries = following
         self._buckets = BucketReader(context.log, context.clock, self._pipeline, self._output, following, context.logger)
         if self._output.live is not None:

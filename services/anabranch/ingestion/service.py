@@ -121,6 +121,7 @@ class IngestionService:
         self._boundaries = BoundaryWriter(
             context.log, names.boundaries(source.name), [REPLICA], REPLICA, fingerprint(source, self._pipeline.bucket_ms),
             context.clock, context.entropy, schema=schema_text(source.record.arrow_schema().append(STIME_FIELD)),
+            bucket_ms=self._pipeline.bucket_ms,
         )  # fmt: skip
         self._closers += [self._reader, self._looker, self._dead_letters, self._boundaries]
         self._epoch = self._boundaries.start()

@@ -17,10 +17,12 @@ _POLL_MS: Final = 100
 class InputFollower(threading.Thread):
     """Follows one input's boundary log until closed; ``changed`` is notified at every new record."""
 
-    def __init__(self, log: EventLog, stream: str, topic: str, writers: list[str], changed: threading.Condition) -> None:
+    def __init__(
+        self, log: EventLog, stream: str, topic: str, writers: list[str], changed: threading.Condition, bucket_ms: int = 0
+    ) -> None:
         super().__init__(name=f"follow {topic}", daemon=True)
         self._stream, self._changed, self._closing = stream, changed, threading.Event()
-        self.reader = BoundaryReader(log, topic, writers, lock=changed)
+        self.reader = BoundaryReader(log, topic, writers, lock=changed, bucket_ms=bucket_ms)
         self.runner: ReplicaRunner | None = None
         """Once there is one, it follows the log."""
         self.error: BaseException | None = None

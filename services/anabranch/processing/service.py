@@ -124,7 +124,8 @@ class ProcessingService:
         """Start Spark, take the epoch, go on from the newest checkpoint; ready when a first batch has run, or when it stands by."""
         log = self._context.log
         for stream in self._stage.reads:
-            follower = InputFollower(log, stream, self._names.boundaries(stream), self._pipeline.stream_writers(stream), self._changed)
+            writers, bucket_ms = self._pipeline.stream_writers(stream), self._pipeline.bucket_ms
+            follower = InputFollower(log, stream, self._names.boundaries(stream), writers, self._changed, bucket_ms)
             self._followers[stream] = follower
             follower.start()
         scratch = Scratch(Path(self._settings.state_dir) / "scratch" / self._settings.name)
@@ -189,6 +190,7 @@ class ProcessingService:
         self._boundary = BoundaryWriter(
             context.log, self._names.boundaries(self._stage_name), self._pipeline.stream_writers(self._stage_name), self._replica,
             query.fingerprint, context.clock, context.entropy, schema=schema_text(query.schema), version=self._stage.version,
+            bucket_ms=self._pipeline.bucket_ms,
         )  # fmt: skip
         stage, name = self._stage, self._stage_name
         states = {stream: StatesSeen(stream, self._pipeline.stream_writers(stream), "processing") for stream in stage.reads}

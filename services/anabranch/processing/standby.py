@@ -55,7 +55,7 @@ class Standby:
         names = pipeline.topic_names
         self._clock, self._stage, self._process, self._disk, self._token = clock, stage, process, disk, token
         self._watch = StandbyWatch(REPLICA_SERVICE, stage, process, pipeline.stages[stage].process_ids())
-        self._boundary = BoundaryReader(log, names.boundaries(stage), pipeline.stream_writers(stage))
+        self._boundary = BoundaryReader(log, names.boundaries(stage), pipeline.stream_writers(stage), bucket_ms=pipeline.bucket_ms)
         self._control = ControlReader(log, names.control())
         self._beats = HeartbeatSender(log, names.control(), clock)
         self._writer = pipeline.stream_writers(stage)[0]

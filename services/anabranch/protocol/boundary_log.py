@@ -30,6 +30,7 @@ Invariants:
     L15 a stream's version never goes back. A version counts from the first record of one of its writers that has closed all that is stable; from
         there on writers of lower versions begin no epoch, and none of their records counts. So an upgrade takes over at one bucket that the log
         names, the same for all readers, and the version before goes on until then.
+    L16 all buckets of a stream have the width that its first epoch says. Whoever has another one begins no epoch, so it fences nobody.
 
 Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
 """
@@ -70,7 +71,7 @@ class Outcome:
     accepted: bool
     reason: str
     """Accepted: epoch, accepted (a stable record), tentative, resent, adopted (a summary: the fold is what it says now). Not: summary, unknown_writer, fenced, known, off_chain, older_branch, no_base,
-    malformed, superseded (L15), pending (more parts that are not stable than PENDING_PARTS_MAX)."""
+    malformed, superseded (L15), other_width (L16), pending (more parts that are not stable than PENDING_PARTS_MAX)."""
     replica: str
 
 
@@ -131,6 +132,8 @@ class StreamFold:
         self._resent: BucketMap[None] = BucketMap()
         self._past = 0
         self._version = self._version_after = 0
+        self.bucket_ms = 0
+        """Width of the stream's buckets; 0: nobody has said it (L16)."""
         self.stable_parts = 0
         """Parts of stable buckets that are not forgotten."""
 
@@ -254,11 +257,14 @@ class StreamFold:
         return "tentative" if is_tentative else "accepted"
 
     def _begin(self, offset: int, writer: _Writer, entry: EpochStarted) -> Outcome:
-        """L1, L15."""
+        """L1, L15, L16."""
+        if self.bucket_ms and entry.bucket_ms not in (0, self.bucket_ms):
+            return Outcome(accepted=False, reason="other_width", replica=entry.replica)
         if entry.version < self._version:
             return Outcome(accepted=False, reason="superseded", replica=entry.replica)
         if entry.version != writer.version and writer.closed > self._upto:  # what another version closed behind a hole is not this one's
             writer.base = writer.closed
+        self.bucket_ms = self.bucket_ms or entry.bucket_ms
         writer.epoch, writer.fingerprint, writer.schema, writer.version = offset, entry.fingerprint, entry.schema, entry.version
         writer.lineages.clear()  # ids of older epochs are refused by the epoch
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
@@ -440,7 +446,7 @@ class StreamFold:
             for bucket in self._stable.between(after + 1, self._upto)
         ]
         ranges.append(StableRange(self._upto, self._upto, "", ()))
-        return Summary(as_of, after, replicas, tuple(ranges), self._past, self._version, self._version_after)
+        return Summary(as_of, after, replicas, tuple(ranges), self._past, self._version, self._version_after, self.bucket_ms)
 
     def _own(self, name: str, after: int) -> list[int]:
         """The buckets after ``after`` that this writer closed with other parts than those that the stable range names, or that have none."""
@@ -463,7 +469,7 @@ class StreamFold:
             if entry.replica and entry.replica not in known:
                 raise RemoteProtocolError(f"a summary gives bucket {entry.first} to {entry.replica[:60]!r}, which is not a writer in it")
         self._forgotten, self._past = summary.forgotten, summary.past
-        self._version, self._version_after = summary.version, summary.version_after
+        self._version, self._version_after, self.bucket_ms = summary.version, summary.version_after, summary.bucket_ms
         for r in summary.replicas:
             if r.replica in self._writers:
                 self._writers[r.replica] = _restored(r)

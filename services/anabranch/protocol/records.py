@@ -58,6 +58,8 @@ class EpochStarted:
     """Columns of the stream as its writer makes them, as text (``codec.blocks.schema_text``): a reader of another owner has no code to ask."""
     version: int = 1
     """Of what the stage computes, as the pipeline file says: a higher one replaces the lower ones (invariant L15 of ``boundary_log``)."""
+    bucket_ms: int = 0
+    """Width of the writer's buckets; 0: not said. A stream keeps the first one (L16)."""
 
 
 BranchNumber = tuple[int, int]
@@ -204,6 +206,8 @@ class Summary:
     """The version that counts; 0: none has caught up yet."""
     version_after: int = 0
     """It alone counts for the buckets after this one."""
+    bucket_ms: int = 0
+    """Width of the stream's buckets; 0: nobody has said it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 from anabranch.codec import boundary_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.boundary_log import Outcome, StreamFold
-from anabranch.protocol.errors import DataMissing, RemoteProtocolError, Unavailable
+from anabranch.protocol.errors import ConfigurationError, DataMissing, RemoteProtocolError, Unavailable
 from anabranch.protocol.log_start import LogStart
 from anabranch.protocol.records import LogEntry
 
@@ -34,7 +34,7 @@ class BoundaryReader:
     """
 
     def __init__(self, log: EventLog, topic: str, writers: Iterable[str], *, listener: Listener | None = None,
-                 lock: AbstractContextManager[object] | None = None) -> None:  # fmt: skip
+                 lock: AbstractContextManager[object] | None = None, bucket_ms: int = 0) -> None:  # fmt: skip
         """Open the log.
 
         Args:
@@ -44,12 +44,13 @@ class BoundaryReader:
             listener: Called with every decoded record, after it was folded: (offset, record, outcome). Where the log is read from a summary on,
                 that comes first, accepted: all that was folded until there.
             lock: Held while the fold changes, for callers that look at it from another thread.
+            bucket_ms: The width that the pipeline file says; 0: any will do.
         """
         self._at = TopicPartition(topic, 0)
         self._reader = log.reader(committed=False, headers=True, follows=True)
         self._listener = listener
         self._lock = lock if lock is not None else nullcontext()
-        self._writers = tuple(writers)
+        self._writers, self._bucket_ms = tuple(writers), bucket_ms
         self.fold = StreamFold(self._writers)
         self.counts: Counter[str] = Counter()
         self._refused: Counter[tuple[str, str]] = Counter()
@@ -61,6 +62,7 @@ class BoundaryReader:
         """Apply what is there; waits up to ``wait_ms`` for the first record. Returns the number of records read.
 
         Raises:
+            ConfigurationError: the stream has buckets of another width.
             DataMissing: the log does not begin at its beginning, and no summary in it says what stood there; or it was cut, or this reader was
                 overtaken by trimming: the process ends, and the next one begins at a summary.
         """
@@ -80,6 +82,7 @@ class BoundaryReader:
                     self._pass_on(offset, entry, outcome)
                 else:
                     self._begin(offset, entry)
+        self._check_width()
         self.offset_next = self._reader.position(self._at)
         if not self._start.is_over and self.offset_next >= self._end_at_first:
             message = (
@@ -89,6 +92,15 @@ class BoundaryReader:
             )
             raise DataMissing(message)
         return read
+
+    def _check_width(self) -> None:
+        width_ms = self.fold.bucket_ms
+        if self._bucket_ms and width_ms and width_ms != self._bucket_ms:
+            message = (
+                f"{self._at.topic}: this stream has buckets of {width_ms} ms, and the pipeline file says {self._bucket_ms} ms: a stream keeps its "
+                f"width. Put `bucket: {width_ms}ms` back, or begin anew under another name of the pipeline"
+            )
+            raise ConfigurationError(message)
 
     def _begin(self, offset: int, entry: LogEntry) -> None:
         """As long as the beginning is being looked for."""

@@ -31,13 +31,13 @@ class BoundaryWriter:
 
     def __init__(
         self, log: EventLog, topic: str, writers: list[str], replica: str, fingerprint: str, clock: Clock, entropy: Entropy,
-        *, schema: str = "", version: int = 1,
+        *, schema: str = "", version: int = 1, bucket_ms: int = 0,
     ) -> None:  # fmt: skip
         self._log, self._clock, self._entropy = log, clock, entropy
         self._at = TopicPartition(topic, 0)
         self._replica = replica
-        self._started = EpochStarted(replica, fingerprint, "", schema, version)
-        self._reader = BoundaryReader(log, topic, writers, listener=self._seen)
+        self._started = EpochStarted(replica, fingerprint, "", schema, version, bucket_ms)
+        self._reader = BoundaryReader(log, topic, writers, listener=self._seen, bucket_ms=bucket_ms)
         self._writer: LogWriter | None = None
         self._token_offset = -1
         self._superseded = False
@@ -65,7 +65,7 @@ class BoundaryWriter:
 
         Raises:
             Fenced: another process of this replica began after this one.
-            ConfigurationError: a higher version of the stage makes the stream by now (L15).
+            ConfigurationError: a higher version of the stage makes the stream by now (L15), or it has buckets of another width (L16).
         """
         self._started, self._token_offset = replace(self._started, token=self._entropy.token()), -1
         self._send(self._started)

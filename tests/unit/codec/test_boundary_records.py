@@ -35,7 +35,7 @@ FULL = BoundaryRecord(
     base=4, kind=BoundaryKind.TENTATIVE, branch=(5, 1), missing=("reports",), positions=(InputPosition("t", 0, 17, 0, 9, idle=True),),
     made_from=(("reports", 6),), written_ms=1_700_000_000_000,
 )  # fmt: skip
-EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s")
+EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s", version=2, bucket_ms=250)
 RESENT = Resent(replica="0", epoch=5, parts=(PART,))
 RANGE = TentativeRange(first=7, last=9, branch=(5, 1), missing=("reports",), parts=(PART,))
 BRANCHES = BranchSummary(
@@ -114,6 +114,8 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(FULL, branch=(5, -1)),
     dataclasses.replace(FULL, missing=("s",) * (limits.MISSING_MAX + 1)),
     dataclasses.replace(SMALL, positions=(InputPosition("t", -1, 0, 0),)),
+    dataclasses.replace(EPOCH, bucket_ms=-1),
+    dataclasses.replace(SUMMARY, bucket_ms=-1),
     dataclasses.replace(SMALL, positions=(InputPosition("t", 0, 0, 0, -1),)),
     dataclasses.replace(SMALL, positions=(InputPosition(LONG, 0, 0, 0),)),
     dataclasses.replace(EPOCH, token=LONG),

@@ -460,6 +460,21 @@ def test_arrival_is_the_time_of_the_broker() -> None:
     assert [rows.column("stime").to_pylist() for rows in world.view.stable().values()] == [[arrived]]
 
 
+def test_another_width_of_buckets_is_refused_and_disturbs_nobody() -> None:
+    world = World(1)
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.run(process)
+    changed = service(world.log, world.pipeline.model_copy(update={"bucket_ms": 200}), world.clock, world.entropy)
+    with pytest.raises(ConfigurationError, match=r"buckets of 100 ms, and the pipeline file says 200 ms.*`bucket: 100ms`"):
+        changed.start()
+    changed.stop()
+    world.produce(0, report(2_000, 2))
+    world.run(process)
+    assert world.view.closed() == 19
+    assert world.view.counts["other_width"] == 1
+
+
 def test_an_unknown_source_is_a_wrong_setting() -> None:
     world = World()
     world.pipeline = world.pipeline.model_copy(update={"sources": {}})

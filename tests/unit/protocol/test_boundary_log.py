@@ -107,6 +107,16 @@ def test_rule_5_the_first_to_close_a_bucket_gives_it_whole() -> None:
     assert fold.replica_bucket("1", 5) is None
 
 
+def test_l16_a_stream_keeps_the_width_of_its_buckets() -> None:
+    fold = folded(started("0"), dataclasses.replace(started("1"), bucket_ms=250))
+    assert fold.bucket_ms == 250
+    assert fold.apply(2, dataclasses.replace(started("0"), bucket_ms=500)).reason == "other_width"
+    assert fold.epoch("0") == 0, "nobody is fenced by it"
+    again = StreamFold.from_summary(fold.summary(3))
+    assert again.apply(3, dataclasses.replace(started("1"), bucket_ms=500)).reason == "other_width"
+    assert again.apply(4, dataclasses.replace(started("1"), bucket_ms=250)).reason == "epoch"
+
+
 def test_l15_an_upgrade_takes_over_at_the_bucket_at_which_it_has_caught_up() -> None:
     fold = folded(
         started("0"), started("1"),

@@ -15,7 +15,7 @@ from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.boundary_log import Outcome, StreamFold
-from anabranch.protocol.errors import DataMissing
+from anabranch.protocol.errors import ConfigurationError, DataMissing
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Summary
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -50,6 +50,13 @@ def append(log: LocalEventLog, *entries: LogEntry | bytes | None) -> None:
         writer.send(AT, value, headers=headers)
     writer.flush()
     writer.close()
+
+
+def test_a_stream_with_buckets_of_another_width_is_refused(log: LocalEventLog) -> None:
+    append(log, replace(STARTED, bucket_ms=250), record(0, 3))
+    BoundaryReader(log, AT.topic, ["0"], bucket_ms=250).read_to_end()
+    with pytest.raises(ConfigurationError, match="`bucket: 250ms`"):
+        BoundaryReader(log, AT.topic, ["0"], bucket_ms=500).read_to_end()
 
 
 def test_what_is_read_is_folded_and_counted(log: LocalEventLog, reader: BoundaryReader) -> None:
