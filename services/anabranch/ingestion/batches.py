@@ -229,8 +229,8 @@ def _heartbeats(batch: Batch, source: Source, above_ms: int) -> tuple[dict[int, 
         if not 1 <= stime_ms <= STIME_MS_MAX:
             refused.append((number, stime.unusable(stime_ms, f"header {HEARTBEAT}")))
         elif stime_ms > above_ms:
-            what = f"header {HEARTBEAT} is {stime_ms}, in front of the clock, or of all that its source has said (at most {above_ms} now)"
-            refused.append((number, RecordRejected(RejectionReason.AHEAD, what)))
+            why = f"header {HEARTBEAT} is {stime_ms}, in front of the clock, or of all that its source has said (at most {above_ms} now)"
+            refused.append((number, RecordRejected(RejectionReason.AHEAD, why)))
         else:
             said[index] = max(stime_ms, said.get(index, 0))
     return said, refused
