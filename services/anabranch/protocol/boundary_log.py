@@ -24,8 +24,10 @@ Invariants:
     L10 stable beats tentative: a bucket up to ``upto`` has no tentative version (rule 16).
     L11 a tentative bucket of a writer is that of the newest of its branches that closed it; an older branch counts no more (rule 16).
     L12 ``past_upto`` and a writer's ``tentative_upto`` never go back (rule 13).
-    L13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is. Whether a record counts never depends on what
-        was forgotten, so all readers agree.
+    L13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is: at most PENDING_PARTS_MAX open parts of a writer, and
+        those of one record more, since a record that rewinds takes at least one other's place. Whether a record counts never depends on what
+        was forgotten, so all readers agree. Only records are forgotten (CHAIN_RECORDS_MAX), never their parts: a record that is not remembered
+        cannot be cut off any more.
     L14 a stable bucket is read from other parts only where a ``Resent`` of a writer's newest epoch names as many rows of the same digest.
     L15 a stream's version never goes back. A version counts from the first record of one of its writers that has closed all that is stable; from
         there on writers of lower versions begin no epoch, and none of their records counts. So an upgrade takes over at one bucket that the log
@@ -285,8 +287,9 @@ class StreamFold:
             if not writer.pending.fits(record.parts, record.closed, PENDING_PARTS_MAX):
                 return "pending"
         elif record.prev in writer.path:
-            writer.path = writer.path[: writer.path.index(record.prev) + 1]
-            writer.pending.keep(frozenset(writer.path))
+            end = writer.path.index(record.prev) + 1
+            writer.pending.drop(frozenset(writer.path[end:]))
+            del writer.path[end:]
         else:
             return "off_chain"
         return ""

@@ -58,9 +58,9 @@ class OpenParts:
         self._count -= sum(len(parts) for _, parts in closed)
         return closed
 
-    def keep(self, idents: Container[BatchId]) -> None:
-        """Rule 4: drop the parts that other records than ``idents`` named. Costs as much as is open."""
-        kept = [(ident, part) for ident, part in self.items() if ident in idents]
+    def drop(self, idents: Container[BatchId]) -> None:
+        """Rule 4: drop the parts that the records ``idents`` named. Costs as much as is open."""
+        kept = [(ident, part) for ident, part in self.items() if ident not in idents]
         self.clear()
         for ident, part in kept:
             self.add(ident, part)

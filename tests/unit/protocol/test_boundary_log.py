@@ -75,6 +75,30 @@ def test_rule_4_a_rewind_keeps_the_pending_parts_of_what_stays_on_the_chain() ->
     assert fold.stable(1, 3) == [(3, "0", (part(3, "kept"),))]
 
 
+@pytest.mark.parametrize("is_summed_up", [False, True])
+def test_rule_4_a_rewind_keeps_the_parts_of_records_that_are_not_remembered_any_more(*, is_summed_up: bool) -> None:
+    """As those of a stage whose rows belong to a bucket that lies half an hour ahead."""
+    last = CHAIN_RECORDS_MAX + 9
+    fold = folded(started(), record(0, 0, 1, (part(last, "first"),)), *(record(0, n, n, (part(last, f"{n}"),)) for n in range(1, last)))
+    assert not fold.accepted("0", BatchId("l", 0))
+    if is_summed_up:
+        fold = StreamFold.from_summary(fold.summary(last + 1))
+    fold.apply(last + 1, started())
+    fold.apply(last + 2, record(last + 1, last - 2, last, (part(last, "again"),), lineage="m", prev=BatchId("l", last - 3)))
+    kept = ["first", *(f"{n}" for n in range(1, last - 2)), "again"]
+    assert [[p.attempt for p in parts] for _, _, parts in fold.stable(last, last)] == [kept]
+
+
+def test_l13_rewinds_again_and_again_open_no_more_than_one_record_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 3)
+    fold = folded(started(), record(0, 0, 0, (part(7), part(8))), record(0, 1, 0, (part(9),)))
+    for number in range(2, 6):
+        more = record(0, number, 0, (part(9, "a"), part(9, "b")), lineage=f"m{number}", prev=BatchId("l", 0))
+        assert fold.apply(number + 2, more).accepted
+        assert fold.pending_count("0") == 4
+    assert fold.apply(9, record(0, 6, 0, (part(9),), lineage="m5", prev=BatchId("m5", 5))).reason == "pending"
+
+
 def test_rule_4_what_is_closed_stays_as_it_is() -> None:
     fold = folded(
         started(), record(0, 0, 2, (part(2, "first"),)), started(), record(2, 0, 3, (part(2, "second"), part(3)), lineage="m", prev=None)

@@ -32,7 +32,7 @@ def test_o1_o2_closing_takes_them_out() -> None:
 
 def test_a_rewind_keeps_what_other_records_named() -> None:
     parts = opened()
-    parts.keep({A})
+    parts.drop({B})
     assert (len(parts), parts.items()) == (2, ((A, part(5)), (A, part(9))))
 
 
