@@ -38,8 +38,10 @@ class Writer:
     tentative: list[Tentative] = field(default_factory=list)
     begun: list[tuple[tuple[int, int], int]] = field(default_factory=list)
     """Its branches: (number, bucket at which it begins)."""
+    inherited: list[Part] = field(default_factory=list)
+    """Parts that were open where the newest branch began, of buckets that it has not closed yet."""
     left_out: list[Part] = field(default_factory=list)
-    """Parts that were open where a branch began, and that it does not name (rule 11)."""
+    """Of those: their buckets were closed by a branch that had not named them (rule 11)."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,14 @@ def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
     if number > writer.branch and record.base is not None:
         writer.branch, writer.branch_closed, writer.branch_pending = number, record.base, []
         writer.begun.append((number, record.base))
-        writer.left_out += [part for _, part in writer.pending if part.bucket > record.base and part not in record.parts]
+        writer.inherited = [part for _, part in writer.pending if part.bucket > record.base]
     elif number != writer.branch or record.prev != writer.branch_tip:
         return "off_branch"
     writer.seen.add(record.id)
     writer.branch_tip = record.id
     writer.branch_pending += record.parts
+    writer.left_out += [part for part in writer.inherited if part.bucket <= record.closed and part not in writer.branch_pending]
+    writer.inherited = [part for part in writer.inherited if part.bucket > record.closed]
     if record.closed > writer.branch_closed:
         parts: dict[int, tuple[Part, ...]] = {}
         for part in writer.branch_pending:

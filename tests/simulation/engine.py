@@ -39,7 +39,7 @@ from simulation.locks import SimulatedCondition
 from simulation.network import Port
 from simulation.options import Operator, StageOptions
 from simulation.scheduler import Process
-from simulation.workload import WINDOW_BUCKETS, Row, bucket_of, mapped, moved, result_row
+from simulation.workload import WINDOW_BUCKETS, Row, bucket_of, far, mapped, moved, result_row
 
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "stime")])
 _STEP_MS: Final = 100
@@ -59,6 +59,8 @@ def operate(operator: Operator, state: State, rows: list[Row], watermark_bucket:
         return (), [mapped(row) for row in rows]
     if operator == "later":
         return (), [moved(row, width_ms) for row in rows]
+    if operator == "far":
+        return (), [far(row, width_ms) for row in rows]
     span = WINDOW_BUCKETS if operator == "sum" else 1
     totals = dict(state)
     for row in rows:
@@ -347,6 +349,7 @@ class SimulatedReplica:
         yield True
         if not self._started().finish(name, batch, parts):
             return
+        self._crash_point("processing.boundary_appended" if start.kind.value == "stable" else "processing.tentative_appended")
         yield True
         self._port.disk()
         self._disk.directory(name).commit(batch, state)

@@ -20,9 +20,9 @@ INDEX_KINDS = ("index lost", "index cut")
 AIMED_KINDS = ("twins", "race", "race", "fork crash", "fork zombie", "commit twice", "hostile", "hostile")
 """Places that chance alone seldom meets: two processes that begin together; one that is overtaken while it takes over; a fork; a recovery of a
 recovery; records that nobody should have written."""
-SCENARIO_KINDS = ("silent for good", "away", "branch fails", "blocks deleted")
+SCENARIO_KINDS = ("silent for good", "away", "branch fails", "blocks deleted", "record crash")
 """Those of scenarios alone: an input that never speaks again; a process that dies and is not started again for long; a branch's query that
-dies; blocks that are deleted under those who read them."""
+dies; blocks that are deleted under those who read them; a death between a record and Spark's commit."""
 CLOCK_JUMP_MS = 288_000
 
 
@@ -163,6 +163,13 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
         case "stage down":
             at_ms, duration_ms, stage = rng.randint(500, options.heal_ms // 2), rng.randint(500, 3_000), rng.choice(options.stages).name
             return [Fault(at_ms, "away", replica, 0, duration_ms) for replica in replicas if replica.startswith(f"processing/{stage}.")]
+        case "far rows":
+            # No loss of power: it goes back further than what is remembered here.
+            kinds = ("record crash", "record crash", "record crash", "zombie", "double")
+            return [
+                Fault(rng.randrange(options.heal_ms), rng.choice(kinds), rng.choice(replicas), rng.randrange(24), rng.randint(20, 400))
+                for _ in range(rng.randint(3, 8))
+            ]
         case "blocks deleted":
             at_ms, duration_ms = rng.randint(800, options.heal_ms // 2), rng.randint(500, 2_000)
             deleted = Fault(at_ms + duration_ms - 1, "blocks deleted", options.final, rng.randrange(24), 0)

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Final
 
-from simulation import faults, options
+from simulation import faults, options, scenarios
 from simulation.explore import once
 from simulation.planting import Mutant, planted
 from simulation.world import keys
@@ -38,7 +38,11 @@ MUTANTS: Final = (
     Mutant("second_record", f"{_FOLD}.apply", "if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):", "if False:", "rule 4, L2", ("write late",)),
     Mutant("off_chain_accepted", f"{_FOLD}._continue", 'return "off_chain"', 'return ""', "rule 4, L3", ("hostile",)),
     Mutant("rewind_refused", f"{_FOLD}._continue", "elif record.prev in writer.path:", "elif False:", "rule 4"),
-    Mutant("keep_pending", f"{_FOLD}._continue", "writer.pending.keep(frozenset(writer.path))", "pass", "rule 4, L3", ("crash", "power")),
+    Mutant("keep_pending", f"{_FOLD}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "pass", "rule 4, L3", ("crash", "power")),
+    Mutant("parts_dropped_on_rewind", f"{_FOLD}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "writer.pending.drop(frozenset(i for i, _ in writer.pending.items() if i not in writer.path[:end]))", "rule 4, L13", scenario="far rows"),
+    Mutant("record_too_large", "protocol.record_pieces:pieces", "if len(record.parts) <= PARTS_PER_RECORD_MAX:", "if True:", "C1", scenario="far rows"),
+    Mutant("piece_closes_too_much", "protocol.record_pieces:pieces", "parts[0].bucket - 1", "parts[0].bucket", "C2", scenario="far rows"),
+    Mutant("pieces_not_chained", "protocol.record_pieces:pieces", "base, prev = None, ident", "base = None", "C3", scenario="far rows"),
     Mutant("forget_pending", f"{_FOLD}._take", "writer.pending.add(record.id, part)", "writer.pending.add(record.id, part) if part.bucket <= record.closed else None", "rule 5"),
     Mutant("closes_one_more", f"{_FOLD}._take", "writer.closed = record.closed\n", "writer.closed = record.closed + 1\n", "rule 5"),
     Mutant("ack_is_enough", f"{_WRITER}.append", 'self._wait(settled, f"record {record.id}", resend=record)', "pass", "rule 2"),
@@ -123,6 +127,8 @@ FOUND_BY: Final[dict[str, int]] = {
 
 def _may_find(mutant: Mutant, seed: int) -> bool:
     """Whether a seed comes near the place of the bug at all. The first ten are always tried: many bugs need no fault."""
+    if mutant.scenario:
+        return scenarios.of(seed) == mutant.scenario
     chosen = options.draw(seed)
     if seed < ALWAYS:
         return True

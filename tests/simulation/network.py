@@ -28,7 +28,7 @@ TRANSACTION_TIMEOUT_MS: Final = 5_000
 """Shorter than in ``adapters.kafka.settings``: an outage must be able to outlast them, and to end within a run."""
 
 
-Aim = Literal["any", "effect", "disk", "fork"]
+Aim = Literal["any", "effect", "disk", "fork", "record"]
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Link:
 class Strike:
     """The process dies, or is paused, so many port calls from now, of those that count: all, those that change something outside, disk's.
 
-    ``fork``: those of the disk, from the next fork on.
+    ``fork``, ``record``: those of the disk, from the next fork, or the next record of a batch, on.
     """
 
     calls: int
@@ -141,10 +141,10 @@ class Port:
         self.step("disk")
 
     def crash_point(self, name: str) -> None:
-        """The process is at a place that has a name."""
-        if name == "processing.fork_decided":
-            for strike in self.link.strikes:
-                strike.aim = "disk" if strike.aim == "fork" else strike.aim
+        """The process is at a place that has a name: strikes that are aimed at it hit what it does on its disk next."""
+        place = {"processing.fork_decided": "fork", "processing.boundary_appended": "record"}.get(name)
+        for strike in self.link.strikes:
+            strike.aim = "disk" if strike.aim == place else strike.aim
 
     def _strike(self, strike: Strike) -> None:
         scheduler = self.network.scheduler

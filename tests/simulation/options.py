@@ -13,8 +13,9 @@ from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Sou
 from anabranch.ports import LogAdmin
 from simulation import scenarios
 
-Operator = Literal["map", "sum", "both", "later"]
-"""Each row; sums of windows; rows at once and their number per bucket; each row a bucket later. The second and the third have state."""
+Operator = Literal["map", "sum", "both", "later", "far"]
+"""Each row; sums of windows; rows at once and their number per bucket; each row a bucket later; each row at the end of a long window. The second and
+the third have state."""
 
 Policy = Literal["process", "delay", "suspend"]
 
@@ -81,6 +82,10 @@ class Options:
     """Of what a stage holds of its inputs; None: as for real."""
     grown_ms: int | None = None
     """Until then each source has a partition less; its producers find it before ingestion does, and send all that they had for it."""
+    chain_records_max: int | None = None
+    """Of a writer's chain that a fold remembers; None: as for real."""
+    record_parts_max: int | None = None
+    """Of one boundary record; None: as for real."""
 
     @property
     def final(self) -> str:
@@ -167,6 +172,10 @@ def _shaped(options: Options) -> Options:
             options = replace(
                 options, stages=_chain(options, rng, rng.choice((1, 1, 2)), (2, 2, 3), ("process",)), buckets=rng.randint(12, 20)
             )
+        case "far rows":
+            first, *others = _chain(options, rng, rng.choice((1, 2, 2)), (1, 1, 2), ("process",))
+            options = replace(options, stages=(replace(first, operator="far"), *others), buckets=rng.randint(16, 24), rows_max=4)
+            options = replace(options, chain_records_max=rng.randint(3, 8), record_parts_max=rng.choice((None, 1, 2, 3)))
         case _:
             replicas = (1, 1, 2) if options.scenario == "second failure" else (1, 2)
             stages = _chain(options, rng, 1, replicas, ("process", "process", "delay"))

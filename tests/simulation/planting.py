@@ -29,6 +29,8 @@ class Mutant:
     """The rule or invariant that it breaks."""
     needs: tuple[str, ...] = ()
     """Faults of which a seed must have one to come near it; empty: any."""
+    scenario: str = ""
+    """Of the seeds that come near it (``scenarios``); empty: any."""
 
 
 def _find(where: str) -> tuple[ModuleType, Any, str, Any]:

@@ -94,6 +94,8 @@ class ProcessFaults:
             self._start(fault.target)
         elif fault.kind == "twins":
             self._twins(fault)
+        elif fault.kind == "record crash":
+            link.strikes.append(Strike(1, "record", None))
         elif fault.kind in ("race", "fork zombie", "fork crash"):
             self._aim(fault, link)
         else:

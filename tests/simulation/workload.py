@@ -18,6 +18,7 @@ Buckets = dict[int, list[Row]]
 BASE_MS = 1_000_000
 """Wall clock at the beginning of a run."""
 WINDOW_BUCKETS = 2
+FAR_BUCKETS = 8
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def last_bucket(options: Options) -> int:
 
 def ends(options: Options, bucket: int) -> int:
     """What becomes of the records of ``bucket`` is in buckets up to this one."""
-    return bucket + WINDOW_BUCKETS + sum(stage.operator == "later" for stage in options.stages)
+    return bucket + WINDOW_BUCKETS + sum({"later": 1, "far": FAR_BUCKETS}.get(stage.operator, 0) for stage in options.stages)
 
 
 def data_end_ms(options: Options) -> int:
@@ -135,6 +136,16 @@ def moved(row: Row, width_ms: int) -> Row:
     return row[0] + width_ms, row[1], row[2], row[3]
 
 
+def window_end(bucket: int) -> int:
+    """The last bucket of the long window of ``bucket``."""
+    return -(-bucket // FAR_BUCKETS) * FAR_BUCKETS
+
+
+def far(row: Row, width_ms: int) -> Row:
+    """What ``far`` makes of a row: the same, at the end of its long window."""
+    return window_end(bucket_of(row[0], width_ms)) * width_ms, row[1], row[2], row[3]
+
+
 def result_row(bucket: int, width_ms: int, key: int, total: int) -> Row:
     """The result of a window that ends with ``bucket``."""
     return bucket * width_ms, -bucket, key, 1_000 + total
@@ -147,6 +158,10 @@ def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:
     if operator == "later":
         return {bucket + 1: sorted(moved(row, width_ms) for row in rows) for bucket, rows in data.items()}
     found: defaultdict[int, list[Row]] = defaultdict(list)
+    if operator == "far":
+        for bucket, rows in data.items():
+            found[window_end(bucket)] += [far(row, width_ms) for row in rows]
+        return {bucket: sorted(found[bucket]) for bucket in sorted(found)}
     span = WINDOW_BUCKETS if operator == "sum" else 1
     totals: defaultdict[tuple[int, int], int] = defaultdict(int)
     for bucket, rows in data.items():

@@ -23,8 +23,8 @@ from anabranch.ingestion import service as ingestion
 from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
+from anabranch.protocol import boundary_log, limits, record_pieces, trimming
 from anabranch.protocol import delivery as corrected_delivery
-from anabranch.protocol import limits, trimming
 from anabranch.protocol import replica as replica_machine
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.errors import AnabranchError, Fenced, RemoteProtocolError
@@ -525,6 +525,8 @@ def _hurried(options: Options) -> Iterator[None]:
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
         (replica_machine, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
         (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),
+        (boundary_log, "CHAIN_RECORDS_MAX", options.chain_records_max),
+        *((module, "PARTS_PER_RECORD_MAX", options.record_parts_max) for module in (limits, record_pieces, ingestion)),
     ]
     before = [vars(module)[name] for module, name, _ in changed]
     for module, name, value in changed:

@@ -53,6 +53,7 @@ from anabranch.protocol.lineage import (
     take_over_steps,
 )  # fmt: skip
 from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.record_pieces import pieces
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
@@ -310,7 +311,8 @@ class ReplicaRunner:
             self._recovery.reach.check(record)
         try:
             with self.log_lock:
-                self._boundary.append(record)
+                for piece in pieces(record):
+                    self._boundary.append(piece)
                 self._boundary.fold.forget(self._boundary.fold.upto)
         except (Fenced, TooManyParts):
             with self.lock:

@@ -31,7 +31,7 @@ RECORD_BYTES_ON_BROKER_MAX: Final = 16 * MIB
 """Largest record that is sent or fetched whole: twice the largest boundary record, four times the largest block."""
 
 PARTS_PER_RECORD_MAX: Final = 20_000
-"""Parts of one boundary record: a writer ends its batch earlier. 20 000 parts are about 2 MiB."""
+"""Parts of one boundary record, about 2 MiB: a source ends its batch earlier, a stage says it in pieces (``protocol.record_pieces``)."""
 
 PENDING_PARTS_MAX: Final = 1_000_000
 """Named parts of one writer's open buckets: every reader of the stream holds them (about 300 bytes each). A record beyond it is refused."""
@@ -76,7 +76,8 @@ BATCH_BUCKETS_MAX: Final = 4_096
 """Non-empty buckets that one batch of a stage takes: bounds the plan that Spark writes to its log."""
 
 CHAIN_RECORDS_MAX: Final = 4_096
-"""Records of a writer's chain that the fold remembers, the deepest rewind (rule 4). Spark retains fewer batches than this."""
+"""Records of a writer's chain that the fold remembers, the deepest rewind (rule 4). Spark retains fewer batches than this. The parts that older
+records named stay, while their buckets are open (PENDING_PARTS_MAX)."""
 
 CHECKPOINT_BATCHES_RETAINED: Final = 200
 """``minBatchesToRetain`` of Spark: the deepest rollback of a stage, in batches. Must stay below CHAIN_RECORDS_MAX."""
@@ -316,7 +317,7 @@ CHECKPOINT_SYNC_EVERY_MS: Final = 30_000
 power; a sync costs the disk whatever was written since the last."""
 
 BRANCH_PENDING_PARTS_MAX: Final = 10_000
-"""Open parts that a branch can inherit: its first record repeats them, and must have room for its own. A stage with more waits for its input."""
+"""Open parts that a branch can inherit: its first record repeats them, while live results wait for it. A stage with more waits for its input."""
 
 STILL_AFTER_MS: Final = 10_000
 """A source's boundary that has not moved for so long stands still: a partition is silent, or cut off. Then nothing says when the next bucket closes."""

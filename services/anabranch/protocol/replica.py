@@ -420,7 +420,7 @@ class RecordChain:
 
     @staticmethod
     def can_inherit(pending: tuple[Part, ...]) -> bool:
-        """Whether a branch can begin with these open parts: its first record names them all, and its own."""
+        """Whether a branch can begin with these open parts: its first record names them all."""
         return len(pending) <= BRANCH_PENDING_PARTS_MAX
 
     def became_branch(self, counter: int, closed: int, pending: tuple[Part, ...]) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, position_fields, position_of, taken_of
 from anabranch.processing.replica import StartQuery, StopQuery
+from anabranch.protocol import limits, record_pieces
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.replica_states import ReplicaState
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, part
-from harness.replica_world import World, failing, running
+from harness.replica_world import Crash, World, failing, running
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 TRAITS = pytest.mark.parametrize(
@@ -176,6 +179,48 @@ class TestBatches:
         record = world.records()[-1]
         assert (record.kind, record.closed, record.made_from) == (BoundaryKind.STABLE, 5, (("a", 5), ("b", 5)))
         assert record.written_ms > 10**12, "the wall clock"
+
+    @TRAITS
+    def test_a_batch_with_more_parts_than_a_record_may_name_has_several(self, traits: PlanTraits, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its plan is in the engine's log, and every process that dies between two of them is followed by one that runs it again (rule 9)."""
+        monkeypatch.setattr(limits, "PARTS_PER_RECORD_MAX", 2)
+        monkeypatch.setattr(record_pieces, "PARTS_PER_RECORD_MAX", 2)
+        world, process = running(traits)
+        for name in "ab":
+            for bucket in (6, 8, 9):
+                world.close(name, bucket, bucket)
+        for pieces in (0, 1, 2):
+            appended: list[object] = []
+            append = process.boundary.append
+
+            def dies(record: BoundaryRecord, pieces: int = pieces, appended: list[object] = appended, append: Any = append) -> None:
+                if len(appended) == pieces:
+                    raise Crash
+                appended.append(record.id)
+                append(record)
+
+            process.boundary.append = dies  # type: ignore[method-assign]
+            with pytest.raises(Crash):
+                process.settle()
+            process = world.start()
+            process.begin()
+        process.settle()
+        assert world.stable_rows() == world.expected(9)
+        assert max(len(record.parts) for record in world.records()) == 2
+
+    @TRAITS
+    def test_so_has_one_of_a_branch(self, traits: PlanTraits, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(limits, "PARTS_PER_RECORD_MAX", 2)
+        monkeypatch.setattr(record_pieces, "PARTS_PER_RECORD_MAX", 2)
+        world, process = failing(traits)
+        fold = world.fold()
+        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 10) if (t := fold.tentative("0", n)) is not None and t.parts}
+        assert shown == {bucket: rows for bucket, rows in world.expected(9).items() if bucket > 5}
+        world.close("a", 12, 7, 11)
+        world.close("b", 12, 11)
+        process.wait(200)
+        process.settle()
+        assert world.stable_rows() == world.expected(12)
 
 
 class TestFork:

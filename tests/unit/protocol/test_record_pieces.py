@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from anabranch.codec import boundary_records
+from anabranch.protocol import record_pieces
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import PARTS_PER_RECORD_MAX
+from anabranch.protocol.record_pieces import pieces
+from anabranch.protocol.records import BoundaryRecord
+from harness.boundary_logs import folded, part, record, started
+
+
+@pytest.fixture(autouse=True)
+def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_pieces, "PARTS_PER_RECORD_MAX", 2)
+
+
+def stable(fold: StreamFold) -> list[tuple[int, list[str]]]:
+    return [(bucket, sorted(p.attempt for p in parts)) for bucket, _, parts in fold.stable(fold.forgotten + 1, fold.upto)]
+
+
+WHOLE = record(0, 1, 9, tuple(part(bucket, f"{n}") for n, bucket in enumerate((9, 3, 4, 4, 4, 7, 12, 12, 11))), prev=BatchId("l", 0))
+
+
+def test_c1_a_record_that_is_small_enough_stays_as_it_is() -> None:
+    small = dataclasses.replace(WHOLE, parts=WHOLE.parts[:2])
+    assert list(pieces(small)) == [small]
+
+
+def test_c1_c2_c4_the_pieces_together_say_what_the_record_says() -> None:
+    cut = list(pieces(WHOLE))
+    assert [[p.bucket for p in piece.parts] for piece in cut] == [[3, 4], [4, 4], [7, 9], [11, 12], [12]]
+    assert [piece.closed for piece in cut] == [3, 6, 9, 9, 9]
+    idents = [piece.id for piece in cut]
+    assert idents == [*(BatchId(f"l.{n}", 1) for n in (1, 2, 3, 4)), WHOLE.id]
+    assert [piece.prev for piece in cut] == [WHOLE.prev, *idents[:-1]]
+    whole, folding = folded(started(), record(0, 0, 2), WHOLE), folded(started(), record(0, 0, 2), *cut)
+    assert stable(folding) == stable(whole)
+    assert (folding.upto, folding.tip("0"), folding.pending_count("0")) == (whole.upto, whole.tip("0"), 3)
+    following = record(0, 2, 12)
+    assert folding.apply(99, following).accepted
+    assert stable(folding)[-1] == (12, ["6", "7"])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_c3_a_batch_that_is_run_again_cuts_off_the_pieces_of_the_first_run(count: int) -> None:
+    fold = folded(started(), record(0, 0, 2), *list(pieces(WHOLE))[:count], started())
+    again = dataclasses.replace(WHOLE, epoch=count + 2, id=BatchId("m", 1))
+    for number, piece in enumerate(pieces(again)):
+        assert fold.apply(count + 3 + number, piece).accepted
+    assert stable(fold) == stable(folded(started(), record(0, 0, 2), WHOLE))
+    assert (fold.tip("0"), fold.pending_count("0")) == (BatchId("m", 1), 3)
+
+
+def test_a_piece_that_comes_twice_is_known() -> None:
+    cut = list(pieces(WHOLE))
+    fold = folded(started(), record(0, 0, 2), cut[0], cut[1])
+    assert [fold.apply(9, piece).reason for piece in (cut[0], cut[1])] == ["known", "known"]
+
+
+def test_the_first_piece_begins_the_branch() -> None:
+    begins = dataclasses.replace(
+        record(0, 5, 4, tuple(part(bucket) for bucket in (3, 4, 4, 8)), lineage="b", branch=(0, 1), base=2, prev=BatchId("l", 0)),
+        missing=("x",),
+    )
+    cut = list(pieces(begins))
+    assert [(piece.base, piece.branch, piece.missing) for piece in cut] == [(2, (0, 1), ("x",)), (None, (0, 1), ("x",))]
+    fold = folded(started(), record(0, 0, 2), *cut)
+    found = fold.tentative("0", 4)
+    assert found is not None
+    assert (fold.tentative_upto("0"), len(found.parts), fold.accepted("0", begins.id)) == (4, 2, True)
+
+
+def test_a_backlog_of_sliding_windows_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three days of readings, one a minute, in windows of five minutes that slide by ten seconds: 24 575 buckets."""
+    monkeypatch.undo()
+    every = tuple(part(20 * n) for n in range(1, 24_576))
+    whole = BoundaryRecord("0", 0, BatchId("000000000000-000000", 2), None, closed=20 * 24_575, parts=every)
+    cut = list(pieces(whole))
+    assert [len(piece.parts) for piece in cut] == [PARTS_PER_RECORD_MAX, 24_575 - PARTS_PER_RECORD_MAX]
+    fold = StreamFold(["0"])
+    fold.apply(0, started())
+    for offset, piece in enumerate(cut):
+        assert fold.apply(offset + 1, boundary_records.decode(boundary_records.encode(piece)[0])).accepted
+    assert (fold.upto, fold.stable_parts) == (whole.closed, 24_575)
