@@ -67,6 +67,30 @@ def check_later(
     return wrong
 
 
+def check_said(
+    said: Iterable[tuple[int, str, int]], complete: Mapping[str, list[tuple[int, int]]], reads: Mapping[str, Iterable[str]], within_ms: int
+) -> list[str]:
+    """Who says STABLE gives results in time: what was complete ``within_ms`` before was run.
+
+    Args:
+        said: (time, stage, bucket up to which the replica that said it had run).
+        complete: Of each stream (time, bucket up to which it was closed from then on), ascending.
+        reads: The inputs of each stage.
+        within_ms: A long wait, and what goes by until a replica sees that it is over.
+    """
+    wrong = []
+    for at_ms, stage, bucket in said:
+        upto = min(_closed(complete[stream], at_ms - within_ms) for stream in reads[stage])
+        if bucket < upto:
+            wrong.append(f"{stage}: says at {at_ms} ms that it is stable, has run {bucket}, and {upto} was complete {within_ms} ms before")
+    return wrong
+
+
+def _closed(closed: list[tuple[int, int]], at_ms: int) -> int:
+    index = bisect_right(closed, (at_ms, 2**63))
+    return closed[index - 1][1] if index else 0
+
+
 def check_staggered(corrects: Iterable[tuple[int, str, str, bool]]) -> list[str]:
     """No two replicas of a stage correct at full speed at the same time.
 

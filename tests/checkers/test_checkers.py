@@ -194,6 +194,13 @@ def test_a_second_long_wait_is_found(failing: list[tuple[int, bool]], count: int
     assert availability.check_later({5: 20}, [(90, 5)], failing, 50, 60) == []
 
 
+def test_who_says_stable_and_is_behind_is_found() -> None:
+    complete, reads = {"a": [(10, 5), (20, 9)], "b": [(10, 7)]}, {"s": ["a"], "t": ["a", "b"]}
+    said = [(29, "s", 5), (30, "s", 9), (30, "t", 7), (5, "s", 0)]
+    assert availability.check_said(said, complete, reads, 10) == []
+    assert len(availability.check_said([*said, (30, "s", 8), (20, "t", 4)], complete, reads, 10)) == 2
+
+
 def test_replicas_that_correct_together_are_found() -> None:
     turns = [(1, "s", "0", True), (2, "s", "0", False), (2, "s", "1", True), (3, "t", "0", True)]
     assert availability.check_staggered(turns) == []

@@ -108,6 +108,9 @@ class Bench:
         for name in wanted:
             if name not in self.unreachable:
                 self.availability.read_to_end(name, self.now_ms)
+        for name in set(self.names) - self.unreachable:
+            if self.availability.end_wanted(name):
+                self.availability.read_to_end(name, self.now_ms)
 
     def wait(self, ms: int) -> None:
         """Time passes, and the logs are followed all the while."""
@@ -129,6 +132,11 @@ class Bench:
     def branch(self) -> str:
         assert self.replica.branch is not None
         return self.replica.branch
+
+    @property
+    def state(self) -> ReplicaState:
+        """As others hear it now."""
+        return self.replica.state_at(self.now_ms)
 
     def at(self, query: str) -> int:
         return self.positions[query].bucket
@@ -206,7 +214,16 @@ def stable(**options: object) -> Bench:
     bench.close(5, 5)
     bench.look()
     bench.settle()
-    assert (bench.at(lineage_name(7, 0)), bench.replica.state) == (5, ReplicaState.STABLE)
+    assert (bench.at(lineage_name(7, 0)), bench.state) == (5, ReplicaState.STABLE)
+    return bench
+
+
+def behind() -> Bench:
+    """It has just begun, and its input was complete up to 5 before."""
+    bench = Bench()
+    bench.close(5, 5)
+    bench.look()
+    assert (bench.ask(bench.main).plan is not None, bench.state) == (True, ReplicaState.FAILURE)
     return bench
 
 
@@ -217,7 +234,7 @@ def up_failure(**options: object) -> Bench:
     bench.look()
     bench.wait(WAITS.first_ms)
     bench.settle()
-    assert (bench.at(lineage_name(7, 1)), bench.at(lineage_name(7, 0)), bench.replica.state) == (5, 21, ReplicaState.UP_FAILURE)
+    assert (bench.at(lineage_name(7, 1)), bench.at(lineage_name(7, 0)), bench.state) == (5, 21, ReplicaState.UP_FAILURE)
     return bench
 
 
@@ -227,5 +244,5 @@ def stabilization() -> Bench:
     bench.close(9, 7, names="a")
     bench.look()
     assert bench.ask(lineage_name(7, 1)).plan is not None
-    assert (bench.at(lineage_name(7, 1)), bench.replica.state) == (9, ReplicaState.STABILIZATION)
+    assert (bench.at(lineage_name(7, 1)), bench.state) == (9, ReplicaState.STABILIZATION)
     return bench

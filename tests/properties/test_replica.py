@@ -1,4 +1,4 @@
-"""Properties of ``protocol.replica`` and ``protocol.availability``: any boundaries, branches upstream, pauses, cuts and grants (A1-A4, R1-R6)."""
+"""Properties of ``protocol.replica`` and ``protocol.availability``: any boundaries, branches upstream, pauses, cuts and turns (A1-A4, R1-R6, R10)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from anabranch.protocol.availability import Policy
-from anabranch.protocol.limits import STALL_MS
+from anabranch.protocol.limits import HOP_MS, STALL_MS
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica import Decision
@@ -33,6 +33,10 @@ class WatchedBench(Bench):
         self._signs: list[tuple[int, int]] = []
         """(bucket, awake time): signs that an input was past the bucket."""
         self._read_at = dict.fromkeys(names, -1)
+        self._complete: list[tuple[int, int]] = []
+        """(awake time, bucket): what was complete at each look."""
+        self._woke_at = 0
+        """What was complete at the first look, or at the first after a pause."""
         self._moved_at = 0
         self._fork_at = 0
         self._batch: tuple[int, int] | None = None
@@ -47,10 +51,22 @@ class WatchedBench(Bench):
         past = max(s.fold.past_upto for s in self.streams.values())
         if past and (not self._signs or past > self._signs[-1][0]):
             self._signs.append((past, self.awake_ms))
-        wanted = [n for n in self.names if n not in self.unreachable and self.replica.look_wanted(n, self.now_ms)]
         super().look()
-        self._read_at |= dict.fromkeys(wanted, self.awake_ms)
+        self._read_at |= {n: self.awake_ms for n in self.names if self.availability._read_to[n] == self.now_ms}
+        complete = min(s.fold.upto for s in self.streams.values())
+        self._complete.append((self.awake_ms, complete))
+        if gap > STALL_MS or len(self._complete) == 1:
+            self._woke_at = complete
         self.check_timers()
+        self.check_state()
+
+    def check_state(self) -> None:
+        """R10: what was complete for a long wait and a hop, or when the process began or woke, was run."""
+        if self.state is ReplicaState.STABLE:
+            assert self.now_ms - self._looked_ms <= STALL_MS, "R10: who does not look does not know"
+            due = max((upto for at, upto in self._complete if at + FIRST + HOP_MS <= self.awake_ms), default=0)
+            assert self.at(self.main) >= max(due, self._woke_at), "R10"
+            event("stable")
 
     def sign(self, bucket: int) -> int | None:
         """Awake time of the first sign that an input was past the bucket before ``bucket``."""
@@ -80,6 +96,7 @@ class WatchedBench(Bench):
                 was_complete = self._batch[1]
             self._batch = None
         decision = super().decide(query)
+        self.check_state()
         if decision.drop is not None:
             assert (query, decision.drop) == (was_main, branch), "only main is told to drop, and the branch"
             assert position.bucket >= min(ahead - 1, was_complete - max(1, 1_000 // self.width_ms)), "R5: caught up"
@@ -183,9 +200,7 @@ def test_any_history(seed: int, length: int, names: str, traits: PlanTraits, pol
     bench.now_ms += 100
     bench.look()
     bench.settle()
-    assert (bench.replica.state, bench.at(bench.main), list(bench.positions)) == (ReplicaState.STABLE, last, [bench.main]), (
-        "it ends corrected"
-    )
+    assert (bench.state, bench.at(bench.main), list(bench.positions)) == (ReplicaState.STABLE, last, [bench.main]), "it ends corrected"
     assert bench.positions[bench.main].closed == last
     stable = [plan for plan in bench.stable_plans() if plan.after.bucket > plan.before.bucket]
     assert [p.before.bucket for p in stable] == [0, *(p.after.bucket for p in stable[:-1])], "over all forks: no bucket twice, none skipped"

@@ -167,7 +167,9 @@ class SimulatedReplica:
             runner.check_epoch()
             if self._rng.random() < _SYNC_CHANCE:
                 runner.sync()
-        self._heartbeats.send(self._heartbeat(runner))
+        if self._heartbeats.send(self._heartbeat(runner)) and runner.state is ReplicaState.STABLE:
+            position = runner._started().position(runner.main)
+            self._port.note("says stable", self._stage.name, self._replica, position.bucket if position is not None else 0)
         context.clock.sleep_ms(_STEP_MS)
 
     def stop(self) -> None:

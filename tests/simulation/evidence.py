@@ -219,11 +219,16 @@ def judge(run: Run) -> list[str]:
     sources = source_streams(run, replays)
     answers = workload.answers(options, sources)
     readings: dict[str, streams.Reading] = {}
+    complete: dict[str, list[tuple[int, int]]] = {}
     for stream in run.pipeline.streams():
         entries = boundary_log(run, stream)
         fold = StreamFold(run.pipeline.stream_writers(stream))
+        times = _appended_ms(run, run.pipeline.topic_names.boundaries(stream))
+        at_ms = 0
         for offset, entry in entries:
             run.history.reached(f"fold {fold.apply(offset, entry).reason}")
+            at_ms = times.get(offset, at_ms)
+            complete.setdefault(stream, []).append((at_ms, fold.upto))
         readings[stream] = reading = streams.read(entries, run.pipeline.stream_writers(stream))
         wrong += streams.check(stream, reading, answers[stream], blocks[stream])
         if _fails_only_input_or_branch(run):
@@ -240,6 +245,7 @@ def judge(run: Run) -> list[str]:
             for at_ms, stage, replica, still_ms in forks
             if int(still_ms or 0) < waits(run.pipeline, str(stage)).first_ms - _FORK_MARGIN_MS
         ]
+    wrong += availability.check_said(_said_stable(run), complete, {stage.name: stage.reads for stage in options.stages}, _in_time_ms(run))
     if only_silence(run) and options.has_manager:
         wrong += availability.check_staggered(_turns(run))
     torn = run.history.probes["transaction torn"] > 0
@@ -258,6 +264,35 @@ def judge(run: Run) -> list[str]:
     if _has_happened(run):
         run.history.reached(f"scenario {options.scenario}")
     return wrong
+
+
+def _appended_ms(run: Run, topic: str) -> dict[int, int]:
+    """When each record of a topic of one partition was appended; what nobody appended is not named."""
+    return {int(facts[2] or 0): at_ms for at_ms, _, what, facts in run.history.events if what == "append" and facts[0] == topic}
+
+
+def _said_stable(run: Run) -> Iterator[tuple[int, str, int]]:
+    """(time, stage, bucket that it has run up to) of every heartbeat that said so, of those whose link was whole: a cut-off replica cannot know."""
+    for at_ms, _, what, facts in run.history.events:
+        if what == "says stable":
+            stage, replica, bucket = facts
+            if not _is_cut(run, f"processing/{stage}.{replica}", at_ms):
+                yield at_ms, str(stage), int(bucket or 0)
+
+
+def _is_cut(run: Run, target: str, at_ms: int) -> bool:
+    """Whether what ``target`` reads may have come late, a while before ``at_ms``."""
+    return any(
+        fault.kind in ("cut", "cut_to", "cut_from", "slow")
+        and fault.target == target
+        and fault.at_ms <= at_ms <= fault.at_ms + fault.duration_ms + _in_time_ms(run)
+        for fault in run.faults
+    )
+
+
+def _in_time_ms(run: Run) -> int:
+    """The longest wait of a stage, the hop after which it says that it is behind, and what the engine takes to see it."""
+    return max((waits(run.pipeline, stage.name).first_ms for stage in run.options.stages), default=0) + HOP_MS + _ENGINE_MS
 
 
 def _turns(run: Run) -> Iterator[tuple[int, str, str, bool]]:

@@ -26,8 +26,13 @@ REPLICA_ROWS: Final = {
     8: "the branch failed",
     9: "ends with a branch",
     10: "the branch waits for main",
+    11: "catches up",
+    12: "falls behind",
 }
 """The table of ``protocol.replica``, row by row."""
+
+_MAIN_ROWS: Final = {ReplicaState.STABLE: 1, ReplicaState.UP_FAILURE: 4, ReplicaState.STABILIZATION: 5, ReplicaState.FAILURE: 11}
+"""Where main runs a bucket, by the state before."""
 
 ROWS: Final[tuple[str, ...]] = (
     *(f"switching row {row.number}" for row in (*switching.TABLE, switching.NOBODY)),
@@ -54,7 +59,7 @@ EXPECTED: Final[tuple[str, ...]] = (
     *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
     *ROWS,
     *(f"scenario {name}" for name in scenarios.CHANCES),
-    *(f"replica {state}" for state in ("stable", "up_failure", "stabilization")),
+    *(f"replica {state}" for state in ("stable", "up_failure", "stabilization", "failure")),
     *("successor started", "branch dropped", "branch cannot begin", "tentative batch", "task run again", "logged batch run again"),
     *("checkpoint tail lost", "directory removed under a process", "blocks trimmed", "sibling copied", "late arrival", "transaction torn", "its transaction timed out"),
     *("summary written", "boundary log trimmed", "begun at a summary", "no room for more of an input"),
@@ -108,23 +113,22 @@ def counted(history: History) -> Iterator[None]:
 def _replicas_counted(history: History) -> Iterator[None]:
     """The same for the table of a replica, which its methods follow."""
     decide, forked, abandon = Replica.decide, Replica.forked, Replica.abandon
+    latest: dict[Replica, ReplicaState] = {}
 
     def reached(row: int) -> None:
         history.reached(f"replica row {row}: {REPLICA_ROWS[row]}")
 
     def counted_decide(self: Replica, query: str, position: QueryPosition, situation: Situation) -> Decision:
-        before, is_main = self.state, query == self.main
+        before, is_main = self.state_at(situation.now_ms), query == self.main
+        if latest.get(self) is ReplicaState.STABLE and before is ReplicaState.FAILURE:
+            reached(12)
         decision = decide(self, query, position, situation)
+        latest[self] = self.state_at(situation.now_ms)
         if decision.drop is not None:
             reached(6)
         plan = decision.plan
         if plan is not None and plan.after.bucket > plan.before.bucket:
-            if not is_main:
-                reached(3)
-            elif before is ReplicaState.STABLE:
-                reached(1)
-            else:
-                reached(4 if before is ReplicaState.UP_FAILURE else 5)
+            reached(_MAIN_ROWS[before] if is_main else 3)
         return decision
 
     def counted_forked(self: Replica, position: QueryPosition, now_ms: int) -> str | None:

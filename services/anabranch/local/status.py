@@ -76,6 +76,8 @@ def detail_in_words(row: Row) -> str:
             said.append(f"tentative: without {', '.join(missing)}" if missing else "tentative")
         case ReplicaState.STABILIZATION:
             said.append("correcting")
+        case ReplicaState.FAILURE:
+            said.append("behind")
     if unread := detail.get("unread"):
         said.append(f"no room for more of {', '.join(unread)}: new results stand still")
     if (live := detail.get("live", "running")) != "running":

@@ -137,11 +137,14 @@ class ReplicaRunner:
         """Inputs that are not read on since there is no room for more of them."""
         self.missing: tuple[str, ...] = ()
         """Of the newest tentative plan, for people."""
+        self._ends: dict[str, tuple[int, int]] = {}
+        """Of inputs that are read up to an end: when it was asked for, and the end."""
 
     @property
     def state(self) -> ReplicaState:
         """As advertised."""
-        return ReplicaState.FAILURE if self._replica is None else self._replica.state
+        with self.lock:
+            return ReplicaState.FAILURE if self._replica is None else self._replica.state_at(self._clock.monotonic_ms())
 
     @property
     def wants_to_correct(self) -> bool:
@@ -203,26 +206,37 @@ class ReplicaRunner:
         with self.lock:
             reads = self._reads_on(name)
             looks = reads and self._replica is not None and self._replica.look_wanted(name, now_ms)
+            end_wanted = self._replica is not None and self._availability.end_wanted(name)
         before = reader.offset_next
         if not reads:
             self._clock.sleep_ms(wait_ms)
         elif looks:
-            try:
+            with contextlib.suppress(Unavailable):  # without contact nothing is judged; what is wrong for good, the next poll raises
                 reader.read_to_end()
-            except Unavailable:
-                looks = False  # without contact nothing is judged; what is wrong for good, the next poll raises
+                self._ends[name] = now_ms, reader.offset_next
         else:
+            if end_wanted:
+                self._ask_end(name, now_ms)
             reader.poll(wait_ms)
         read = reader.offset_next - before
+        asked_ms, end = self._ends.get(name, (now_ms, None))
+        at_end = end is not None and reader.offset_next >= end
         with self.lock:
             folds = [r.fold for r in self._inputs.values()]
             past, seen = max(fold.past_upto for fold in folds), max(fold.seen_upto for fold in folds)
             self._availability.observe(self._clock.monotonic_ms(), past, seen)
-            if looks:
-                self._availability.read_to_end(name, now_ms)
-            if looks or read:
+            if at_end:
+                self._ends.pop(name, None)
+                self._availability.read_to_end(name, asked_ms)
+            if at_end or read:
                 self.lock.notify_all()
         return read
+
+    def _ask_end(self, name: str, now_ms: int) -> None:
+        """Where the log of an input ends now: what is behind a replica that woke, or began, it reads bit by bit (R8, R10)."""
+        if self._ends.get(name, (-1, 0))[0] < self._availability.woke_ms:
+            with contextlib.suppress(Unavailable):  # without contact nothing is judged
+                self._ends[name] = now_ms, self._inputs[name].end()
 
     def _reads_on(self, name: str) -> bool:
         """Whether there is room for more of input ``name``, or it is waited for (R8)."""

@@ -16,7 +16,8 @@ Invariants:
     A1  the timer of bucket n never starts before a sign that an input is past n - 1, and never starts again.
     A2  timers start in the order of buckets.
     A3  a wait is not over while one input's log has not been read to an end asked for after the deadline.
-    A4  time in which nobody looked (longer than ``STALL_MS``) is added to every wait.
+    A4  time in which nobody looked (longer than ``STALL_MS``) is added to every wait. Whoever has not looked for so long is blind until the logs
+        of all inputs were read to an end asked for since.
     A5  no wait is over for a bucket of which no input has anything: sources that all stand still, or have all ended, have not failed, and
         there would be nothing to show.
 """
@@ -119,6 +120,8 @@ class Availability:
         self._read_to: dict[str, int] = dict.fromkeys(inputs, -1)
         self._looked_ms: int | None = None
         self._moved_ms = 0
+        self.woke_ms = 0
+        """When this process looked for the first time after it had not for long; 0: it always has."""
         self._seen = 0
 
     def observe(self, now_ms: int, past: int, seen: int | None = None) -> None:
@@ -133,12 +136,22 @@ class Availability:
         if self._looked_ms is not None and now_ms - self._looked_ms > STALL_MS:
             self._timers.shift(now_ms - self._looked_ms)
             self._moved_ms += now_ms - self._looked_ms
+            self.woke_ms = now_ms
         self._looked_ms = now_ms
         self._timers.observe(now_ms, past)
 
     def read_to_end(self, name: str, asked_ms: int) -> None:
         """The log of input ``name`` was read up to an end that was asked for at ``asked_ms``."""
         self._read_to[name] = max(self._read_to[name], asked_ms)
+
+    def end_wanted(self, name: str) -> bool:
+        """Whether the log of input ``name`` was not read to an end yet that was asked for since this process woke, or began."""
+        return self._read_to[name] < self.woke_ms
+
+    def blind(self, now_ms: int) -> bool:
+        """Whether this process does not know what its inputs have by now (A4): it has begun, or woken, and has not read all logs since."""
+        looked = self._looked_ms is not None and now_ms - self._looked_ms <= STALL_MS
+        return not looked or min(self._read_to.values()) < self.woke_ms
 
     def over(self, bucket: int, wait_ms: int) -> bool:
         """Whether ``bucket`` was waited for long enough (A3)."""

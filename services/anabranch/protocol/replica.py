@@ -12,7 +12,9 @@ A decision is a pure function of what was read and of the time; the shell copies
 ======================  =============================================  ==================================================
 state                   event                                          action and next state
 ======================  =============================================  ==================================================
+FAILURE                 next bucket complete                           main runs it; STABLE once it has caught up
 STABLE                  next bucket complete                           main runs it
+STABLE                  paused, or no branch at an overdue bucket      FAILURE
 STABLE                  long wait over, next bucket not complete       fork; UP_FAILURE
 UP_FAILURE              asked by the branch, a bucket is due           the branch runs it, tentative
 UP_FAILURE              the bucket at the hole becomes complete        main (the successor) runs it; STABILIZATION
@@ -22,8 +24,8 @@ STABILIZATION           main has caught up, next bucket not overdue,   drop the 
                         no input to be corrected any more
 STABILIZATION           main past the fork, a long wait without        second fork: main becomes the next branch, the old
                         progress at an overdue bucket                  branch is dropped; UP_FAILURE
-with a branch           the branch's query fails                       drop it; STABLE, but no fork at this hole
-any                     crash                                          the next process starts in the newest lineage: STABLE
+with a branch           the branch's query fails                       drop it; FAILURE, and no fork at this hole
+any                     crash                                          the next process starts in the newest lineage: FAILURE
 ======================  =============================================  ==================================================
 
 Invariants:
@@ -42,6 +44,9 @@ Invariants:
         can, and forgets what it has passed; the branch, which gets nothing new, stands still.
     R9  beside a branch a batch of main has at most CORRECTION_ROWS_MAX rows, or the buckets of one long wait if those have more: what a batch costs
         by itself is then a part of the time in which its buckets came, however many rows come, and corrections gain on their input.
+    R10 without a branch a replica says STABLE only while its results come in time. Main has run all that was complete when the logs of all inputs
+        were first read to their ends, since the process began or woke from a pause; and its next bucket is not overdue, by a hop, in which a
+        replica that may fork does. What is asked of a replica here is only its own logs: a pipeline in which all are behind waits for nobody.
 """
 
 from __future__ import annotations
@@ -135,6 +140,8 @@ class Replica:
         self._paced_until_ms: dict[str, int] = {}
         self._position: dict[str, QueryPosition] = {}
         """Where each query stood when it asked last."""
+        self._catch_up: tuple[int, int] | None = None
+        """When this process woke last, or 0, and the bucket that main must reach after that (R10)."""
         self._forked_at = 0
         self._abandoned_at = -1
         self._branch_end = 0
@@ -151,12 +158,11 @@ class Replica:
         self._rows_ms: int | None = None
         """When it had its first rows out."""
 
-    @property
-    def state(self) -> ReplicaState:
-        """As advertised to others (DPC's node states)."""
-        if self.branch is None:
-            return ReplicaState.STABLE
-        return ReplicaState.STABILIZATION if self._correcting else ReplicaState.UP_FAILURE
+    def state_at(self, now_ms: int) -> ReplicaState:
+        """As advertised to others at ``now_ms`` (DPC's node states)."""
+        if self.branch is not None:
+            return ReplicaState.STABILIZATION if self._correcting else ReplicaState.UP_FAILURE
+        return ReplicaState.STABLE if self._is_in_time(now_ms) else ReplicaState.FAILURE
 
     @property
     def number(self) -> tuple[int, int]:
@@ -181,6 +187,15 @@ class Replica:
         main = self._position.get(self.main)
         return parts <= INPUT_PARTS_MAX or main is None or upto <= main.bucket
 
+    def _is_in_time(self, now_ms: int) -> bool:
+        """R10."""
+        main = self._position.get(self.main)
+        if main is None or self._catch_up is None or self._availability.blind(now_ms):
+            return False
+        woke_ms, upto = self._catch_up
+        reached = woke_ms == self._availability.woke_ms and main.bucket >= upto
+        return reached and not self._availability.overdue(main.bucket + 1, now_ms - HOP_MS)
+
     def look_wanted(self, name: str, now_ms: int) -> bool:
         """Whether reading the log of input ``name`` to its end now may decide something."""
         if self._availability.policy is Policy.SUSPEND:
@@ -199,6 +214,9 @@ class Replica:
         if query not in (self.main, self.branch):
             return _NOTHING
         self._position[query] = position
+        woke_ms = self._availability.woke_ms
+        if (self._catch_up is None or self._catch_up[0] != woke_ms) and not self._availability.blind(situation.now_ms):
+            self._catch_up = woke_ms, _complete(situation)
         if situation.now_ms < self._paced_until_ms.get(query, 0):
             return _NOTHING
         self._watch_correction(situation)

@@ -8,16 +8,17 @@ from enum import StrEnum
 class ReplicaState(StrEnum):
     """What a replica does, and so what may be expected of its stream. The values are what stands in heartbeats.
 
-    A replica never says FAILURE of itself: it is what others take it for while they do not hear it, or hear only that it is starting.
+    Others take a replica for FAILURE, too, while they do not hear it, or hear only that it is starting.
     """
 
     STABLE = "stable"
-    """All its input is complete: what it closes is final."""
+    """It has caught up with its input, and closes what comes in time: final."""
     UP_FAILURE = "up_failure"
     """Input is missing: a branch makes tentative buckets."""
     STABILIZATION = "stabilization"
     """The missing input is there: the successor makes the corrections."""
     FAILURE = "failure"
+    """It gives no results in time: it has not caught up since it began, was paused or fell behind, or waits without a branch."""
 
     @classmethod
     def heard(cls, text: str) -> ReplicaState:

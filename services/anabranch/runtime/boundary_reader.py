@@ -130,6 +130,14 @@ class BoundaryReader:
         level = _NORMAL.get(reason, logging.WARNING)
         _logger.log(level, "%s; writer %r, %s offset %d, number %s", told, writer[:_WHY_CHARS_MAX], self._at.topic, offset, count)
 
+    def end(self) -> int:
+        """Where the log ends now.
+
+        Raises:
+            Unavailable: no answer.
+        """
+        return self._reader.offsets(self._at)[1]
+
     def read_to_end(self) -> None:
         """Apply everything up to an end offset that is fetched now.
 
@@ -137,7 +145,7 @@ class BoundaryReader:
             Unavailable: nothing came for a while although there is more.
             DataMissing: as ``poll``.
         """
-        _, end = self._reader.offsets(self._at)
+        end = self.end()
         silent = 0
         while self.offset_next < end:
             before = self.offset_next

@@ -43,7 +43,9 @@ class TestStart:
         )
         assert (list(world.disk.directories), process.runner.orders()) == ([main], [])
         assert process.runner.epoch == process.boundary.epoch == 0
-        assert process.runner.state is ReplicaState.STABLE
+        said = [process.runner.state]
+        process.settle()
+        assert [*said, process.runner.state] == [ReplicaState.FAILURE, ReplicaState.STABLE]
 
     @TRAITS
     def test_the_next_process_goes_on_where_the_last_one_committed(self, traits: PlanTraits) -> None:

@@ -64,7 +64,7 @@ class Cores:
     def corrected(self, within_ms: int) -> int:
         """Until the branch is gone; how long it took."""
         for took in range(0, within_ms, TICK_MS):
-            if self.process.runner.state is ReplicaState.STABLE and self._closed["a"] == self._closed["b"]:
+            if self.process.runner.branch is None and self._closed["a"] == self._closed["b"]:
                 return took
             self._tick()
         message = f"not within {within_ms} ms: stable {self.output.fold.upto} of {self.due}, {self.process.runner.state}"

@@ -14,7 +14,7 @@ from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica_states import ReplicaState
 from harness.replica_bench import WAITS
-from harness.replica_world import failing, running
+from harness.replica_world import World, failing, running
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 BRANCHED = {"0": ReplicaState.UP_FAILURE}
@@ -66,9 +66,9 @@ class TestBranchesThatFail:
         assert branch is not None
         monkeypatch.setattr("anabranch.protocol.replica.BRANCH_PENDING_PARTS_MAX", -1)
         world.close("a", 7, 6)
-        process.wait(FIRST + NEXT)
+        process.wait(2 * FIRST)
         process.settle()
-        assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.STABLE, None, ())
+        assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.FAILURE, None, ())
         assert process.orders[1:] == [StopQuery(branch)]
         assert list(world.disk.directories) == [main]
 
@@ -100,6 +100,40 @@ class TestBranchesThatFail:
 
         monkeypatch.setattr(process.boundary, "read_to_end", away)
         assert not process.runner.failed(process.runner.main)
+
+
+class TestWhatIsSaid:
+    """R10: whether it has caught up is judged by the ends of the logs."""
+
+    def test_a_log_whose_end_is_not_known_is_not_caught_up_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = World()
+        world.close("a", 30, *range(1, 31))
+        world.close("b", 30)
+        process = world.start()
+        end = process.inputs["b"].end
+
+        def away() -> int:
+            message = "no broker"
+            raise Unavailable(message)
+
+        monkeypatch.setattr(process.inputs["b"], "end", away)
+        process.begin()
+        process.settle()
+        assert (len(world.stable_rows()), process.runner.state) == (len(world.expected(30)), ReplicaState.FAILURE)
+        monkeypatch.setattr(process.inputs["b"], "end", end)
+        process.settle()
+        assert process.runner.state is ReplicaState.STABLE
+
+    def test_after_a_pause_the_end_is_asked_for_anew(self) -> None:
+        world, process = running()
+        world.clock.advance(60_000)
+        for name in "ab":
+            world.close(name, 90, 80)
+        assert process.runner.state is ReplicaState.FAILURE
+        process.runner.tick()
+        assert process.runner.state is ReplicaState.FAILURE
+        process.settle()
+        assert (process.runner.state, process.runner._ends) == (ReplicaState.STABLE, {})
 
 
 class TestRoom:

@@ -127,6 +127,24 @@ class TestAvailability:
         assert availability.first_over(5), "something of it is there, and its timer has run since 4 was over"
         assert availability.due_upto(4, 4) == 5
 
+    def test_a4_who_began_or_woke_is_blind_until_all_logs_were_read(self) -> None:
+        availability = made()
+        assert (availability.blind(0), availability.end_wanted("a")) == (True, True)
+        observe(availability, 500, 4)
+        availability.read_to_end("a", 500)
+        assert (availability.blind(500), availability.end_wanted("a"), availability.end_wanted("b")) == (True, False, True)
+        availability.read_to_end("b", 400)
+        assert not availability.blind(500 + STALL_MS)
+        woke_ms = 501 + STALL_MS
+        assert availability.blind(woke_ms), "before it has looked"
+        availability.observe(woke_ms, 4)
+        for name in "ab":
+            availability.read_to_end(name, woke_ms - 1)
+        assert (availability.blind(woke_ms), availability.end_wanted("a")) == (True, True), "asked for before it slept"
+        for name in "ab":
+            availability.read_to_end(name, woke_ms)
+        assert (availability.blind(woke_ms), availability.end_wanted("a"), availability.woke_ms) == (False, False, woke_ms)
+
     def test_a4_a_process_that_slept_waits_on(self) -> None:
         availability = made()
         observe(availability, 500, 4)

@@ -9,18 +9,18 @@ import pytest
 from anabranch.protocol.availability import Policy
 from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED, HOP_MS
+from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED, HOP_MS, STALL_MS
 from anabranch.protocol.lineage import Lineage, lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition
-from harness.replica_bench import STATEFUL, STATELESS, WAITS, WIDTH_MS, Bench, part, stabilization, stable, up_failure
+from harness.replica_bench import STATEFUL, STATELESS, WAITS, WIDTH_MS, Bench, behind, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 ZERO, ONE, TWO = (lineage_name(7, number) for number in range(3))
-STABLE, UP_FAILURE, STABILIZATION = ReplicaState.STABLE, ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION
+STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
 
 # -- the table: how to get into each state, an event, what follows -------------------------------------------------------------------------
@@ -43,6 +43,19 @@ def branch_asks(bench: Bench) -> Decision:
     return bench.ask(bench.branch)
 
 
+def paused(bench: Bench) -> Decision:
+    bench.pause(2 * STALL_MS)
+    return bench.ask(bench.main)
+
+
+def overdue(bench: Bench) -> Decision:
+    """A batch takes too long: main does not ask."""
+    bench.close(8, 8)
+    bench.look()
+    bench.wait(FIRST + HOP_MS)
+    return Decision()
+
+
 def all_is_complete(bench: Bench) -> Decision:
     bench.close(21, 21, names="ab")
     bench.now_ms += 100
@@ -55,6 +68,10 @@ def stable_to(bench: Bench, decision: Decision, query: str) -> None:
     assert decision.plan is not None
     assert decision.plan.kind is BoundaryKind.STABLE
     assert bench.ran[-1] == (query, decision.plan)
+
+
+def nothing(bench: Bench, decision: Decision, query: str) -> None:
+    assert (decision, bench.main) == (Decision(), query)
 
 
 def forks(bench: Bench, decision: Decision, query: str) -> None:
@@ -76,6 +93,9 @@ def drops(bench: Bench, decision: Decision, query: str) -> None:
 
 Row = tuple[Callable[[], Bench], Callable[[Bench], Decision], Callable[[Bench, Decision, str], None], str, ReplicaState, str, str | None]
 ROWS: list[Row] = [
+    (behind, next_bucket_complete, stable_to, ZERO, STABLE, ZERO, None),
+    (stable, paused, nothing, ZERO, FAILURE, ZERO, None),
+    (stable, overdue, nothing, ZERO, FAILURE, ZERO, None),
     (stable, next_bucket_complete, stable_to, ZERO, STABLE, ZERO, None),
     (stable, long_wait_over, forks, ZERO, UP_FAILURE, ONE, ZERO),
     (up_failure, branch_asks, tentative_to, ZERO, UP_FAILURE, ONE, ZERO),
@@ -92,14 +112,14 @@ def test_the_table_of_states(row: Row) -> None:
     bench = arrange()
     decision = event(bench)
     expect(bench, decision, query)
-    assert (bench.replica.state, bench.replica.main, bench.replica.branch) == (state, main, branch)
+    assert (bench.state, bench.replica.main, bench.replica.branch) == (state, main, branch)
 
 
 def test_the_table_of_states_a_crash() -> None:
     """Whatever the state was: the next process has no branch, and its branches have higher numbers (R3)."""
     for bench in (stable(), up_failure(), stabilization()):
         after = Bench(epoch=9)
-        assert (after.replica.state, after.replica.branch) == (STABLE, None)
+        assert (after.state, after.replica.branch) == (FAILURE, None)
         assert after.replica.number > bench.replica.number
 
 
@@ -109,7 +129,11 @@ class TestPolicies:
         bench.close(20, names="b")
         bench.wait(10 * FIRST)
         bench.settle()
-        assert (bench.replica.state, bench.looks, bench.replica.number) == (STABLE, 0, (7, 0))
+        assert (bench.state, bench.looks, bench.replica.number) == (FAILURE, 0, (7, 0))
+        bench.close(21)
+        bench.look()
+        bench.settle()
+        assert bench.state is STABLE
 
     def test_delay_gives_each_bucket_the_long_wait(self) -> None:
         bench = stable(names="ab", policy=Policy.DELAY)
@@ -164,7 +188,7 @@ def test_tentative_buckets_of_upstream_are_taken_at_once_and_replaced_by_stable_
     bench.now_ms += 100
     bench.look()
     bench.settle()
-    assert (bench.replica.state, bench.at(ONE)) == (STABLE, 40)
+    assert (bench.state, bench.at(ONE)) == (STABLE, 40)
 
 
 def test_the_branch_stays_while_an_input_is_still_being_corrected() -> None:
@@ -176,10 +200,10 @@ def test_the_branch_stays_while_an_input_is_still_being_corrected() -> None:
         bench.now_ms += 100
         bench.look()
         bench.settle()
-    assert (bench.at(ONE), bench.dropped, bench.replica.state) == (39, [], STABILIZATION)
+    assert (bench.at(ONE), bench.dropped, bench.state) == (39, [], STABILIZATION)
     bench.uncorrected = False
     assert bench.ask(ONE).drop == ZERO
-    assert bench.replica.state is STABLE
+    assert bench.state is STABLE
 
 
 def test_a_stateful_branch_closes_what_it_read_too() -> None:
@@ -219,7 +243,7 @@ def test_r5_a_branch_stays_while_the_next_bucket_is_about_to_be_overdue() -> Non
     bench.close(40, names="ab")
     bench.look()
     bench.settle()
-    assert (bench.at(ONE), bench.dropped, bench.replica.state) == (40, [ZERO], STABLE)
+    assert (bench.at(ONE), bench.dropped, bench.state) == (40, [ZERO], STABLE)
 
 
 class TestBatchesThatReadNoRows:
@@ -431,7 +455,7 @@ def far_behind(lag: int = 100, **options: object) -> Bench:
     while bench.at(ZERO) < lag:
         bench.ask(ZERO)
     bench.ask(ONE)
-    assert bench.replica.state is STABILIZATION
+    assert bench.state is STABILIZATION
     return bench
 
 

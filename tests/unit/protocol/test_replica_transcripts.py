@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.limits import CORRECTION_ROWS_MAX
+from anabranch.protocol.limits import CORRECTION_ROWS_MAX, HOP_MS
 from anabranch.protocol.lineage import lineage_name
+from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica import Decision
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import QueryPosition
+from anabranch.protocol.switching import awaits_corrections
 from harness.replica_bench import STATEFUL, WAITS, Bench, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 ZERO, ONE, TWO = (lineage_name(7, number) for number in range(3))
-STABLE, UP_FAILURE, STABILIZATION = ReplicaState.STABLE, ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION
+STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
 
 def test_a_failure_from_its_beginning_to_its_end() -> None:
@@ -27,14 +29,14 @@ def test_a_failure_from_its_beginning_to_its_end() -> None:
     bench.close(12, 7, names="a")  # half of it comes back
     bench.look()
     bench.ask(ONE)
-    assert (bench.at(ONE), bench.replica.state, bench.replica.wants_to_correct) == (12, STABILIZATION, True)
+    assert (bench.at(ONE), bench.state, bench.replica.wants_to_correct) == (12, STABILIZATION, True)
     bench.settle()
-    assert (bench.replica.state, bench.replica.wants_to_correct) == (UP_FAILURE, False), "it stands at the next hole"
+    assert (bench.state, bench.replica.wants_to_correct) == (UP_FAILURE, False), "it stands at the next hole"
     bench.close(30, 15, names="ab")  # all of it does
     bench.now_ms += 100
     bench.look()
     bench.settle()
-    assert (bench.replica.state, bench.dropped, list(bench.positions)) == (STABLE, [ZERO], [ONE])
+    assert (bench.state, bench.dropped, list(bench.positions)) == (STABLE, [ZERO], [ONE])
     assert not bench.replica.wants_to_correct
     assert [(p.before.bucket, p.after.bucket) for p in bench.stable_plans()] == [(0, 5), (5, 12), (12, 30)]
     assert bench.replica.decide(ZERO, QueryPosition(), bench.situation()) == Decision(), "a dropped query gets nothing"
@@ -52,14 +54,14 @@ def test_a_failure_shorter_than_the_wait_leaves_no_trace() -> None:
         bench.wait(300)
         bench.settle()
     assert bench.tentative_plans() == []
-    assert (bench.at(ZERO), bench.replica.number, bench.replica.state) == (59, (7, 0), STABLE)
+    assert (bench.at(ZERO), bench.replica.number, bench.state) == (59, (7, 0), STABLE)
 
 
 def test_inputs_that_never_said_anything_are_no_failure() -> None:
     bench = Bench("ab", warm_up=True)
     bench.wait(10 * FIRST)
     bench.settle()
-    assert (bench.replica.state, bench.tentative_plans()) == (STABLE, [])
+    assert (bench.state, bench.tentative_plans()) == (STABLE, [])
 
 
 @pytest.mark.parametrize("unreachable", ["a", "b", "ab"])
@@ -70,11 +72,11 @@ def test_without_contact_to_a_log_nothing_is_branched(unreachable: str) -> None:
     bench.close(9, names="b")
     bench.wait(10 * FIRST)
     bench.settle()
-    assert bench.replica.state is STABLE
+    assert (bench.state, bench.replica.branch) == (FAILURE, None)
     bench.unreachable = set()
     bench.wait(100)
     bench.settle()
-    assert bench.replica.state is UP_FAILURE
+    assert bench.state is UP_FAILURE
 
 
 def test_a_process_that_was_paused_first_looks_then_judges() -> None:
@@ -85,13 +87,13 @@ def test_a_process_that_was_paused_first_looks_then_judges() -> None:
     bench.wait(500)
     bench.pause(60_000)
     bench.settle()
-    assert bench.replica.state is STABLE
+    assert (bench.state, bench.replica.branch) == (FAILURE, None)
     bench.wait(300)
     bench.settle()
-    assert bench.replica.state is STABLE
+    assert bench.state is STABLE
     bench.wait(400)
     bench.settle()
-    assert bench.replica.state is UP_FAILURE
+    assert bench.state is UP_FAILURE
 
 
 def test_a_process_that_was_paused_while_correcting_does_not_take_its_sleep_for_a_second_failure() -> None:
@@ -107,7 +109,7 @@ def test_a_process_that_was_paused_while_correcting_does_not_take_its_sleep_for_
     assert bench.replica.main == ONE
     bench.wait(200)
     bench.settle()
-    assert (bench.replica.main, bench.replica.state) == (TWO, UP_FAILURE)
+    assert (bench.replica.main, bench.state) == (TWO, UP_FAILURE)
 
 
 def test_rule_14_while_upstream_corrects_bucket_by_bucket_there_is_no_second_failure() -> None:
@@ -126,7 +128,7 @@ def test_rule_14_without_progress_past_the_fork_there_is_no_second_failure() -> 
     bench = up_failure()
     bench.wait(20 * FIRST)
     bench.settle()
-    assert (bench.replica.main, bench.replica.state, bench.replica.number) == (ONE, UP_FAILURE, (7, 1))
+    assert (bench.replica.main, bench.state, bench.replica.number) == (ONE, UP_FAILURE, (7, 1))
 
 
 def test_rule_14_without_contact_there_is_no_second_failure() -> None:
@@ -152,7 +154,7 @@ def test_a_second_failure_while_correcting_and_its_end() -> None:
     bench.now_ms += 100
     bench.look()
     bench.settle()
-    assert (bench.replica.state, bench.dropped, list(bench.positions)) == (STABLE, [ZERO, ONE], [TWO])
+    assert (bench.state, bench.dropped, list(bench.positions)) == (STABLE, [ZERO, ONE], [TWO])
     ends = [(p.before.bucket, p.after.bucket) for p in bench.stable_plans()]
     assert [before for before, _ in ends] == [0, *(after for _, after in ends[:-1])]
     assert ends[-1][1] == 25
@@ -168,7 +170,7 @@ def test_rule_15_the_branch_is_not_dropped_at_a_hole() -> None:
     for _ in range(10):
         bench.wait(100)
         bench.settle()
-        assert (bench.replica.state, bench.dropped, bench.replica.number) == (UP_FAILURE, [], (7, 1))
+        assert (bench.state, bench.dropped, bench.replica.number) == (UP_FAILURE, [], (7, 1))
 
 
 @pytest.mark.parametrize("upto", [6, 7, 19])
@@ -178,7 +180,7 @@ def test_rule_15_the_branch_is_not_dropped_just_before_a_hole(upto: int) -> None
     bench.close(upto, 6, names="a")
     bench.look()
     bench.settle()
-    assert (bench.at(ONE), bench.replica.state, bench.dropped) == (upto, UP_FAILURE, []), "it waits at the next hole"
+    assert (bench.at(ONE), bench.state, bench.dropped) == (upto, UP_FAILURE, []), "it waits at the next hole"
 
 
 def test_the_branch_is_dropped_when_main_is_as_far_although_newer_buckets_are_waited_for() -> None:
@@ -186,7 +188,7 @@ def test_the_branch_is_dropped_when_main_is_as_far_although_newer_buckets_are_wa
     bench.close(21, 6, names="ab")
     bench.wait(200)  # bucket 22 has just begun
     bench.settle()
-    assert (bench.replica.state, bench.dropped, bench.at(ONE)) == (STABLE, [ZERO], 21)
+    assert (bench.state, bench.dropped, bench.at(ONE)) == (STABLE, [ZERO], 21)
 
 
 @pytest.mark.parametrize("width_ms", [10, 100, 1_000, 60_000])
@@ -215,7 +217,7 @@ def test_a_branch_without_a_lead_is_dropped_at_once() -> None:
     bench.close(500, *range(6, 500))
     bench.look()
     bench.ask(ONE)
-    assert (bench.dropped, bench.replica.state, bench.at(ONE)) == ([ZERO], STABLE, 500)
+    assert (bench.dropped, bench.state, bench.at(ONE)) == ([ZERO], STABLE, 500)
 
 
 def test_a_correction_that_must_wait_for_a_grant() -> None:
@@ -227,7 +229,7 @@ def test_a_correction_that_must_wait_for_a_grant() -> None:
     bench.wait(FIRST)
     bench.settle()
     assert (bench.at(ONE), bench.at(ZERO)) == (5, 31)
-    assert (bench.replica.state, bench.replica.wants_to_correct) == (STABILIZATION, True)
+    assert (bench.state, bench.replica.wants_to_correct) == (STABILIZATION, True)
     bench.may_correct = True
     bench.settle()
     assert bench.at(ONE) == 9
@@ -313,7 +315,7 @@ def test_the_successor_warms_up_at_the_hole() -> None:
     assert bench.ran[-1][0] == ONE
     assert bench.ran[-1][1].kind is BoundaryKind.STABLE
     assert (bench.ran[-1][1].before.bucket, bench.ran[-1][1].after.bucket, bench.ran[-1][1].rows) == (5, 5, 0)
-    assert bench.replica.state is UP_FAILURE, "a warm-up is no correction"
+    assert bench.state is UP_FAILURE, "a warm-up is no correction"
     count = len(bench.ran)
     bench.settle()
     assert len(bench.ran) == count, "once"
@@ -335,12 +337,12 @@ def test_a_successor_that_may_not_correct_yet_warms_up() -> None:
     bench.settle()
     bench.wait(FIRST)
     bench.ask(bench.main)
-    assert bench.replica.state is UP_FAILURE
+    assert bench.state is UP_FAILURE
     bench.may_correct = False
     bench.close(9, 7)
     bench.settle()
     assert [(p.rows, p.after.bucket) for p in bench.stable_plans()] == [(1, 5), (0, 5)]
-    assert bench.replica.state is STABILIZATION
+    assert bench.state is STABILIZATION
     bench.may_correct = True
     bench.settle()
     assert [(p.rows, p.after.bucket) for p in bench.stable_plans()] == [(1, 5), (0, 5), (1, 9)]
@@ -362,7 +364,7 @@ def test_batches_of_one_query_are_paced() -> None:
     bench.ask(ZERO)
     bench.wait(FIRST + 100)
     bench.ask(ZERO)
-    assert bench.replica.state is UP_FAILURE, "the branch goes on at once"
+    assert bench.state is UP_FAILURE, "the branch goes on at once"
     bench.close(12, 11, names="a")
     bench.look()
     bench.ask(ONE)
@@ -374,8 +376,9 @@ def test_r7_a_branch_that_failed_is_not_tried_again_at_the_same_hole() -> None:
     branch = bench.branch
     assert bench.replica.abandon() == branch
     del bench.positions[branch]
-    assert (bench.replica.state, bench.replica.branch) == (ReplicaState.STABLE, None)
+    assert bench.replica.branch is None
     bench.wait(10_000)
+    assert bench.state is FAILURE, "it gives nothing, though all that is complete was run"
     bench.settle()
     assert bench.numbers == [(7, 1)], "the hole is the same"
     bench.close(8, 8, names="a")
@@ -397,3 +400,66 @@ def test_r7_abandoned_before_the_successor_ever_asked() -> None:
     bench.replica._position.pop(bench.main)
     assert bench.replica.abandon() == main
     assert bench.replica.abandon() is None
+
+
+class TestWhatIsSaid:
+    """R10."""
+
+    def test_a_replica_that_begins_far_behind_says_failure_until_it_has_caught_up(self) -> None:
+        bench = Bench(traits=PlanTraits(is_stateful=True, is_batch_safe=False))
+        bench.close(50, *range(1, 51))
+        bench.look()
+        for bucket in range(50):
+            assert (bench.at(ZERO), bench.state) == (bucket, FAILURE)
+            said = {"0": STABILIZATION, "1": bench.state}
+            assert awaits_corrections(said), "the corrections of its sibling are still to come"
+            bench.ask(ZERO)
+        bench.ask(ZERO)
+        assert (bench.at(ZERO), bench.state) == (50, STABLE)
+
+    def test_it_does_not_know_where_its_input_ends_before_the_logs_are_read(self) -> None:
+        bench = Bench("ab")
+        bench.unreachable = {"b"}
+        bench.wait(500)
+        bench.settle()
+        assert bench.state is FAILURE
+        bench.unreachable = set()
+        bench.look()
+        assert bench.state is FAILURE, "what main must reach is known when it asks"
+        bench.settle()
+        assert bench.state is STABLE
+
+    def test_after_a_pause_all_that_came_meanwhile_is_caught_up_with_first(self) -> None:
+        bench = stable()
+        bench.pause(60_000)
+        assert bench.state is FAILURE, "it says so before it has looked"
+        bench.close(90, *range(6, 91))
+        bench.look()
+        assert bench.state is FAILURE
+        while bench.at(ZERO) < 90:
+            bench.ask(ZERO)
+            bench.wait(100)
+            assert bench.state is FAILURE
+        bench.ask(ZERO)
+        assert bench.state is STABLE
+
+    def test_it_falls_behind_and_catches_up(self) -> None:
+        bench = stable()
+        bench.close(9, 9)
+        bench.wait(FIRST + HOP_MS - 100)
+        assert bench.state is STABLE
+        bench.wait(100)
+        assert bench.state is FAILURE
+        bench.close(10, 10)
+        bench.look()
+        bench.settle()
+        assert bench.state is STABLE
+
+    def test_a_pipeline_that_begins_with_all_behind_waits_for_nobody(self) -> None:
+        """Its replicas hear of none that is stable, and of none that has a branch."""
+        bench = Bench("ab")
+        bench.close(1_000, *range(1, 1_001, 50))
+        bench.wait(300)
+        bench.uncorrected = awaits_corrections({"0": FAILURE, "1": FAILURE})
+        bench.settle()
+        assert (bench.state, bench.at(ZERO), bench.numbers) == (STABLE, 1_000, [])
