@@ -91,18 +91,20 @@ def _closed(closed: list[tuple[int, int]], at_ms: int) -> int:
     return closed[index - 1][1] if index else 0
 
 
-def check_staggered(corrects: Iterable[tuple[int, str, str, bool]]) -> list[str]:
-    """No two replicas of a stage correct at full speed at the same time.
+def check_staggered(corrects: Iterable[tuple[int, str, str, bool]], within_ms: int) -> list[str]:
+    """No two replicas of a stage correct at full speed together, for longer than they take to hear of each other.
 
-    ``corrects``: (time, stage, replica, whether it corrects from then on), ascending.
+    ``corrects``: (time, stage, replica, whether it corrects from then on), ascending. ``within_ms``: what they take.
     """
     at_it: dict[str, set[str]] = {}
+    since: dict[str, int] = {}
     wrong = []
     for at_ms, stage, replica, does in corrects:
         mine = at_it.setdefault(stage, set())
-        mine.discard(replica)
-        if does:
-            mine.add(replica)
-        if len(mine) > 1:
-            wrong.append(f"{stage}: replicas {sorted(mine)} correct at the same time, at {at_ms} ms")
+        if len(mine) > 1 and at_ms - since[stage] > within_ms:
+            wrong.append(f"{stage}: replicas {sorted(mine)} correct together from {since[stage]} to {at_ms} ms")
+        before = len(mine)
+        (mine.add if does else mine.discard)(replica)
+        if before <= 1:
+            since[stage] = at_ms
     return wrong

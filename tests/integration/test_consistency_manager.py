@@ -16,7 +16,7 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.local.embedded_redis import EmbeddedRedis
-from anabranch.protocol.control import Alarm, ControlRecord, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.staggering import CorrectionGate, Why
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
@@ -52,11 +52,10 @@ class Neighbour:
                 "running",
                 0,
                 0,
-                "up_failure",
+                "stabilization" if self.wants else "up_failure",
                 branch=1,
                 checkpoint="lineage",
                 checkpoint_bucket=3,
-                wants_grant=self.gate.wants_grant,
                 corrects=self.gate.corrects,
             )
         )
@@ -190,23 +189,22 @@ def test_it_goes_on_while_redis_is_down(kafka: str, topic_prefix: str, tmp_path:
         server.stop()
 
 
-def test_it_grants_to_one_after_the_other_and_dies_without_harm(world: World) -> None:
+def test_replicas_correct_one_after_the_other_with_and_without_it(world: World) -> None:
     manager, zero, one = world.manager(), world.neighbour("0"), world.neighbour("1")
     everybody = stepping(manager.step, zero.step, one.step)
     wait_until(everybody(lambda: str(manager.status.detail["processes"]).count("running") == 2), 20, "all are heard")
     zero.wants = one.wants = True
-    wait_until(everybody(lambda: zero.gate.why is Why.GRANTED), 20, "the first is granted")
-    wait_until(everybody(lambda: one.gate.why is Why.ANOTHER_IS_GRANTED), 20, "the other hears it")
+    wait_until(everybody(lambda: zero.gate.corrects), 20, "the first begins")
+    wait_until(everybody(lambda: one.gate.why is Why.ANOTHER_CORRECTS), 20, "the other hears it")
     process = wait_until(
         everybody(lambda: world.index.get(f"anabranch:{world.prefix}:process:processing:totals:1")), 20, "its heartbeat is in the index"
     )
-    assert {k: process[k] for k in ("replica_state", "branch", "checkpoint", "checkpoint_bucket", "wants_grant")} == {
-        "replica_state": "up_failure", "branch": "1", "checkpoint": "lineage", "checkpoint_bucket": "3", "wants_grant": "1",
+    assert {k: process[k] for k in ("replica_state", "branch", "checkpoint", "checkpoint_bucket", "corrects")} == {
+        "replica_state": "stabilization", "branch": "1", "checkpoint": "lineage", "checkpoint_bucket": "3", "corrects": "",
     }  # fmt: skip
     manager.stop()
     alone = stepping(zero.step, one.step)
-    wait_until(alone(lambda: zero.gate.why is Why.OWN_TURN), 20, "the grant runs out, the first goes on without")
-    assert not one.gate.corrects
+    assert alone(lambda: (zero.gate.corrects, one.gate.corrects))() == (True, False)
     zero.wants = False
     wait_until(alone(lambda: one.gate.corrects), 20, "the other has its turn")
     assert not zero.gate.corrects
@@ -258,6 +256,5 @@ def test_a_majority_of_three_fences(kafka: str, topic_prefix: str, redis_url: st
         with pytest.raises(Fenced, match="must end"):
             wait_until(stepping(outvoted.step)(lambda: False), 20, "the outvoted process ends")
         other.step()
-        assert world.said(Grant) == []
     finally:
         world.close()

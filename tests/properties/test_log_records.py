@@ -20,7 +20,6 @@ from anabranch.protocol.control import (
     ControlRecord,
     DeliveryProgress,
     Fence,
-    Grant,
     Heartbeat,
     TrimPoint,
 )
@@ -109,10 +108,7 @@ entries: st.SearchStrategy[LogEntry] = (
     | st.builds(Summary, counts, buckets, several(replicas), several(ranges()), buckets)
 )
 control: st.SearchStrategy[ControlRecord] = (
-    st.builds(
-        Heartbeat, names, names, names, longs, names, longs, longs, names, st.none() | longs, names, longs, st.booleans(), st.booleans()
-    )
-    | st.builds(Grant, names, names, longs, longs, longs, longs)
+    st.builds(Heartbeat, names, names, names, longs, names, longs, longs, names, st.none() | longs, names, longs, st.booleans())
     | st.builds(Fence, names, names, longs, names, longs)
     | st.builds(TrimPoint, names, longs, longs)
     | st.builds(DeliveryProgress, names, longs, longs, several(st.tuples(st.integers(0, 2**31 - 1), longs)), longs, longs, longs)

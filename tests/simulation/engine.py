@@ -252,7 +252,7 @@ class SimulatedReplica:
             service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",
             bucket=self._closed, written_ms=0, replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main,
             checkpoint_bucket=runner.synced_bucket,
-            wants_grant=gate.wants_grant, corrects=gate.corrects,
+            corrects=gate.corrects,
         )  # fmt: skip
 
     def _carry_out(self, runner: ReplicaRunner) -> None:

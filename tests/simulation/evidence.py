@@ -32,6 +32,8 @@ from simulation.world import Run
 _IDLE_MARGIN_MS = 250
 _FORK_MARGIN_MS = 100
 """From the decision to run a batch to its beginning."""
+_HEARD_MS = 500
+"""What the replicas of a stage take to hear of each other, without faults."""
 _ENGINE_MS = 500
 """What a batch of the small engine, its blocks and its record, and a transaction of delivery take at most, per stage, without faults."""
 
@@ -246,8 +248,8 @@ def judge(run: Run) -> list[str]:
             if int(still_ms or 0) < waits(run.pipeline, str(stage)).first_ms - _FORK_MARGIN_MS
         ]
     wrong += availability.check_said(_said_stable(run), complete, {stage.name: stage.reads for stage in options.stages}, _in_time_ms(run))
-    if only_silence(run) and options.has_manager:
-        wrong += availability.check_staggered(_turns(run))
+    if only_silence(run):
+        wrong += availability.check_staggered(_turns(run), _HEARD_MS)
     torn = run.history.probes["transaction torn"] > 0
     answer = user_rows(answers[options.final], options.output_partitions) if run.is_complete else {}
     if is_for_good(run):  # the rest is waited for

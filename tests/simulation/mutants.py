@@ -86,7 +86,7 @@ MUTANTS: Final = (
     Mutant("waits_too_long", "protocol.availability:waits_of", "max_delay_ms - SLACK_MS - height * hop_ms", "2 * max_delay_ms", "docs/failures.md"),
     Mutant("later_buckets_wait_again", "protocol.availability:Availability._later_wait_ms", "if self.policy is Policy.DELAY", "if True", "docs/failures.md"),
     Mutant("stable_while_behind", f"{_REPLICA}.state_at", "ReplicaState.STABLE if self._is_in_time(now_ms) else ReplicaState.FAILURE", "ReplicaState.STABLE", "R10"),
-    Mutant("correction_never_granted", "protocol.staggering:CorrectionGate.open", "return ", "return False and ", "G2"),
+    Mutant("correction_never_begins", "protocol.staggering:CorrectionGate.open", "return ", "return False and ", "G2"),
     Mutant("undo_loses_the_rest", "protocol.live_delivery:LiveDelivery._again", "return tuple(reversed(kept)), left", "return (), left", "rule 20, V4"),
     Mutant("undo_again", "protocol.live_delivery:LiveDelivery.plan", "after = replace(after, undone=True)", "pass", "rule 20, V3"),
     Mutant("undo_names_the_new", "delivery.live_writing:KindSequence.write", "Kind.UNDO, run.before", "Kind.UNDO, run.after", "rule 20, V3"),

@@ -14,13 +14,12 @@ FILES = sorted((Path(__file__).parent / "staggering").glob("*.txt"))
 
 
 class Theatre:
-    """Plays commands and tells what changes: the gate of each replica, and grants (renewals left out)."""
+    """Plays commands and tells what changes: the gate of each replica."""
 
     def __init__(self) -> None:
         self._stage = StaggeredStage(1)
         self._began_ms = 0
         self._shown: dict[str, Why] = {}
-        self._granted = 0
 
     def play(self, commands: list[str]) -> list[str]:
         return [line for command in commands for line in self._play(command)]
@@ -28,17 +27,11 @@ class Theatre:
     def _play(self, command: str) -> list[str]:
         stage = self._stage
         match command.split():
-            case ["stage", replicas, *without]:
-                self._stage = StaggeredStage(int(replicas), manager=without != ["without", "manager"])
-                self._began_ms, self._shown, self._granted = self._stage.now_ms, {}, 0
+            case ["stage", replicas]:
+                self._stage = StaggeredStage(int(replicas))
+                self._began_ms, self._shown = self._stage.now_ms, {}
             case ["pass", duration_ms]:
                 return [line for _ in range(int(duration_ms) // TICK_MS) for line in self._tick()]
-            case ["deafen", "manager"]:
-                stage.manager.deaf = True
-            case ["kill", "manager"]:
-                stage.kill_manager()
-            case ["start", "manager"]:
-                stage.start_manager()
             case [("want" | "done") as word, name]:
                 stage.want(name, word == "want")
             case ["kill", name]:
@@ -49,6 +42,8 @@ class Theatre:
                 stage.stop(name, runs=word == "go")
             case ["stick", name]:
                 stage.replicas[name].stuck = True
+            case ["deafen", name]:
+                stage.replicas[name].deaf = True
             case _:
                 return [f"unknown command: {command}"]
         return []
@@ -56,12 +51,9 @@ class Theatre:
     def _tick(self) -> list[str]:
         self._stage.tick()
         at = f"{(self._stage.now_ms - self._began_ms) / 1000:6.1f} s"
-        grants = list(self._stage.granted())
-        lines = [f"{at}  the manager grants to {grant.replica}" for grant in grants[self._granted :]]
-        self._granted = len(grants)
+        lines = []
         for name, why in self._stage.why().items():
-            said = Why.OWN_TURN if why is Why.OWN_TURN_GOES_ON and self._shown.get(name) is not Why.ALONE else why
-            said = Why.ALONE if why is Why.OWN_TURN_GOES_ON and self._shown.get(name) is Why.ALONE else said
+            said = Why.OWN_TURN if why is Why.GOES_ON else why
             if self._shown.get(name, Why.NOTHING_WANTED) is not said:
                 lines.append(f"{at}  {name}: {'open' if name in self._stage.open() else 'closed'}, {said.name.lower().replace('_', ' ')}")
             self._shown[name] = said
@@ -75,4 +67,4 @@ def test_transcript(path: Path, transcript: Callable[[Path, Callable[[list[str]]
 
 def test_every_row_of_the_gates_table_is_reached() -> None:
     reached = {word for path in FILES for word in Why if f", {word.name.lower().replace('_', ' ')}" in path.read_text()}
-    assert reached == set(Why) - {Why.OWN_TURN_GOES_ON}, "which goes on in silence"
+    assert reached == set(Why) - {Why.GOES_ON}, "which goes on in silence"

@@ -1,4 +1,4 @@
-"""Heartbeats, grants, fences, trim points, asks and their answers, alarms and delivery progress as bytes: Avro single objects, read as strictly as the boundary records."""
+"""Heartbeats, fences, trim points, asks and their answers, alarms and delivery progress as bytes: Avro single objects, read as strictly as the boundary records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from anabranch.protocol.control import (
     ControlRecord,
     DeliveryProgress,
     Fence,
-    Grant,
     Heartbeat,
     TrimPoint,
 )
@@ -25,7 +24,6 @@ from anabranch.protocol.errors import RemoteProtocolError
 
 _KINDS: Final[dict[str, type[ControlRecord]]] = {
     "heartbeat": Heartbeat,
-    "grant": Grant,
     "fence": Fence,
     "trim_point": TrimPoint,
     "delivery_progress": DeliveryProgress,
@@ -77,7 +75,7 @@ def key_of(entry: ControlRecord) -> bytes:
         return f"ask:{entry.stream}:{entry.reader}".encode()
     if isinstance(entry, AskAnswer):
         return f"ask_answer:{entry.stream}:{entry.reader}:{entry.replica}".encode()
-    names = {"grant": "stage", "trim_point": "stream", "delivery_progress": "output", "alarm": "stream"}
+    names = {"trim_point": "stream", "delivery_progress": "output", "alarm": "stream"}
     kind = _NAMES[type(entry)]
     return f"{kind}:{getattr(entry, names[kind])}".encode()
 

@@ -1,4 +1,4 @@
-"""The manager's part in the control topic: it hears all heartbeats, and says who may correct, who must end, and what may be trimmed."""
+"""The manager's part in the control topic: it hears all heartbeats, and says who must end, and what may be trimmed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.protocol.consistency import IndexImage
-from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.fencing import FenceBook
-from anabranch.protocol.staggering import MANAGER_SERVICE, REPLICA_SERVICE, Grants
+from anabranch.protocol.staggering import MANAGER_SERVICE, REPLICA_SERVICE
 from anabranch.protocol.standby import STANDBY_SERVICE
 from anabranch.protocol.trimming import StreamReader, Trimming
 from anabranch.runtime.crash_points import crash_point
@@ -25,7 +25,7 @@ _DELIVERY: Final = "delivery"
 
 
 class ControlRoom:
-    """Created with the manager; ``start`` reads the whole topic, so that nothing is said twice and no grant is given beside another."""
+    """Created with the manager; ``start`` reads the whole topic, so that nothing is said twice."""
 
     def __init__(self, context: ServiceContext, image: IndexImage) -> None:
         self._clock, self._log, self._pipeline, self._image = context.clock, context.log, context.pipeline, image
@@ -34,7 +34,6 @@ class ControlRoom:
         self._reader: ControlReader | None = None
         self._writer = ControlWriter(context.log, topic, context.clock)
         self._heartbeats = HeartbeatSender(context.log, topic, context.clock)
-        self._grants = Grants({name: stage.replica_ids() for name, stage in self._pipeline.stages.items() if len(stage.replica_ids()) > 1})
         self._trimming = Trimming(readers_of(self._pipeline))
         self._fences = FenceBook()
         self._unsent: list[Fence] = []
@@ -98,13 +97,9 @@ class ControlRoom:
     def _take(self, entry: ControlRecord) -> None:
         now_ms = self._clock.now_ms()
         if isinstance(entry, Heartbeat):
-            self._grants.heard(entry, now_ms)
             self._trimming.heard(entry)
             if not self._image.heartbeat(entry):
                 self.refused.inc()
-        elif isinstance(entry, Grant) and entry.stage in self._pipeline.stages:
-            self._grants.seen(entry)
-            self._image.grant(entry)
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
             self._trimming.seen(entry)
             self._points[entry.stream] = max(entry.bucket, self._points.get(entry.stream, 0))
@@ -119,9 +114,9 @@ class ControlRoom:
             self.refused.inc()
 
     def _say(self, uptos: Mapping[str, int]) -> None:
-        """Grants and trim points that could not be written are lost: others follow. Fences are written until they are."""
+        """Trim points that could not be written are lost: others follow. Fences are written until they are."""
         now_ms = self._clock.now_ms()
-        entries: list[ControlRecord] = [*self._unsent, *self._grants.due(now_ms), *self._trimming.due(now_ms, uptos)]
+        entries: list[ControlRecord] = [*self._unsent, *self._trimming.due(now_ms, uptos)]
         if not entries or not self._writer.write(entries):
             return
         crash_point("manager.control_written")

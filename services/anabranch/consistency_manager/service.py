@@ -1,8 +1,8 @@
 """The consistency manager: wiring of ``protocol.consistency``, ``staggering``, ``fencing`` and ``trimming`` to the logs and the index.
 
 It keeps nothing of its own: a start reads the logs, from their beginning or from a summary on, and comes to the same conclusions. Two of them may run; they write the
-same index, and know of each other's grants by the log. While the index cannot be reached everything goes on, and what should stand in it is
-kept, bounded, until it can. What it says to the services - grants, fences, trim points - they can do without.
+same index. While the index cannot be reached everything goes on, and what should stand in it is
+kept, bounded, until it can. What it says to the services - fences, trim points - they can do without.
 """
 
 from __future__ import annotations

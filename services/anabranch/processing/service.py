@@ -419,7 +419,7 @@ class ProcessingService:
             return beat
         return replace(
             beat, bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, replica_state=runner.state.value,
-            branch=runner.branch_number, checkpoint=runner.main, checkpoint_bucket=self._held(runner), wants_grant=gate.wants_grant,
+            branch=runner.branch_number, checkpoint=runner.main, checkpoint_bucket=self._held(runner),
             corrects=gate.corrects,
         )  # fmt: skip
 

@@ -20,7 +20,6 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
     boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the bucket that it closed
     tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch, missing)
     process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and checkpoint; expires
-    grant:<stage>                 hash: who may correct at full speed (replica, epoch, number, until_ms)
     trim:<stream>                 hash: bucket (no reader needs buckets up to it)
     index                         hash: manager (who wrote it last); missing: the index was lost
 
@@ -44,7 +43,7 @@ from hashlib import blake2b
 from typing import Final
 
 from anabranch.protocol.boundary_log import Outcome, StreamFold
-from anabranch.protocol.control import Alarm, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.fencing import outvoted
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
@@ -402,13 +401,6 @@ class IndexImage:
             self._dirty[key] = None
         return True
 
-    def grant(self, grant: Grant) -> None:
-        """The newest grant of a stage."""
-        fields = {
-            "replica": grant.replica, "epoch": str(grant.epoch), "number": str(grant.number), "until_ms": str(grant.until_ms),
-        }  # fmt: skip
-        self._put(f"{self.prefix}grant:{grant.stage}", fields)
-
     def trim(self, point: TrimPoint) -> None:
         """The newest trim point of a stream."""
         self._put(f"{self.prefix}trim:{point.stream}", {"bucket": str(point.bucket)})
@@ -462,5 +454,5 @@ def _fields_of(beat: Heartbeat) -> dict[str, str]:
         "service": beat.service, "name": beat.name, "replica": beat.replica, "epoch": str(beat.epoch), "state": beat.state,
         "bucket": str(beat.bucket), "written_ms": str(beat.written_ms), "replica_state": beat.replica_state,
         "branch": "" if beat.branch is None else str(beat.branch), "checkpoint": beat.checkpoint,
-        "checkpoint_bucket": str(beat.checkpoint_bucket), "wants_grant": "1" * beat.wants_grant, "corrects": "1" * beat.corrects,
+        "checkpoint_bucket": str(beat.checkpoint_bucket), "corrects": "1" * beat.corrects,
     }  # fmt: skip

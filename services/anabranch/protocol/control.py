@@ -29,25 +29,8 @@ class Heartbeat:
     """Lineage whose directory the process would start from again (rule 8)."""
     checkpoint_bucket: int = 0
     """Last bucket of its inputs that this directory, or what stands in the output, holds for good: it never reads it again (rule 18)."""
-    wants_grant: bool = False
-    """Corrections are possible, and it waits until it may make them at full speed (``protocol.staggering``)."""
     corrects: bool = False
-    """It makes corrections at full speed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """The manager lets one replica of a stage correct at full speed. The highest number of a stage counts."""
-
-    stage: str
-    replica: str
-    epoch: int
-    """Of the process that it is given to."""
-    number: int
-    """Grows with every grant of the stage, also over restarts of the manager; a renewal has the number of what it renews."""
-    written_ms: int
-    until_ms: int
-    """Wall clock; a renewal moves it."""
+    """It makes corrections at full speed (``protocol.staggering``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +124,4 @@ class AskAnswer:
     written_ms: int
 
 
-ControlRecord = Heartbeat | Grant | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskAnswer
+ControlRecord = Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskAnswer

@@ -254,34 +254,19 @@ HEARTBEAT_SEND_MS: Final = 5_000
 """After a heartbeat could not be sent: until the next attempt, so that a broker in trouble does not hold up the sender's own work."""
 
 CONTROL_WAIT_MS: Final = 1_000
-"""What the manager waits for the broker to take a grant, fence or trim point: where the broker is away its other work must go on."""
+"""What the manager waits for the broker to take a fence or a trim point: where the broker is away its other work must go on."""
 
 FAILURE_AFTER_MS: Final = 2_000
-"""Observed silence after which a replica is FAILURE to others: too short takes the slow for dead, too long delays switching and grants."""
+"""Observed silence after which a replica is FAILURE to others: too short takes the slow for dead, too long delays switching and corrections."""
 
 OBSERVED_STEP_MS: Final = 1_000
 """The most that one look counts towards a time-out about others. Below FAILURE_AFTER_MS, so that nobody is dead right after a pause."""
 
-GRANT_WAIT_MS: Final = 3_000
-"""Silence of the manager after which a replica that waits for a grant takes its turn by order: corrections must not need the manager."""
+CORRECTION_TURN_MS: Final = 1_000
+"""A replica that could correct leaves so much time to those with lower ids that could, too, and are not heard to yet."""
 
-GRANT_TURN_MS: Final = 1_000
-"""Without the manager: between the turns of two replicas that wait. Long enough for the heartbeat of the one to reach the other."""
-
-GRANT_LONGEST_MS: Final = 15_000
-"""The same while the manager is heard, but nobody is seen to correct: a manager that does not hear a replica must not stop it for ever."""
-
-GRANT_MS: Final = 5_000
-"""A grant lasts so long unless it is renewed: what a dead manager granted ends by itself."""
-
-GRANT_RENEW_MS: Final = 1_000
-"""Between two renewals of a grant: several may be lost before it ends."""
-
-GRANT_MARGIN_MS: Final = 1_000
-"""After the end of a grant until the next one is given: by so much may the clocks of replica and manager differ."""
-
-GRANT_STALL_MS: Final = 30_000
-"""A holder of a grant without progress for so long gives way to a sibling that waits: one that hangs must not keep all others waiting."""
+CORRECTION_STALL_MS: Final = 30_000
+"""A replica that corrects, or could, without progress for so long is not waited for: one that hangs must not keep all others waiting."""
 
 LIVE_ROWS_MAX: Final = 3_000
 """Tuples of stable, and of new tentative, buckets that one live transaction takes beyond the first: what comes next waits so long for it."""

@@ -65,4 +65,4 @@ class Presence:
 
 
 def _doing(beat: Heartbeat) -> tuple[object, ...]:
-    return beat.epoch, beat.replica_state, beat.wants_grant, beat.corrects, beat.bucket, beat.checkpoint_bucket
+    return beat.epoch, beat.replica_state, beat.corrects, beat.bucket, beat.checkpoint_bucket

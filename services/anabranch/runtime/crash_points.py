@@ -39,7 +39,7 @@ POINTS: Final = {
     "live.progress_sent": "live records and progress are in an open transaction",
     "live.committed": "the live transaction is committed; memory does not know yet",
     "manager.alarms_written": "alarms are in the log; memory does not know yet",
-    "manager.control_written": "grants, fences, trim points are in the log; nothing followed from them",
+    "manager.control_written": "fences, trim points are in the log; nothing followed from them",
     "manager.blocks_deleted": "blocks below a trim point are deleted; memory does not know yet",
     "manager.summary_written": "a summary of a boundary log is in the log; memory does not know yet, nothing is deleted",
     "manager.log_trimmed": "records below a summary are deleted; memory does not know yet",

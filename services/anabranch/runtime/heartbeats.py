@@ -15,7 +15,7 @@ from typing import Final
 
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
-from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat
+from anabranch.protocol.control import ControlRecord, Fence, Heartbeat
 from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.limits import CONTROL_WAIT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.replica_states import ReplicaState
@@ -234,8 +234,6 @@ class ReplicaControl:
                 self._gate.heard(entry, now_ms)
                 for states in self._inputs.values():
                     states.heard(entry, now_ms)
-            elif isinstance(entry, Grant):
-                self._gate.granted(entry, now_ms)
             elif isinstance(entry, Fence) and self._gate.is_fenced_by(entry):
                 message = f"replica {entry.replica} of {entry.stage}, epoch {entry.epoch}, must end: {entry.reason}"
                 raise Fenced(message)

@@ -15,7 +15,6 @@ from anabranch.protocol.control import (
     ControlRecord,
     DeliveryProgress,
     Fence,
-    Grant,
     Heartbeat,
     TrimPoint,
 )
@@ -27,9 +26,8 @@ PROGRESS = DeliveryProgress(
     output="tolls", first_bucket=3, last_bucket=9, positions=((0, 17), (1, 0)), written_ms=5, first_position=2, next_position=4
 )
 BRANCHED = dataclasses.replace(
-    HEARTBEAT, replica_state="up_failure", branch=2, checkpoint="000000000017-000001", checkpoint_bucket=6, wants_grant=True, corrects=True
+    HEARTBEAT, replica_state="up_failure", branch=2, checkpoint="000000000017-000001", checkpoint_bucket=6, corrects=True
 )
-GRANT = Grant(stage="tolls", replica="1", epoch=17, number=3, written_ms=4, until_ms=5)
 FENCE = Fence(stage="tolls", replica="1", epoch=17, reason="outvoted", written_ms=4)
 ASK = Ask(stream="reports", reader="delivery.tolls", number=7, bucket_first=1, bucket_last=9, written_ms=4)
 ANSWER = AskAnswer(
@@ -39,7 +37,7 @@ TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)
 
 
-@pytest.mark.parametrize("entry", [HEARTBEAT, BRANCHED, GRANT, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER])
+@pytest.mark.parametrize("entry", [HEARTBEAT, BRANCHED, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER])
 def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
     assert control_records.decode(control_records.encode(entry)) == entry
 
@@ -48,7 +46,6 @@ def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
     ("name", "kind"),
     [
         ("heartbeat", Heartbeat),
-        ("grant", Grant),
         ("fence", Fence),
         ("trim_point", TrimPoint),
         ("delivery_progress", DeliveryProgress),
@@ -71,7 +68,7 @@ def test_a_reason_that_is_too_long_is_cut() -> None:
     assert found == dataclasses.replace(FENCE, reason="r" * limits.ALARM_CHARACTERS_MAX)
 
 
-@pytest.mark.parametrize("entry", [dataclasses.replace(HEARTBEAT, name="n" * 250), dataclasses.replace(GRANT, replica="r" * 250)])
+@pytest.mark.parametrize("entry", [dataclasses.replace(HEARTBEAT, name="n" * 250), dataclasses.replace(FENCE, replica="r" * 250)])
 def test_a_name_longer_than_any_of_ours_is_refused(entry: ControlRecord) -> None:
     with pytest.raises(RemoteProtocolError, match="has 250 characters"):
         control_records.decode(control_records.encode(entry))
@@ -81,7 +78,6 @@ def test_a_name_longer_than_any_of_ours_is_refused(entry: ControlRecord) -> None
     ("entry", "key"),
     [
         (HEARTBEAT, b"heartbeat:processing:tolls:1"),
-        (GRANT, b"grant:tolls"),
         (FENCE, b"fence:tolls:1"),
         (TRIM, b"trim_point:reports"),
         (PROGRESS, b"delivery_progress:tolls"),

@@ -1,4 +1,4 @@
-"""What the manager says: grants, fences, trim points, and that it is heard; on a log in memory."""
+"""What the manager says: fences, trim points, and that it is heard; on a log in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.consistency_manager.control import ControlRoom, readers_of
 from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.consistency import IndexImage
-from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
 from anabranch.protocol.trimming import StreamReader
 from harness import outputs
@@ -72,42 +72,6 @@ def test_it_lives_and_says_so(world: World) -> None:
     assert (beat.service, beat.name, beat.bucket) == ("consistency_manager", "p", 8)
 
 
-def test_one_at_a_time_is_granted(world: World) -> None:
-    room = world.room()
-    world.hears(replace(BEAT, wants_grant=True), replace(BEAT, replica="1", epoch=8, wants_grant=True))
-    room.round({}, "running")
-    room.round({}, "running")
-    (grant,) = world.said(Grant)
-    assert isinstance(grant, Grant)
-    assert (grant.stage, grant.replica, grant.epoch) == ("totals", "0", 7)
-    assert world.content()["grant:totals"] == {
-        "replica": "0", "epoch": "7", "number": str(grant.number), "until_ms": str(grant.until_ms),
-    }  # fmt: skip
-    world.room().round({}, "running")
-    assert len(world.said(Grant)) == 1, "a new manager knows from the log that it was given"
-
-
-def test_a_grant_that_could_not_be_written_is_lost_time_only(world: World) -> None:
-    room = world.room()
-    world.hears(replace(BEAT, wants_grant=True))
-    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.control")
-    room.round({}, "running")
-    assert world.said(Grant) == []
-    for _ in range(20):
-        world.clock.advance(HEARTBEAT_SEND_MS // 10)
-        world.hears(replace(BEAT, wants_grant=True))
-        room.round({}, "running")
-    assert world.said(Grant) != []
-
-
-def test_a_stage_of_one_replica_needs_no_grants(world: World) -> None:
-    world.pipeline = outputs.pipeline("p", replicas=1)
-    room = world.room()
-    world.hears(replace(BEAT, wants_grant=True))
-    room.round({}, "running")
-    assert world.said(Grant) == []
-
-
 def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
     room = world.room()
     fence = room.fence("totals", "2", 9, 42)
@@ -141,7 +105,7 @@ def test_trim_points_follow_the_slowest_reader(world: World) -> None:
 
 def test_what_is_of_no_use_is_counted(world: World) -> None:
     room = world.room()
-    world.hears(Alarm("k", "s", 1, "t", 0), Grant("unknown", "0", 1, 1, 0, 1), TrimPoint("unknown", 1, 0))
+    world.hears(Alarm("k", "s", 1, "t", 0), Ask("unknown", "0", 1, 1, 1, 0), TrimPoint("unknown", 1, 0))
     room.round({}, "running")
     assert room.refused._value.get() == 3
     assert world.content() == {}

@@ -275,12 +275,12 @@ class TestUpstream:
         process.wait(500)
         assert process.runner.wants_to_correct
         assert asked[-1:] == [True]
-        assert world.fold().upto == 5, "no grant"
+        assert world.fold().upto == 5, "not its turn"
         allowed.append(1)
         process.settle()
         assert world.fold().upto == 12
         process.round()
-        assert asked[-1:] == [False], "whoever gave the grant hears that it is not needed any more"
+        assert asked[-1:] == [False], "the others hear that it is done"
         assert ("a", {}) in offered
 
     def test_only_who_has_more_than_was_read_is_chosen_from(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from anabranch.protocol import consistency, limits
 from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.consistency import AlarmBook, IndexImage, IndexWrite, Mismatch, StreamAudit
-from anabranch.protocol.control import Alarm, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
 
@@ -473,21 +473,19 @@ def test_tentative_buckets_are_not_compared(log: Log) -> None:
     assert log.audit.compared == 0
 
 
-def test_grants_and_trim_points_are_in_the_index(log: Log) -> None:
-    log.image.grant(Grant("s", "1", 7, 4, 5, 6))
+def test_trim_points_are_in_the_index(log: Log) -> None:
     log.image.trim(TrimPoint("s", 40, 5))
     found = {write.key: write.fields for write in write_all(log.image)}
-    assert found["anabranch:p:grant:s"] == {"replica": "1", "epoch": "7", "number": "4", "until_ms": "6"}
     assert found["anabranch:p:trim:s"] == {"bucket": "40"}
 
 
 def test_a_heartbeat_is_in_the_index_with_all_that_it_says() -> None:
     image = IndexImage("p")
-    image.heartbeat(replace(beat(), replica_state="up_failure", branch=2, checkpoint="l", checkpoint_bucket=6, wants_grant=True))
+    image.heartbeat(replace(beat(), replica_state="up_failure", branch=2, checkpoint="l", checkpoint_bucket=6, corrects=True))
     (write,) = write_all(image, 1_000)
     assert write.fields is not None
     assert {k: v for k, v in write.fields.items() if k not in ("service", "name", "replica", "epoch", "state", "bucket", "written_ms")} == {
-        "replica_state": "up_failure", "branch": "2", "checkpoint": "l", "checkpoint_bucket": "6", "wants_grant": "1", "corrects": "",
+        "replica_state": "up_failure", "branch": "2", "checkpoint": "l", "checkpoint_bucket": "6", "corrects": "1",
     }  # fmt: skip
 
 

@@ -220,7 +220,7 @@ def test_a_branch_without_a_lead_is_dropped_at_once() -> None:
     assert (bench.dropped, bench.state, bench.at(ONE)) == ([ZERO], STABLE, 500)
 
 
-def test_a_correction_that_must_wait_for_a_grant() -> None:
+def test_a_correction_that_must_wait_for_its_turn() -> None:
     """It says that it wants to; new results go on meanwhile."""
     bench = up_failure()
     bench.may_correct = False
@@ -235,7 +235,7 @@ def test_a_correction_that_must_wait_for_a_grant() -> None:
     assert bench.at(ONE) == 9
 
 
-def test_without_a_branch_no_grant_is_needed() -> None:
+def test_without_a_branch_no_turn_is_waited_for() -> None:
     bench = stable()
     bench.may_correct = False
     bench.close(9, 7)
@@ -244,7 +244,7 @@ def test_without_a_branch_no_grant_is_needed() -> None:
     assert bench.at(ZERO) == 9
 
 
-def test_what_is_closed_late_needs_no_grant() -> None:
+def test_what_is_closed_late_waits_for_no_turn() -> None:
     """The results of what was read already: a follow-up batch."""
     bench = stable(traits=STATEFUL)
     assert (bench.at(ZERO), bench.positions[ZERO].closed) == (5, 5)

@@ -12,9 +12,9 @@ from anabranch.adapters.local.log import LocalEventLog, LocalLogWriter, Operatio
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Delivered, TopicPartition
-from anabranch.protocol.control import ControlRecord, Fence, Grant, Heartbeat, TrimPoint
+from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
-from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, GRANT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.staggering import CorrectionGate, Why
 from anabranch.protocol.switching import StatesSeen
@@ -52,14 +52,14 @@ def test_news_at_once_and_the_rest_now_and_then(log: LocalEventLog, clock: Virtu
     sender = HeartbeatSender(log, TOPIC, clock)
     assert sender.send(BEAT)
     clock.advance(HEARTBEAT_NEWS_MS - 1)
-    assert not sender.send(replace(BEAT, wants_grant=True))
+    assert not sender.send(replace(BEAT, corrects=True))
     clock.advance(1)
     assert not sender.send(replace(BEAT, bucket=4, checkpoint_bucket=4))
-    assert sender.send(replace(BEAT, wants_grant=True))
+    assert sender.send(replace(BEAT, corrects=True))
     clock.advance(HEARTBEAT_EVERY_MS - 1)
-    assert not sender.send(replace(BEAT, wants_grant=True))
+    assert not sender.send(replace(BEAT, corrects=True))
     clock.advance(1)
-    assert sender.send(replace(BEAT, wants_grant=True))
+    assert sender.send(replace(BEAT, corrects=True))
     assert [entry.written_ms for entry in said(log)] == [clock.now_ms() - 550, clock.now_ms() - 500, clock.now_ms()]
     sender.close()
     sender.close()
@@ -237,15 +237,12 @@ def test_one_stays_with_a_replica_until_another_is_better(neighbours: Neighbours
     assert neighbours.control.states("means") == {"0": ReplicaState.UP_FAILURE, "1": ReplicaState.STABLE}
 
 
-def test_a_grant_is_heard(neighbours: Neighbours, clock: VirtualClock) -> None:
+def test_a_sibling_that_corrects_is_heard(neighbours: Neighbours) -> None:
     assert not neighbours.control.may_correct(False)
-    neighbours.hears(replace(BEAT, replica="1"))
-    assert not neighbours.control.may_correct(True)
-    neighbours.hears(Grant("tolls", "0", 7, 1, 0, clock.now_ms() + GRANT_MS))
-    assert neighbours.control.may_correct(True)
-    assert not neighbours.control.may_correct(False)
-    assert not neighbours.control.may_correct(True)
-    assert neighbours.gate.why is Why.WAITING
+    neighbours.hears(replace(BEAT, replica="1", replica_state="stabilization", corrects=True))
+    for wanted, why in ((True, Why.ANOTHER_CORRECTS), (False, Why.NOTHING_WANTED)):
+        assert not neighbours.control.may_correct(wanted)
+        assert neighbours.gate.why is why
 
 
 def test_a_sibling_that_does_not_correct_serves(neighbours: Neighbours) -> None:
