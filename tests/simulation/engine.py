@@ -211,6 +211,7 @@ class SimulatedReplica:
     def _may_correct(self, wanted: bool) -> bool:
         """As the control topic says; noted when it changes."""
         may = self._control.may_correct(wanted)
+        self._port.network.history.reached(f"gate {self._gate.why.name}")
         if (may and wanted) != self._corrects:
             self._corrects = not self._corrects
             self._port.note("corrects", self._stage.name, self._replica, self._corrects)
@@ -247,7 +248,6 @@ class SimulatedReplica:
         if runner.unread:
             self._port.network.history.reached("no room for more of an input")
             self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.summaries)
-        self._port.network.history.reached(f"gate {gate.why.name}")
         return Heartbeat(
             service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",
             bucket=self._closed, written_ms=0, replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main,
