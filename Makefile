@@ -142,11 +142,11 @@ mutants: install ## bugs planted on purpose, each to be found within SEEDS=1000 
 # What `chaos` takes: for how many minutes there are faults; which ones and when is drawn from SEED (default 1).
 MINUTES ?= 3
 # How many runs, each of a seed of its own.
-RUNS ?= 1
+RUNS ?=
 
 .PHONY: chaos
 chaos: java classes ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged; RUNS=n tells how many are clean (ARGS="--faults kill,pause --replicas 1")
-	@PYTHONPATH=tests:services $(BIN)/python -m chaos --minutes $(MINUTES) --runs $(RUNS) --seed $(or $(SEED),1) $(ARGS)
+	@PYTHONPATH=tests:services $(BIN)/python -m chaos --minutes $(MINUTES) --runs $(or $(RUNS),1) --seed $(or $(SEED),1) $(ARGS)
 
 .PHONY: conformance
 conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters
@@ -169,9 +169,10 @@ cluster-test: java install ## a pipeline on three brokers, one after the other k
 security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)
 	$(PYTEST) tests/security --quiet -m "not nightly" --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
+# With small numbers it is soon over: SEEDS=50 RUNS=1 MINUTES=1 ARGS="--only seeds,chaos --report evidence.md".
 .PHONY: nightly
-nightly: java classes openssl ## what takes too long for `test`: every crash point, cut, operator and lost disk, and a whole pipeline on a secured broker
-	$(PYTEST) tests/integration tests/spark tests/security --quiet -m nightly $(ARGS)
+nightly: java classes openssl ## all that takes too long for `test` (a night): every crash point, operator and lost disk, cluster-test, mutants, SEEDS=5000, chaos RUNS=10; writes docs/evidence.md
+	@PYTHONPATH=tests:services $(BIN)/python -m nightly --seeds $(or $(SEEDS),5000) --runs $(or $(RUNS),10) --minutes $(MINUTES) --jobs $(JOBS) $(if $(SEED),--chaos-seed $(SEED)) $(ARGS)
 
 .PHONY: compose-test
 compose-test: install ## bring docker-compose.yml up, produce, consume, compare, take down (needs a docker engine)
