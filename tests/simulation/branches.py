@@ -33,7 +33,9 @@ def check(
     since_of: dict[str, dict[int, int]] = {}
     for stage in options.stages:
         mine = list(_shown(options, stage.name, stage.reads, readings[stage.name], blocks[stage.name], since_of))
-        can_be = before(options, stage.name) if silent is None else set(silent)
+        can_be = before(options, stage.name)
+        if silent is not None:  # a stage before may be behind for a moment
+            can_be = {*silent} | (can_be - set(options.sources))
         wrong += tentative.check(mine, lambda missing, since, name=stage.name: without(missing, since)[name], can_be, split)  # type: ignore[misc]
     return wrong
 

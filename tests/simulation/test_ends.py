@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
-from simulation.ends import LATE_MS, TRANSACTION_TIMED_OUT, WINDOW_MS, Life, cause
+from simulation.ends import BEHIND_MS, LATE_MS, TRANSACTION_TIMED_OUT, WINDOW_MS, Life, cause
 
 TRANSACTION_MS = 5_000
 BLOCKS, LOG = DataMissing("p.s.blocks.0[0] has offsets 5 to 9, not 3"), DataMissing("p.s.boundaries[0] has offsets 5 to 9, not 3")
 
 
-def why(error: Exception, life: Life, *others: Life, now_ms: int = 20_000) -> str:
-    return cause(error, life, others, now_ms, TRANSACTION_MS)
+def why(error: Exception, life: Life, *others: Life, now_ms: int = 20_000, behind_ms: int = BEHIND_MS + 1) -> str:
+    return cause(error, life, others, now_ms, TRANSACTION_MS, behind_ms if error is LOG else None)
 
 
 def struck(what: str, until_ms: int) -> Life:
@@ -57,6 +57,7 @@ def test_only_who_is_replaced_meets_missing_blocks_and_only_who_begins_a_trimmed
     assert not why(BLOCKS, Life(2), Life(1)), "the newest run is waited for"
     assert why(LOG, Life(20_000 - WINDOW_MS))
     assert not why(LOG, Life(20_000 - WINDOW_MS - 1))
+    assert why(LOG, Life(0), behind_ms=BEHIND_MS)
 
 
 def test_other_errors_are_never_excused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -351,12 +352,22 @@ class World:
         """A process ended: of something that befell it, or wrongly."""
         now_ms, runs = self.scheduler.now_ms, self.runs[process.key]
         others = [life for life in runs.lives if life is not port.life]
-        why = ends.cause(error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS)
+        why = ends.cause(error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS, self._behind_ms(error))
         self.history.reached(f"end because of {why}")
         if not why:
             self.unexpected.append(f"{process.name} at {now_ms} ms: ends without a cause: {type(error).__name__}: {error}")
         elif isinstance(error, Fenced) and not self._is_replaced(process, service):
             self.unexpected.append(f"{process.name} at {now_ms} ms: fenced, though nobody took over: {error}")
+
+    def _behind_ms(self, error: Exception) -> int | None:
+        """How long ago the record of a boundary log came that a process wanted and that is trimmed; None: it did not end of that."""
+        wanted = re.search(r"(\S+\.boundaries)\[0\] has offsets \d+ to \d+, not (\d+)", str(error))
+        if wanted is None:
+            return None
+        place = (wanted[1], 0, int(wanted[2]))
+        return next(
+            (self.scheduler.now_ms - each.at_ms for each in self.history.events if each.what == "append" and each.facts[:3] == place), 0
+        )
 
     def _is_replaced(self, process: Process, service: Service | None) -> bool:
         """Whether the log has a newer epoch than that of a process that says that it was fenced."""
