@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec import control_records
@@ -11,6 +13,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Heartbeat
 from harness import outputs
 from harness.outputs import Replica, create_topics, rows, transcript
+from harness.sources import everything
 
 
 class World:
@@ -45,6 +48,16 @@ class World:
 def settle(service: DeliveryService, rounds: int = 6) -> None:
     for _ in range(rounds):
         service.step()
+
+
+def compacted(world: World) -> dict[int, tuple[str, int | None]]:
+    """Car -> (kind, total) of the newest record of each key, as a reader of the compacted topic has it."""
+    found = {}
+    for chunk in everything(world.log, "p.out.live", world.pipeline.partitions):
+        for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True):
+            total = None if value is None else json.loads(value)["total"]
+            found[json.loads(key or b"")["car"]] = ((dict(headers)["anabranch-kind"] or b"").decode(), total)
+    return found
 
 
 FAILURE = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.protocol.control import DeliveryProgress
-from anabranch.protocol.delivery import CorrectedDelivery, Slice, partition_of
+from anabranch.protocol.delivery import REJECTED, CorrectedDelivery, Form, Slice, partition_of
 from anabranch.protocol.identifiers import TupleId
 
 OUTCOMES = ("committed", "applied, unknown", "lost, unknown", "torn", "torn without progress", "killed before commit")
@@ -42,7 +42,7 @@ class Topic:
 
 
 def take_over(topic: Topic, upto: int) -> CorrectedDelivery:
-    count = len(topic.partitions)
+    count = len(topic.partitions)  # the last one is that of rejected results
     machine = CorrectedDelivery("out", topic.progress[-1] if topic.progress else None, [0] * count, [len(p) for p in topic.partitions])
     for p, start in enumerate(machine.read_from):
         for ident in topic.partitions[p][start:]:
@@ -52,11 +52,12 @@ def take_over(topic: Topic, upto: int) -> CorrectedDelivery:
     return machine
 
 
-def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[str]) -> Topic:
-    """Deliver everything, with these outcomes first and good ones afterwards."""
+def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[str], large: float = 0.0) -> Topic:
+    """Deliver everything, with these outcomes first and good ones afterwards. So many results are larger than the topic takes: ``large``."""
     rng = random.Random(seed)
     last = max(sizes, default=1)
-    topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions)])
+    topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions + 1)])
+    refused = {TupleId(b, i) for b, n in sizes.items() for i in range(n) if rng.random() < large}
     upto, todo = rng.randint(0, last), list(outcomes)
     machine = take_over(topic, upto)
     for _ in range(1_000):
@@ -73,11 +74,17 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
         if not batch:
             machine.advance(run, {})
             continue
+        if machine.form is Form.RECORDS and any(i in refused for _, i in batch):
+            assert machine.refused(run, {ids.index(i): 100 if i in refused else 1 for _, i in batch})
+            continue
+        if machine.form is not Form.RECORDS:
+            assert [i in refused for _, i in batch] == [True], "nothing else is rejected"
+            batch = [(partitions, i) for _, i in batch]
         outcome = todo.pop(0) if todo else "committed"
         topic.apply(batch, machine.progress(run, 0), outcome, rng)
         if outcome == "committed":
             # reports name the records; the end of the transaction takes a place of its own
-            machine.advance(run, {p: len(topic.partitions[p]) - 1 for p, _ in batch})
+            machine.advance(run, {REJECTED if p == partitions else p: len(topic.partitions[p]) - 1 for p, _ in batch})
             if rng.random() < 0.1:
                 machine = take_over(topic, upto)
         else:
@@ -88,10 +95,12 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
 @settings(max_examples=400, deadline=None)
 @given(
     seed=st.integers(0, 2**32), partitions=st.integers(1, 4), outcomes=st.lists(st.sampled_from(OUTCOMES), max_size=8),
-    sizes=st.dictionaries(st.integers(1, 30), st.integers(1, 9), max_size=8),
+    sizes=st.dictionaries(st.integers(1, 30), st.integers(1, 9), max_size=8), large=st.sampled_from([0.0, 0.1, 1.0]),
 )  # fmt: skip
-def test_every_id_once_whatever_becomes_of_transactions(seed: int, partitions: int, outcomes: list[str], sizes: dict[int, int]) -> None:
-    topic = deliver(seed, sizes, partitions, outcomes)
+def test_every_id_once_whatever_becomes_of_transactions(
+    seed: int, partitions: int, outcomes: list[str], sizes: dict[int, int], large: float
+) -> None:
+    topic = deliver(seed, sizes, partitions, outcomes, large)
     found = [ident for p in topic.partitions for ident in p if ident is not None]
     assert sorted(found) == [TupleId(b, i) for b in sorted(sizes) for i in range(sizes[b])]
     if not topic.torn:

@@ -29,6 +29,8 @@ from simulation.options import Options
 from simulation.workload import Row
 from simulation.world import Run
 
+_REJECTED = -1
+"""The number of the partition of rejected results, beside those of the output topic."""
 _IDLE_MARGIN_MS = 250
 _FORK_MARGIN_MS = 100
 """From the decision to run a batch to its beginning."""
@@ -182,13 +184,33 @@ def _headers(record: Record) -> dict[str, bytes]:
 
 
 def delivered(run: Run) -> list[Delivered]:
-    """The corrected topic."""
-    found = []
-    for partition, offset, record in records(run, "out"):
-        headers = _headers(record)
-        bucket, position = headers["anabranch-id"].decode().split(".")
-        found.append(Delivered(partition, offset, int(bucket), int(position), _read_row(partition, record)))
-    return found
+    """The corrected topic, and as one more partition that of rejected results."""
+    there = [(partition, offset, record, partition) for partition, offset, record in records(run, "out")]
+    there += [
+        (_REJECTED, offset, record, _partition_of(record.key or b"", run.options.output_partitions)) for _, offset, record in _rejected(run)
+    ]
+    return [
+        Delivered(place, offset, *_pair(_headers(record)["anabranch-id"].decode()), _read_row(partition, record))
+        for place, offset, record, partition in there
+    ]
+
+
+def _rejected(run: Run) -> list[tuple[int, int, Record]]:
+    return [(_REJECTED, offset, record) for _, offset, record in records(run, "out.rejected")] if "out.rejected" in run.log.topics else []
+
+
+def _wrongly_rejected(run: Run) -> list[str]:
+    """Results that the output topic would have taken."""
+    wrong = []
+    for _, _, record in _rejected(run):
+        headers = {name: value for name, value in _headers(record).items() if name in ("anabranch-id", "anabranch-stime")}
+        size = len(record.value or b"") + len(record.key or b"") + sum(len(name) + len(value) for name, value in headers.items())
+        run.history.reached("result rejected")
+        if run.options.output_bytes_max is None or size <= run.options.output_bytes_max:
+            wrong.append(
+                f"rejected: {headers['anabranch-id'].decode()} of {size} bytes, of which the topic takes {run.options.output_bytes_max}"
+            )
+    return wrong
 
 
 def _read_row(partition: int, record: Record) -> tuple[object, ...]:
@@ -201,7 +223,11 @@ def _result(row: Sequence[object], partitions: int) -> tuple[object, ...]:
     """The same, as it must be."""
     stime, ident, key, v = row
     text = f'{{"key":{key}}}'.encode()
-    return ident, key, v, stime, text, (murmur2(text) & 0x7FFFFFFF) % partitions
+    return ident, key, v, stime, text, _partition_of(text, partitions)
+
+
+def _partition_of(key: bytes, partitions: int) -> int:
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def user_rows(buckets: Mapping[int, Sequence[Sequence[object]]], partitions: int) -> dict[int, list[tuple[object, ...]]]:
@@ -257,6 +283,7 @@ def judge(run: Run) -> list[str]:
         answer = {bucket: rows for bucket, rows in answer.items() if bucket <= closed}
     if run.is_complete:
         wrong += corrected.check(delivered(run), answer, is_ordered=not torn)
+        wrong += _wrongly_rejected(run)
         if options.is_live:
             wrong += (
                 _upsert(run, answer)

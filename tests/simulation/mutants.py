@@ -59,6 +59,8 @@ MUTANTS: Final = (
     Mutant("no_read_back", f"{_DELIVERY}.there", "return True", "return False", "rule 19, D1"),
     Mutant("last_run_believed", f"{_DELIVERY}._go_on", "= begin_of(progress), end_of", "= end_of(progress), end_of", "D2"),
     Mutant("second_recovery_blind", f"{_DELIVERY}.progress", "self._read_from if self.comparing else self._ends", "self._ends", "D4", ("commit lost", "commit applied", "commit torn")),
+    Mutant("rejected_not_read_back", "delivery.service:DeliveryService._take_over", "foreign += read_back.ids(log, self._rejected_topic, read_from[-1:], rejected_stops, take, self._wait_for)", "pass", "D8", ("commit applied",)),
+    Mutant("neighbours_rejected", f"{_DELIVERY}.refused", "if len(sizes) > 1:", "if False:", "D8"),
     Mutant("delivery_not_fenced", "delivery.service:DeliveryService._take_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie")),
     Mutant("outcome_believed", "delivery.service:DeliveryService.step", "self._give_up_writer()", "self._delivery.advance(run, {})", "rule 19"),
     Mutant("stale_log_at_take_over", "delivery.service:DeliveryService._take_over", "self._following().read_to_end()", "pass", "rule 19, D7"),

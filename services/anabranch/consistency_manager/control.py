@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
-from anabranch.protocol.consistency import IndexImage
+from anabranch.protocol.consistency import REJECTED, IndexImage
 from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.fencing import FenceBook
 from anabranch.protocol.staggering import MANAGER_SERVICE, REPLICA_SERVICE
@@ -17,7 +17,7 @@ from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender
 
 if TYPE_CHECKING:
-    from anabranch.pipeline.model import Pipeline
+    from anabranch.pipeline.model import Output, Pipeline
     from anabranch.runtime.service import ServiceContext
 
 _LABELS: Final = ("pipeline",)
@@ -100,6 +100,8 @@ class ControlRoom:
             self._trimming.heard(entry)
             if not self._image.heartbeat(entry):
                 self.refused.inc()
+            if entry.service == _DELIVERY and entry.rejected and entry.name in self._pipeline.outputs:
+                self.alarms.append(self._rejecting(self._pipeline.outputs[entry.name], now_ms))
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
             self._trimming.seen(entry)
             self._points[entry.stream] = max(entry.bucket, self._points.get(entry.stream, 0))
@@ -112,6 +114,14 @@ class ControlRoom:
                 self.alarms.append(Alarm("resent_rows_differ", entry.stream, -1, text, now_ms))
         else:
             self.refused.inc()
+
+    @staticmethod
+    def _rejecting(output: Output, now_ms: int) -> Alarm:
+        text = (
+            f"output {output.name}: results are larger than its topics take: those that {output.corrected.topic} refused are in {output.rejected}, "
+            "the live topic leaves them out; make them smaller, or raise max.message.bytes"
+        )
+        return Alarm(REJECTED, output.stage, -1, text, now_ms)
 
     def _say(self, uptos: Mapping[str, int]) -> None:
         """Trim points that could not be written are lost: others follow. Fences are written until they are."""

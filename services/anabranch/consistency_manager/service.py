@@ -122,6 +122,8 @@ class ConsistencyManager:
         read += self._control.round({stream: reader.fold.upto for stream, reader in self._streams.items()}, self.status.state)
         while self._control.alarms:
             alarm = self._control.alarms.pop(0)
+            if not self._book.is_new(alarm):
+                continue
             self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
             self._unsent.append(alarm)
         self._trimming.round(self._control.trim_points())

@@ -34,11 +34,12 @@ from anabranch.protocol.errors import (
     Fenced,
     LocalProtocolError,
     OutcomeUnknown,
+    RecordTooLarge,
     RemoteProtocolError,
     Unavailable,
 )
 from anabranch.protocol.late_start import live_begins_after
-from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_CHUNK_ROWS, UNREADABLE_MAX
+from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_CHUNK_ROWS, MESSAGE_BYTES_DEFAULT, UNREADABLE_MAX
 from anabranch.protocol.live_delivery import Available, Failure, LiveDelivery, LiveProgress, LiveRun, resumed
 from anabranch.protocol.live_hold import Hold, Offer
 from anabranch.protocol.records import BranchNumber, Part
@@ -92,6 +93,12 @@ class LiveTopic:
         self._form: LiveForm | None = None
         self._passed: int | None = None
         self._partitions = 0
+        self._accepted_bytes = 0
+        """Of a record, by the topic's setting."""
+        self.left_out = 0
+        """Records that were left out, since the topic refuses them for their size."""
+        self._fitting_bytes: int | None = None
+        """Larger records are left out; None: until the topic refuses one, all are tried, since they may become smaller by compression."""
         self._chosen: str | None = None
         self._hold = Hold(shape.waits(self._pipeline, output.stage), shape.policy(self._pipeline, output.stage))
         self._hold_ms = 0
@@ -111,6 +118,7 @@ class LiveTopic:
         self._failures = counter("failures", "Failures that began on the live topic: the first tentative bucket was shown")
         self._undos = counter("undos", "Undos that were sent")
         self._stable_rows = counter("stable_tuples", "Stable tuples delivered to the live topic")
+        self._left_out = counter("left_out", "Records left out, since the live topic refuses them for their size")
         self._tentative_rows = counter("tentative_tuples", "Tentative tuples delivered to the live topic, shown again or not")
 
     # -- what the service asks ------------------------------------------------------------------------------------------------------------
@@ -168,6 +176,11 @@ class LiveTopic:
             self._delay(error, _RETRY_MS if self._unknown_before else 0)
             self._unknown_before = True
             return False
+        except RecordTooLarge as error:
+            # What is too large even so is no result: what a transaction ends with. Then a person has to act, and all are tried again.
+            self._fitting_bytes = (self._accepted_bytes if self._fitting_bytes is None else self._fitting_bytes // 2) or None
+            self._delay(error, _REFUSED_RETRY_MS if self._fitting_bytes is None else 0)
+            return False
         except (Unavailable, DataMissing) as error:
             self._delay(error, _REFUSED_RETRY_MS)
             return False
@@ -190,9 +203,10 @@ class LiveTopic:
         """Make what is missing; the number of partitions of the live topic."""
         topic, sink = self._sink.topic, self._sink
         made = topic_settings("live_upsert" if sink.upsert else "live", topic, sink.partitions or self._pipeline.partitions, BROKERS_OWN)
-        count, policy = topics.prepare(
-            admin, self._output.name, sink, made, topic_settings("live_progress", self._progress_topic, 1, BROKERS_OWN)
-        )
+        ours = [topic_settings("live_progress", self._progress_topic, 1, BROKERS_OWN)]
+        count, settings = topics.prepare(admin, self._output.name, sink, made, ours)
+        policy = settings.get("cleanup.policy", "delete")
+        self._accepted_bytes = int(settings.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
         if sink.upsert and policy != "compact":
             raise ConfigurationError(
                 f"output {self._output.name}: topic {topic} has cleanup.policy={policy}; an upsert view keeps its state in its topic: set "
@@ -243,9 +257,9 @@ class LiveTopic:
             except ConfigurationError as error:
                 raise _OutgrownError(str(error)) from error
             self._status.detail.update(live_keys=len(view), live_foreign_records=foreign)
-            self._form = CompactedView(name, self._sink, self._partitions, view)
+            self._form = CompactedView(name, self._sink, self._partitions, view, self._fitting_bytes)
         else:
-            self._form = KindSequence(name, self._sink, self._partitions, self._pipeline.bucket_ms)
+            self._form = KindSequence(name, self._sink, self._partitions, self._pipeline.bucket_ms, self._fitting_bytes)
         self._machine = machine
         self._status.detail["live"] = "running"
         self._waiting.set(0)
@@ -377,6 +391,8 @@ class LiveTopic:
         self._passed = run.after.stable
         self._transactions.inc()
         self._undos.inc(run.undo)
+        self._left_out.inc(form.left_out)
+        self.left_out += form.left_out
         self._failures.inc(run.before.shown == 0 and run.after.shown > 0)
         if run.rec_done:
             self._hold.told_over({replica: self._following.fold.branch(replica) for replica in self._replicas})
@@ -429,7 +445,7 @@ class LiveTopic:
         width_ms = self._pipeline.bucket_ms
         self._status.detail.update(
             live_stable_ms=bound_ms(now.stable, width_ms), live_shown_ms=bound_ms(max(now.shown, now.stable), width_ms),
-            live_failure=now.failure is not Failure.NONE,
+            live_failure=now.failure is not Failure.NONE, live_left_out=self.left_out,
         )  # fmt: skip
 
 

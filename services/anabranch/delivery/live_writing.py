@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from anabranch.protocol.delivery import Slice, partition_of
 from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.live_delivery import Kind, LiveProgress, LiveRun
 from anabranch.protocol.records import BranchNumber
-from anabranch.protocol.upsert_view import Rows, UpsertView, Version, Write
+from anabranch.protocol.upsert_view import Rows, State, UpsertView, Version, Write
 
 _INSERTION: Final = [(KIND_HEADER, Kind.INSERTION.value.encode())]
 _TENTATIVE: Final = (KIND_HEADER, Kind.TENTATIVE.value.encode())
@@ -36,6 +36,9 @@ class Piece:
 class LiveForm(Protocol):
     """How transactions stand in the topic."""
 
+    left_out: int
+    """Records of the transaction that was written last which are larger than the topic takes."""
+
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
         """Send the records of ``run``: ``pieces`` are its insertions, then its tentative buckets."""
 
@@ -46,24 +49,35 @@ class LiveForm(Protocol):
 class KindSequence:
     """Every record with its kind; control kinds go to every partition (docs/live.md)."""
 
-    def __init__(self, output: str, sink: LiveSink, partitions: int, width_ms: int) -> None:
-        self._topic, self._partitions, self._width_ms = sink.topic, partitions, width_ms
+    def __init__(self, output: str, sink: LiveSink, partitions: int, width_ms: int, fitting_bytes: int | None = None) -> None:
+        """``fitting_bytes``: larger records are left out; None: none is."""
+        self._topic, self._partitions, self._width_ms, self._fitting_bytes = sink.topic, partitions, width_ms, fitting_bytes
+        self.left_out = 0
         self._renderer = Renderer(output, sink, partitions)
 
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
         """Undo, insertions, tentative buckets, rec_done, boundary."""
+        self.left_out = 0
         if run.undo:
             self._control(writer, Kind.UNDO, run.before)
         for piece in pieces:
             records = self._renderer.render(piece.slices, piece.table)
-            headers = self._headers(piece, records)
-            writer.send_many(self._topic, records.partitions, records.values, records.keys, headers)
+            records = self._fitting(replace(records, headers=self._headers(piece, records)))
+            writer.send_many(self._topic, records.partitions, records.values, records.keys, records.headers)
         if run.rec_done:
             self._control(writer, Kind.REC_DONE, run.after)
         self._control(writer, Kind.BOUNDARY, run.after)
 
     def committed(self) -> None:
         """Nothing is remembered."""
+
+    def _fitting(self, records: Records) -> Records:
+        """Those that the topic takes: what it does not take is in the corrected topic, or in that of rejected results."""
+        if self._fitting_bytes is None:
+            return records
+        kept = [place for place, size in enumerate(records.sizes()) if size <= self._fitting_bytes]
+        self.left_out += len(records.values) - len(kept)
+        return records.only(kept)
 
     @staticmethod
     def _headers(piece: Piece, records: Records) -> list[Written]:
@@ -81,8 +95,10 @@ class KindSequence:
 class CompactedView:
     """One record per key, its newest value (``protocol.upsert_view``)."""
 
-    def __init__(self, output: str, sink: LiveSink, partitions: int, view: UpsertView) -> None:
-        self._topic, self._partitions, self._view = sink.topic, partitions, view
+    def __init__(self, output: str, sink: LiveSink, partitions: int, view: UpsertView, fitting_bytes: int | None = None) -> None:
+        """``fitting_bytes``: instead of a larger record its key's last stable value is shown, or nothing; None: of any size."""
+        self._topic, self._partitions, self._view, self._fitting_bytes = sink.topic, partitions, view, fitting_bytes
+        self.left_out = 0
         self._renderer = Renderer(output, sink, partitions)
         self._written: list[Write] = []
 
@@ -93,9 +109,12 @@ class CompactedView:
         for piece in pieces:
             for key, version in self._rows(piece):
                 (insertions if piece.branch is None else tentative)[key] = version
-        self._written = self._view.transaction(
+        wanted = self._view.transaction(
             undo=run.undo, insertions=insertions.items(), stable_upto=run.after.stable, tentative=tentative.items()
         )
+        kept = [self._fitting(write) for write in wanted]
+        self.left_out = sum(write != instead for write, instead in zip(wanted, kept, strict=True))
+        self._written = [write for write in kept if write.state != self._view.state(write.key)]
         for write in self._written:
             value, headers = live_records.upsert(write)
             partition = partition_of(write.key, TupleId(1, 0), self._partitions)
@@ -106,6 +125,13 @@ class CompactedView:
         self._view.apply(self._written)
         self._written = []
 
+    def _fitting(self, write: Write) -> Write:
+        """``write``, or what is shown where the topic does not take it: the last stable value, else nothing, never an older tentative one."""
+        if self._fitting_bytes is None or _size(write) <= self._fitting_bytes:
+            return write
+        stable = Write(write.key, Kind.UNDO, State(write.state.stable))
+        return stable if _size(stable) <= self._fitting_bytes else Write(write.key, Kind.UNDO, State())
+
     def _rows(self, piece: Piece) -> Rows:
         records = self._renderer.render(piece.slices, piece.table)
         stimes = (int(head[1][1]) for head in records.headers)
@@ -113,3 +139,8 @@ class CompactedView:
         for key, value, ident, stime_ms in zip(records.keys, records.values, ids, stimes, strict=True):
             if key is not None:  # the pipeline file has a key where it has `upsert`
                 yield key, Version(ident, stime_ms, value, piece.branch, piece.missing)
+
+
+def _size(write: Write) -> int:
+    value, headers = live_records.upsert(write)
+    return len(value or b"") + len(write.key) + sum(len(name) + len(text) for name, text in headers)

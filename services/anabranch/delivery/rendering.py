@@ -39,6 +39,13 @@ class Records:
         """Of keys and values."""
         return sum(map(len, self.values)) + sum(map(len, filter(None, self.keys)))
 
+    def sizes(self) -> list[int]:
+        """Of each record: key, value and headers."""
+        return [
+            len(value) + len(key or b"") + sum(len(name) + len(text) for name, text in headers)
+            for key, value, headers in zip(self.keys, self.values, self.headers, strict=True)
+        ]
+
     @classmethod
     def joined(cls, some: Sequence[Records]) -> Records:
         """All of ``some``, one after the other."""

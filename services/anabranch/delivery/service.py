@@ -14,7 +14,7 @@ from prometheus_client import Counter
 
 from anabranch.codec import control_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
-from anabranch.delivery import read_back, topics
+from anabranch.delivery import read_back, rejected, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
@@ -22,8 +22,8 @@ from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.delivery import CorrectedDelivery, Run, Slice, rows_bound
-from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.delivery import REJECTED, CorrectedDelivery, Form, Run, Slice, rows_bound
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, RecordTooLarge, Unavailable
 from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.late_start import output_begins_after
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
@@ -39,6 +39,8 @@ from anabranch.runtime.settings import ServiceSettings
 
 _POLL_MS: Final = 100
 _RETRY_MS: Final = 200
+_REFUSED_RETRY_MS: Final = 10_000
+"""After the log refused to read or write for good: a person has to act first, and the live half goes on meanwhile."""
 _ASK_MS: Final = 1_000
 _UNKNOWN_MAX: Final = 10
 """Unknown outcomes one after the other: more are not a broker in trouble but something that a person must see."""
@@ -69,7 +71,7 @@ class DeliveryService:
         self.status = ServiceStatus()
         self._context, self._output, self._pipeline = context, output, context.pipeline
         names = self._pipeline.topic_names
-        self._topic = output.corrected.topic
+        self._topic, self._rejected_topic = output.corrected.topic, output.rejected
         self._progress_topic = names.progress(output.name)
         self._transactional_id = f"{self._pipeline.name}.{output.name}.corrected"
         self._boundaries: BoundaryReader | None = None
@@ -80,6 +82,8 @@ class DeliveryService:
         self._partitions = 0
         self._bytes_per_row = 0.0
         self._unknown_in_a_row = 0
+        self._retry_at_ms = 0
+        self._rejected_count = 0
         self._split: tuple[int, list[Ordered]] | None = None
         self._passed = 0
         """Buckets up to this one are not read again by whoever takes over."""
@@ -91,6 +95,10 @@ class DeliveryService:
         ).labels(*labels)
         self._unknown = Counter(
             "anabranch_delivery_unknown_outcomes", "Transactions whose outcome was unknown, each followed by reading back", _LABELS,
+            registry=context.registry,
+        ).labels(*labels)  # fmt: skip
+        self._rejected = Counter(
+            "anabranch_delivery_rejected", "Results that the output topic refused for their size, written to the topic of rejected ones", _LABELS,
             registry=context.registry,
         ).labels(*labels)  # fmt: skip
         self._found = Counter(
@@ -127,7 +135,10 @@ class DeliveryService:
             self._following().poll(0)  # what came while the corrected half was at work is shown now, not a round later
             busy = self._live.step()
         if self._delivery is None:
-            self._try_to_take_over()
+            if self._context.clock.monotonic_ms() >= self._retry_at_ms:
+                self._try_to_take_over()
+            else:
+                self._following().poll(0 if busy else self._wait_ms())
             return
         if self._delivery.cursor.bucket <= self._following().fold.forgotten:
             self._stand(self._delivery)
@@ -142,6 +153,10 @@ class DeliveryService:
                 self._deliver(self._delivery, run, stable)
         except DataMissing as error:
             self._ask(self._delivery, error)
+            return
+        except Unavailable as error:
+            self._delay(error)
+            self._retry_at_ms = self._context.clock.monotonic_ms() + _REFUSED_RETRY_MS
             return
         except OutcomeUnknown as error:
             self._unknown.inc()
@@ -217,7 +232,8 @@ class DeliveryService:
         passed = self._passed if self._live is None else min(self._passed, self._live.passed)
         delivered = 0 if self._delivery is None else self._delivery.cursor.bucket - 1
         beat = Heartbeat(
-            "delivery", self._output.name, "0", -1, self.status.state, delivered, written_ms=0, checkpoint_bucket=passed
+            "delivery", self._output.name, "0", -1, self.status.state, delivered, written_ms=0, checkpoint_bucket=passed,
+            rejected=self._rejected_count + (0 if self._live is None else self._live.left_out),
         )  # fmt: skip
         self._heartbeats.send(beat)
 
@@ -225,9 +241,12 @@ class DeliveryService:
         """Make what is missing; the number of partitions of the output topic."""
         sink = self._output.corrected
         topic = topic_settings("output", self._topic, sink.partitions or self._pipeline.partitions, BROKERS_OWN)
-        count, policy = topics.prepare(
-            admin, self._output.name, sink, topic, topic_settings("progress", self._progress_topic, 1, BROKERS_OWN)
-        )
+        ours = [
+            topic_settings("progress", self._progress_topic, 1, BROKERS_OWN),
+            topic_settings("rejected", self._rejected_topic, 1, BROKERS_OWN),
+        ]
+        count, settings = topics.prepare(admin, self._output.name, sink, topic, ours)
+        policy = settings.get("cleanup.policy", "delete")
         if "compact" in policy:
             raise ConfigurationError(
                 f"output {self._output.name}: topic {self._topic} has cleanup.policy={policy}; the corrected topic must not be compacted, since "
@@ -257,12 +276,16 @@ class DeliveryService:
         try:
             self._delivery = self._take_over()
         except (OutcomeUnknown, Unavailable) as error:
-            self.status.state, self.status.waiting_for = "waiting", str(error)
-            self._context.logger.warning("take_over_delayed", output=self._output.name, error=str(error))
-            self._give_up_writer()
+            self._delay(error)
             self._context.clock.sleep_ms(_RETRY_MS)
         except _StoppingError:
             self._give_up_writer()
+
+    def _delay(self, error: OutcomeUnknown | Unavailable) -> None:
+        """Give this take-over up; another one comes later."""
+        self.status.state, self.status.waiting_for = "waiting", str(error)
+        self._context.logger.warning("take_over_delayed", output=self._output.name, error=str(error))
+        self._give_up_writer()
 
     def _take_over(self) -> CorrectedDelivery:
         """Fence, then read: the log to its end (so that every id found can be judged), the last progress, the ids after it."""
@@ -273,21 +296,25 @@ class DeliveryService:
         progress = read_back.last_progress(log, self._progress_topic, name, self._wait_for)
         if progress is None and self._live is not None and not self._live.begun:
             raise Unavailable(f"it is not recorded yet where the live topic of output {name} begins")
-        starts, stops = read_back.ends(log, self._topic, self._partitions)
+        (starts, stops), (rejected_starts, rejected_stops) = (
+            read_back.ends(log, topic, count) for topic, count in ((self._topic, self._partitions), (self._rejected_topic, 1))
+        )
         left_out = output_begins_after(self._reader().gone_upto, has_delivered=progress is not None)
         if left_out:
             self.status.detail["left_out_ms"] = bound_ms(left_out, self._pipeline.bucket_ms)
             self._context.logger.warning(
                 "begins_late", output=name, stage=self._output.stage, upto=left_out, upto_ms=self.status.detail["left_out_ms"]
             )
-        delivery = CorrectedDelivery(name, progress, starts, stops, after=left_out)
+        delivery = CorrectedDelivery(name, progress, starts + rejected_starts, stops + rejected_stops, after=left_out)
         found = 0
 
         def take(ident: TupleId) -> None:
             nonlocal found
             found += delivery.found(ident)
 
-        foreign = read_back.ids(log, self._topic, delivery.read_from, stops, take, self._wait_for)
+        read_from = delivery.read_from
+        foreign = read_back.ids(log, self._topic, read_from[:-1], stops, take, self._wait_for)
+        foreign += read_back.ids(log, self._rejected_topic, read_from[-1:], rejected_stops, take, self._wait_for)
         foreign += delivery.recovered(self._following().fold.upto)
         crash_point("delivery.read_back")
         self._found.inc(found)
@@ -336,10 +363,20 @@ class DeliveryService:
         if wanted is not None and not wanted:
             delivery.advance(run, {})  # all of it is there: the last progress record still says where to begin
             return
-        ends = self._transact(delivery, run, records, wanted)
+        sent = range(run.rows) if wanted is None else wanted
+        try:
+            ends = self._transact(delivery, run, records.only(sent) if wanted is not None else records)
+        except RecordTooLarge:
+            self._writing().abort()
+            sizes = records.sizes()
+            if not delivery.refused(run, {place: sizes[place] for place in sent}):
+                raise
+            return
+        if delivery.form is not Form.RECORDS:
+            self._tell_rejected(_ids(run)[sent[0]])
         delivery.advance(run, ends)
         self._transactions.inc()
-        written = run.rows if wanted is None else len(wanted)
+        written = len(sent)
         self._context.metrics.count_out(written, size_bytes * written // run.rows)
         # Whoever takes over begins at this run's first bucket; nothing before it is asked for again.
         self._passed = run.first.bucket - 1
@@ -368,24 +405,24 @@ class DeliveryService:
     @staticmethod
     def _unwritten(delivery: CorrectedDelivery, run: Run, records: Records) -> list[int]:
         """Indexes of the records that are not in the topic."""
-        ids = (TupleId(s.bucket, position) for s in run.slices for position in range(s.start, s.stop))
-        return [i for i, (ident, p) in enumerate(zip(ids, records.partitions, strict=True)) if not delivery.there(ident, p)]
+        return [i for i, (ident, p) in enumerate(zip(_ids(run), records.partitions, strict=True)) if not delivery.there(ident, p)]
 
-    def _transact(self, delivery: CorrectedDelivery, run: Run, records: Records, wanted: list[int] | None) -> dict[int, int]:
-        """One transaction. Returns the offset after the last record written, by partition.
+    def _transact(self, delivery: CorrectedDelivery, run: Run, records: Records) -> dict[int, int]:
+        """One transaction, which writes ``records`` of ``run``. Returns the offset after the last record written, by place.
 
         Raises:
             OutcomeUnknown, Fenced: see there.
-            Unavailable: the log refuses a record for good, such as one that is too large for the topic.
+            RecordTooLarge: the transaction can be aborted, and what ``delivery.refused`` says be done.
+            Unavailable: the log refuses a record for good.
         """
-        writer = self._writer
-        assert writer is not None, "taken over"  # noqa: S101 - there is no delivery state without a writer
-        output = self._output.name
+        writer, output = self._writing(), self._output.name
         progress = control_records.encode(delivery.progress(run, self._context.clock.now_ms()))
         try:
             writer.begin()
-            chosen = records if wanted is None else records.only(wanted)
-            writer.send_many(self._topic, chosen.partitions, chosen.values, chosen.keys, chosen.headers)
+            if delivery.form is Form.RECORDS:
+                writer.send_many(self._topic, records.partitions, records.values, records.keys, records.headers)
+            else:
+                rejected.send(writer, self._rejected_topic, self._topic, records, is_cut=delivery.form is Form.CUT)
             crash_point("delivery.records_sent")
             writer.send(TopicPartition(self._progress_topic, 0), progress, output.encode())
             crash_point("delivery.progress_sent")
@@ -394,7 +431,20 @@ class DeliveryService:
         except Fenced as error:
             raise Fenced(f"output {output}: another process delivers it: {error}") from error
         # In any order of the same partition the last place is the highest.
-        return {at.partition: offset + 1 for at, offset in sorted(delivered) if at.topic == self._topic}
+        ends = {at: offset + 1 for at, offset in sorted(delivered)}
+        places = {TopicPartition(self._topic, p): p for p in range(self._partitions)} | {TopicPartition(self._rejected_topic, 0): REJECTED}
+        return {place: ends[at] for at, place in places.items() if at in ends}
+
+    def _tell_rejected(self, ident: TupleId) -> None:
+        """A result could not be delivered: the manager hears of it, and raises an alarm."""
+        self._rejected_count += 1
+        self._rejected.inc()
+        self.status.detail["rejected"] = self._rejected_count
+        self._context.logger.warning("result_rejected", output=self._output.name, id=str(ident), topic=self._rejected_topic)
+
+    def _writing(self) -> TransactionalWriter:
+        assert self._writer is not None, "taken over"  # noqa: S101 - there is no delivery state without a writer
+        return self._writer
 
     def _report(self, delivery: CorrectedDelivery) -> None:
         following, width_ms = self._following(), self._pipeline.bucket_ms
@@ -404,3 +454,7 @@ class DeliveryService:
             self.status.lag_ms = self._context.clock.now_ms() - self.status.last_bucket_ms
         self._context.metrics.refused(self._output.stage, following.counts)
         self.status.detail["stable_bucket_ms"] = bound_ms(following.fold.upto, width_ms)
+
+
+def _ids(run: Run) -> list[TupleId]:
+    return [TupleId(s.bucket, position) for s in run.slices for position in range(s.start, s.stop)]

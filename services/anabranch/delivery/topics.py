@@ -1,6 +1,8 @@
-"""The topics that delivery writes: the one for users, and that of its own progress."""
+"""The topics that delivery writes: those for users, and that of its own progress."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.model import Sink
@@ -8,7 +10,7 @@ from anabranch.ports import LogAdmin
 from anabranch.protocol.errors import ConfigurationError
 
 
-def prepare(admin: LogAdmin, output: str, sink: Sink, topic: TopicSettings, progress: TopicSettings) -> tuple[int, str]:
+def prepare(admin: LogAdmin, output: str, sink: Sink, topic: TopicSettings, ours: Sequence[TopicSettings]) -> tuple[int, Mapping[str, str]]:
     """Make what is missing. What is there is not asked for again: on a broker with ACLs delivery may not make topics (``pipeline.access``).
 
     Args:
@@ -16,17 +18,17 @@ def prepare(admin: LogAdmin, output: str, sink: Sink, topic: TopicSettings, prog
         output: Its name, for messages.
         sink: What the pipeline file says of the user's topic.
         topic: The user's topic, as it is made if it is not there.
-        progress: Where delivery keeps how far it is.
+        ours: Where delivery keeps how far it is, and what the user's topic does not take.
 
     Returns:
-        Partitions and cleanup policy of the user's topic.
+        Partitions and settings of the user's topic.
 
     Raises:
         ConfigurationError: it has another number of partitions than the pipeline file says.
     """
-    existing = admin.partitions([topic.name, progress.name])
-    admin.create([settings for settings in (progress, topic) if settings.name not in existing])
+    existing = admin.partitions([topic.name, *(settings.name for settings in ours)])
+    admin.create([settings for settings in (*ours, topic) if settings.name not in existing])
     count = admin.partitions([topic.name])[topic.name]
     if sink.partitions is not None and sink.partitions != count:
         raise ConfigurationError(f"output {output}: topic {topic.name} has {count} partitions, the file says {sink.partitions}")
-    return count, admin.settings(topic.name).get("cleanup.policy", "delete")
+    return count, admin.settings(topic.name)

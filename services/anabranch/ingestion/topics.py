@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import DEAD_LETTER_ROOM_BYTES, RECORD_BYTES_ON_BROKER_MAX
+from anabranch.protocol.limits import DEAD_LETTER_ROOM_BYTES, MESSAGE_BYTES_DEFAULT, RECORD_BYTES_ON_BROKER_MAX
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogAdmin
-
-_MESSAGE_BYTES_DEFAULT: Final = 1_048_588
-"""A broker's own default of ``max.message.bytes``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
                     f"source {source.name}: 'stime: arrival' needs message.timestamp.type=LogAppendTime on topic {topic}; "
                     f"it has {values.get('message.timestamp.type', 'none')}, the producer's clock: alter the topic, or name a time field"
                 )
-    largest = max(int(values.get("max.message.bytes", _MESSAGE_BYTES_DEFAULT)) for values in settings.values())
+    largest = max(int(values.get("max.message.bytes", MESSAGE_BYTES_DEFAULT)) for values in settings.values())
     return SourceTopics({topic: found[topic] for topic in source.topics}, found[blocks], _dead_letter(admin, source, found, largest))
 
 
@@ -59,7 +56,7 @@ def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest
     if topic not in found:
         admin.create([topic_settings("dead_letters", topic, replication=BROKERS_OWN)])
         return admin.partitions([topic])[topic]
-    accepted = int(admin.settings(topic).get("max.message.bytes", _MESSAGE_BYTES_DEFAULT))
+    accepted = int(admin.settings(topic).get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
     if accepted < needed:
         raise ConfigurationError(
             f"source {source.name}: dead-letter topic {topic} takes records of {accepted} bytes, but the input has up to {largest}, and headers "

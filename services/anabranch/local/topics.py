@@ -53,6 +53,7 @@ def topics_of(pipeline: Pipeline, *, replication: int | None = None, embedded: b
         # Where a key goes depends on the number of partitions, so a number in the file is binding.
         wanted = output.corrected.partitions
         add("output", "output", output.corrected.topic, wanted or pipeline.partitions, pinned=wanted is not None)
+        add("rejected", "output", output.rejected)
         if output.live is not None:
             wanted = output.live.partitions
             kind = "live_upsert" if output.live.upsert else "live"

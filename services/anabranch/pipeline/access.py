@@ -209,6 +209,7 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
     for name, output in pipeline.outputs.items():
         yield _Topic("progress", names.progress(name), output=name)
         yield _Topic("output", output.corrected.topic, output=name)
+        yield _Topic("rejected", output.rejected, output=name)
         if output.live is not None:
             yield _Topic("live_progress", names.live_progress(name), output=name)
             yield _Topic("live_upsert" if output.live.upsert else "live", output.live.topic, output=name)

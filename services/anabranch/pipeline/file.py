@@ -340,6 +340,8 @@ class _Walk(Document):
             self.mistake(at, "corrected is missing; name its topic, corrected: {topic: NAME}")
             return None
         corrected = self._sink(raw["corrected"], (*at, "corrected"))
+        if corrected.topic:
+            self.topic(f"{corrected.topic}.rejected", (*at, "corrected", "topic"))
         live = self._live(raw["live"], (*at, "live"), corrected) if "live" in raw else None
         return Output(name=name, stage=stage or "", corrected=corrected, live=live)
 

@@ -113,6 +113,11 @@ class Output(_Model):
     corrected: Sink
     live: LiveSink | None = None
 
+    @property
+    def rejected(self) -> str:
+        """The topic of results that the corrected topic refuses for their size."""
+        return f"{self.corrected.topic}.rejected"
+
 
 class Pipeline(_Model):
     """Everything that the pipeline file says."""

@@ -60,6 +60,7 @@ from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, P
 
 MISMATCH: Final = "digest_mismatch"
 FLOAT_MISMATCH: Final = "float_mismatch"
+REJECTED: Final = "result_rejected"
 _MODULUS: Final = 1 << 64
 _EMPTY: Final = (0, 0)
 
@@ -305,7 +306,7 @@ class AlarmBook:
 
     def known(self, alarm: Alarm) -> None:
         """An alarm stands in the topic."""
-        if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP):
+        if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP, REJECTED):
             self._known.add((alarm.stream, alarm.bucket, alarm.text))
 
     def is_new(self, alarm: Alarm) -> bool:

@@ -31,6 +31,8 @@ class Heartbeat:
     """Last bucket of its inputs that this directory, or what stands in the output, holds for good: it never reads it again (rule 18)."""
     corrects: bool = False
     """It makes corrections at full speed (``protocol.staggering``)."""
+    rejected: int = 0
+    """Of delivery: results that it could not deliver since it began, for their size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,11 @@ progress records keep the positions read from, so that a second crash finds them
 If retention has removed records above those positions, the ids that stood there cannot be compared. Then tuples that a progress record
 names count as written in such a partition. Tuples of an unfinished run that retention removed would be written again, with the same ids.
 
+A record may be larger than its topic takes. Which one of a run that is, nobody tells, and records that are sent together are refused together.
+So a run that is refused is cut, before its largest record and at its middle, until it writes one record. That goes to the topic of rejected
+results instead, cut where that topic refuses it whole. The topic of rejected results is one more place beside the partitions: its ids are read
+back with theirs, and its position stands in the progress records beside theirs.
+
 Invariants:
     D1  an id that stands in the topic at or after the last progress record's positions is not written.
     D2  every id from the sequence's beginning (or from where an output began that was added later) to ``cursor`` stands in the topic, once (or did, before retention).
@@ -21,12 +26,14 @@ Invariants:
     D5  the number of partitions never changes: records of one key stay in one partition.
     D6  a run has at most ``rows_max`` tuples; it takes buckets whole unless its first bucket alone has more.
     D7  an id of a bucket that is not stable cannot be this output's: it is foreign, and refused.
+    D8  a tuple is rejected only if its record was refused when it was sent alone; a rejected id counts as written, also for whoever takes over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from anabranch.protocol.control import DeliveryProgress
@@ -35,6 +42,8 @@ from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, DELIVERY_BYTES_MAX, DELIVERY_ROWS_MAX, RECOVERY_IDS_MAX
 
 BEGINNING: Final = TupleId(1, 0)
+REJECTED: Final = -1
+"""The place of the topic of rejected results: its number in progress records, and the last of all places in lists."""
 _MASK: Final = 0xFFFFFFFF
 _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
@@ -100,16 +109,25 @@ class Run:
         return sum(s.stop - s.start for s in self.slices)
 
 
+class Form(Enum):
+    """How the next run is written (D8)."""
+
+    RECORDS = "to the output topic"
+    REJECTED = "its one record to the topic of rejected results"
+    CUT = "the same, cut"
+
+
 class CorrectedDelivery:
     """One take-over of an output: made after the older writer was fenced, given up when the outcome of a transaction is unknown.
 
-    Order of calls: ``found`` for every id between ``read_from`` and the topic's ends, ``recovered``, then ``plan`` and ``advance`` for ever.
+    Order of calls: ``found`` for every id between ``read_from`` and the topics' ends, ``recovered``, then ``plan``, and ``advance`` or
+    ``refused``, for ever.
     """
 
     def __init__(
         self, output: str, progress: DeliveryProgress | None, starts: Sequence[int], ends: Sequence[int], *, after: int = 0
     ) -> None:
-        """``starts`` and ``ends``: first and end offset of each partition of the topic, asked after fencing.
+        """``starts`` and ``ends``: first and end offset of every place, asked after fencing: the output's partitions, then the rejected results.
 
         ``after``: an output that has no progress yet leaves out the buckets up to here, since their blocks are deleted.
 
@@ -122,6 +140,8 @@ class CorrectedDelivery:
         self._found_count = 0
         self._found_last: TupleId | None = None
         self._recovered = False
+        self._refused_rows: int | None = None
+        self._form = Form.RECORDS
         self._cut: frozenset[int] = frozenset()
         self._cursor = self._confirmed = TupleId(after + 1, 0)
         self._read_from = list(starts)
@@ -130,20 +150,22 @@ class CorrectedDelivery:
 
     def _go_on(self, progress: DeliveryProgress, starts: Sequence[int]) -> None:
         positions = dict(progress.positions)
-        if sorted(positions) != list(range(len(starts))):
+        rejected = min(positions.pop(REJECTED, starts[REJECTED]), self._ends[REJECTED])  # the topic may be new, or made anew by a person
+        partitions = len(starts) - 1
+        if sorted(positions) != list(range(partitions)):
             raise ConfigurationError(
-                f"output {self._output}: its topic has {len(starts)} partitions, delivery began with {len(positions)}; records of a key would "
+                f"output {self._output}: its topic has {partitions} partitions, delivery began with {len(positions)}; records of a key would "
                 "move to another partition: deliver to a new topic, under a new output name"
             )
-        for partition, end in enumerate(self._ends):
+        for partition, end in enumerate(self._ends[:REJECTED]):
             if positions[partition] > end:
                 raise ConfigurationError(
                     f"output {self._output}: partition {partition} of its topic ends at {end}, delivery has written it up to "
                     f"{positions[partition]}: the topic was cut or made anew; use a new output name to deliver everything again"
                 )
         self._cursor, self._confirmed = begin_of(progress), end_of(progress)
-        self._cut = frozenset(p for p, start in enumerate(starts) if start > positions[p])
-        self._read_from = [max(positions[p], start) for p, start in enumerate(starts)]
+        self._cut = frozenset(p for p, position in positions.items() if starts[p] > position)
+        self._read_from = [max(positions[p], starts[p]) for p in range(partitions)] + [max(rejected, starts[REJECTED])]
 
     @property
     def cursor(self) -> TupleId:
@@ -217,7 +239,7 @@ class CorrectedDelivery:
         if upto < self._cursor.bucket:
             return None
         slices: list[Slice] = []
-        left = rows_max
+        left = rows_max if self._refused_rows is None else min(rows_max, self._refused_rows)
         for bucket, rows in sizes:
             start = self._cursor.position if bucket == self._cursor.bucket else 0
             if start > rows:
@@ -243,15 +265,36 @@ class CorrectedDelivery:
             output=self._output,
             first_bucket=run.first.bucket,
             last_bucket=end.bucket - 1,
-            positions=tuple(enumerate(positions)),
+            positions=(*enumerate(positions[:REJECTED]), (REJECTED, positions[REJECTED])),
             written_ms=written_ms,
             first_position=run.first.position,
             next_position=end.position,
         )
 
+    @property
+    def form(self) -> Form:
+        """How the next run is to be written."""
+        return self._form
+
+    def refused(self, run: Run, sizes: Mapping[int, int]) -> bool:
+        """``run`` was refused for the size of a record, and nothing of it is written; whether there is another way to write it (D8).
+
+        ``sizes``: bytes of each record that was sent, by its place in the run.
+        """
+        if len(sizes) > 1:
+            largest = max(sizes, key=lambda place: sizes[place])
+            self._refused_rows = max(1, min(largest, run.rows // 2))
+            return True
+        self._refused_rows = run.rows
+        ways = list(Form)
+        at = ways.index(self._form) + 1
+        self._form = ways[min(at, len(ways) - 1)]
+        return at < len(ways)
+
     def advance(self, run: Run, ends: Mapping[int, int]) -> None:
-        """``run`` is committed, or all of it was there. ``ends``: offset after the last record written, of the partitions written to."""
+        """``run`` is committed, or all of it was there. ``ends``: offset after the last record written, of the places written to."""
         self._cursor = run.next
+        self._refused_rows, self._form = None, Form.RECORDS
         self._confirmed = max(self._confirmed, run.next)
         for partition, end in ends.items():
             self._ends[partition] = max(self._ends[partition], end)

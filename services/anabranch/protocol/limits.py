@@ -122,6 +122,9 @@ WAITING_AFTER_MS: Final = 1_000
 ERROR_TEXT_MAX: Final = 1_000
 """Characters of an explanation in a header of a dead letter: the value may have to fit the topic's limit with it."""
 
+MESSAGE_BYTES_DEFAULT: Final = 1_048_588
+"""A broker's own default of ``max.message.bytes``, where a topic's settings do not name it."""
+
 DEAD_LETTER_ROOM_BYTES: Final = 64 * 1024
 """By so much a dead-letter topic must take larger records than the input: for the headers that say why, and for other compression than the user's."""
 

@@ -52,6 +52,12 @@ class World:
         writer.send(CONTROL, value or control_records.encode(beat))
         writer.flush()
 
+    def delivery_says(self, rejected: int) -> None:
+        writer = self.log.writer()
+        beat = Heartbeat("delivery", "out", "0", -1, "running", 1, self.clock.now_ms(), rejected=rejected)
+        writer.send(CONTROL, control_records.encode(beat))
+        writer.flush()
+
     def content(self) -> dict[str, object]:
         """All but who wrote it, and the heartbeats, which pass."""
         keys = [k for k in self.index.keys("anabranch:p:") if not k.endswith(":index") and ":process:" not in k]
@@ -200,3 +206,16 @@ def test_a_manager_that_may_not_ask_for_settings_says_so_and_goes_on(monkeypatch
     manager.step()
     assert manager.status.detail["topics"] == ["the settings of internal topics were not looked at: not allowed"]
     manager.stop()
+
+
+def test_results_that_are_too_large_raise_one_alarm(world: World) -> None:
+    manager = world.manager()
+    for count in (1, 5):
+        world.delivery_says(count)
+        manager.step()
+    again = world.manager()
+    world.delivery_says(2)
+    again.step()
+    (alarm,) = world.alarms()
+    assert (alarm.kind, alarm.stream, alarm.bucket) == ("result_rejected", "totals", -1)
+    assert "p.out.rejected" in alarm.text

@@ -14,7 +14,6 @@ from anabranch.delivery import live as module
 from anabranch.delivery import read_back
 from anabranch.delivery import service as service_module
 from anabranch.delivery.service import DeliveryService
-from anabranch.pipeline.model import LiveSink
 from anabranch.pipeline.shape import waits
 from anabranch.ports import Chunk, LogReader, TopicPartition
 from anabranch.protocol import upsert_view
@@ -24,7 +23,7 @@ from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.limits import LIVE_HOLD_MS
 from anabranch.protocol.live_delivery import Kind, LiveProgress
 from harness import outputs
-from harness.live_world import FAILURE, World, feed, settle
+from harness.live_world import FAILURE, World, compacted, feed, settle
 from harness.outputs import delivered, drain, ids, rows
 from harness.sources import everything
 from harness.summed_up import sum_up
@@ -482,18 +481,6 @@ def test_control_kinds_go_to_every_partition() -> None:
 
 
 # -- the compacted view -------------------------------------------------------------------------------------------------------------------
-
-
-def compacted(world: World) -> dict[int, tuple[str, int | None]]:
-    """Car -> (kind, total) of the newest record of each key, as a reader of the compacted topic has it."""
-    sink = world.pipeline.outputs["out"].live
-    assert isinstance(sink, LiveSink)
-    found = {}
-    for chunk in everything(world.log, LIVE, world.pipeline.partitions):
-        for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True):
-            total = None if value is None else json.loads(value)["total"]
-            found[json.loads(key or b"")["car"]] = ((dict(headers)["anabranch-kind"] or b"").decode(), total)
-    return found
 
 
 @pytest.mark.parametrize("restart", range(7))

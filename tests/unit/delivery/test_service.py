@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 import pyarrow as pa
 import pytest
@@ -17,8 +18,10 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.delivery import partition_of
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
+from harness.sources import everything
 from harness.summed_up import sum_up
 
 
@@ -429,3 +432,71 @@ def test_records_without_key_are_spread_by_id() -> None:
     drain(world.service(), 2)
     world.check()
     assert all(p == (i.bucket + i.position) % 3 and key is None for p, i, key, _ in delivered(world.log, world.pipeline))
+
+
+def rejected(world: World) -> list[tuple[TupleId, bytes | None, dict[str, bytes | None]]]:
+    """(id, value, headers) of what stands in the topic of rejected results."""
+    return [
+        (TupleId.parse((dict(headers)["anabranch-id"] or b"").decode()), value, dict(headers))
+        for chunk in everything(world.log, "p.out.rejected")
+        for value, headers in zip(chunk.values, chunk.headers, strict=True)
+    ]
+
+
+def uneven(bucket: int, large: Collection[int], *, size: int = 500) -> pa.Table:
+    """Four rows, of which those at ``large`` make records of more than ``size`` bytes."""
+    table = rows(bucket, 4).sort_by("stime")
+    roads = [text * (size // 5) if n in large else text for n, text in enumerate(table.column("road").to_pylist())]
+    return table.set_column(1, "road", pa.array(roads))
+
+
+@pytest.mark.parametrize("fault", [None, (Operation.COMMIT, None), (Operation.COMMIT, 0), (Operation.FLUSH, 0)])
+def test_results_that_are_too_large_go_to_a_topic_of_their_own(world: World, fault: tuple[Operation, int | None] | None) -> None:
+    """Each once, also where it is unknown whether it was written; the output goes on."""
+    world.log.admin().create([TopicSettings("p.out", 2, config={"max.message.bytes": "300"})])
+    service = world.service()
+    world.replica.close_buckets(2, {1: uneven(1, {1, 3}), 2: uneven(2, ())})
+    drain(service, 2)
+    world.replica.close_buckets(4, {3: uneven(3, {0}), 4: uneven(4, {0, 1, 2, 3})})
+    if fault is not None:
+        for _ in range(3):
+            world.log.fail_next(fault[0], applied=fault[1], topic="p.out.rejected" if fault[0] is Operation.FLUSH else None)
+    drain(service, 4)
+    restarted = world.service()
+    world.replica.close_buckets(5, {5: uneven(5, {2})})
+    drain(restarted, 5)
+    large = [(1, 1), (1, 3), (3, 0), (4, 0), (4, 1), (4, 2), (4, 3), (5, 2)]
+    assert [(ident.bucket, ident.position) for ident, _, _ in rejected(world)] == large
+    taken = sorted((ident.bucket, ident.position) for _, ident, _, _ in delivered(world.log, world.pipeline))
+    assert taken == sorted({(bucket, position) for bucket in range(1, 6) for position in range(4)} - set(large))
+    _, value, headers = rejected(world)[0]
+    assert len(json.loads(value or b"")["road"]) >= 500
+    assert (headers["anabranch-topic"], headers["anabranch-reason"], headers["anabranch-stime"]) == (b"p.out", b"too_large", b"2")
+    assert service._rejected._value.get() >= 5, "less those of unknown outcome"
+    assert restarted.status.detail["rejected"] == 1
+
+
+def test_what_the_topic_of_rejected_results_does_not_take_either_comes_cut(world: World) -> None:
+    world.log.admin().create([TopicSettings("p.out", 2, config={"max.message.bytes": "300"})])
+    world.log.admin().create([TopicSettings("p.out.rejected", 1, config={"max.message.bytes": "40000"})])
+    world.replica.close_buckets(1, {1: uneven(1, {1}, size=100_000)})
+    drain(world.service(), 1)
+    ((ident, value, headers),) = rejected(world)
+    assert (ident, len(value or b"")) == (TupleId(1, 1), DEAD_LETTER_CUT_BYTES)
+    assert int(headers["anabranch-truncated"] or b"") > 100_000
+    assert len(delivered(world.log, world.pipeline)) == 3
+
+
+def test_a_topic_that_refuses_is_waited_for_and_the_process_lives(world: World) -> None:
+    """Also one of rejected results that takes nothing: a person is told, and nothing is lost."""
+    world.log.admin().create([TopicSettings("p.out", 2, config={"max.message.bytes": "300"})])
+    world.log.admin().create([TopicSettings("p.out.rejected", 1, config={"max.message.bytes": "10"})])
+    service = world.service()
+    world.replica.close_buckets(1, {1: uneven(1, {1})})
+    for _ in range(50):
+        service.step()
+    assert "too large" in str(service.status.waiting_for)
+    world.log.topics["p.out.rejected"] = (TopicSettings("p.out.rejected", 1), world.log.topics["p.out.rejected"][1])
+    drain(service, 1)
+    assert [ident for ident, _, _ in rejected(world)] == [TupleId(1, 1)]
+    assert len(delivered(world.log, world.pipeline)) == 3

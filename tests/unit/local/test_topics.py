@@ -80,6 +80,7 @@ def test_all_topics_of_the_example(pipeline: Pipeline) -> None:
         "toll-road.tolls.progress",
         "toll-road.tolls.live.progress",
         "tolls",
+        "tolls.rejected",
         "tolls.live",
     }
     assert found["toll-road.tolls.boundaries"].settings.partitions == 1
