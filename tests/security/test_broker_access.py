@@ -239,7 +239,10 @@ def test_users_have_groups_of_their_own(secured: Secured) -> None:
         finally:
             consumer.close()
 
+    assert joined("secure.consumer.out")
     assert joined("secure.consumer.out.dashboard")
+    assert not joined("secure.consumer.out_eu")
+    assert not joined("secure.consumer.out_eu.dashboard")
     assert not joined("secure.consumer.audit.dashboard")
     assert not joined("anabranch.unused")
 

@@ -156,7 +156,11 @@ def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
 def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
     """Groups and transactional ids."""
     if instance.service == "user":
-        yield Right(instance.principal, Resource.GROUP, instance.principal, Operation.READ, "its own consumer groups", prefixed=True)
+        # A name cannot have a dot, so what begins with one and a dot is nobody else's: consumer.out is not consumer.out_eu.
+        yield Right(instance.principal, Resource.GROUP, instance.principal, Operation.READ, "its own consumer group")
+        yield Right(
+            instance.principal, Resource.GROUP, f"{instance.principal}.", Operation.READ, "its other consumer groups", prefixed=True
+        )
     yield Right(instance.principal, Resource.GROUP, UNUSED_GROUP, Operation.DESCRIBE, "named by every reader, joined by none")
     if instance.service == "delivery":
         halves = ["corrected"] if pipeline.outputs[instance.output].live is None else ["corrected", "live"]

@@ -49,5 +49,16 @@ def test_one_principal_for_a_participant() -> None:
 def test_only_deliveries_have_transactional_ids() -> None:
     found = {(r.principal, r.name) for r in rights(PIPELINE) if r.resource is Resource.TRANSACTIONAL_ID}
     assert found == {
-        (f"secure.delivery.{output}", f"secure.{output}.{half}") for output in ("out", "audit") for half in ("corrected", "live")
+        *((f"secure.delivery.{output}", f"secure.{output}.{half}") for output in ("out", "audit") for half in ("corrected", "live")),
+        ("secure.delivery.out_eu", "secure.out_eu.corrected"),
     }
+
+
+def test_no_prefix_covers_a_neighbour() -> None:
+    """``out_eu`` begins with ``out``: nothing that a right on ``out`` names by its beginning may be the other's."""
+    found = rights(PIPELINE)
+    prefixes = [right for right in found if right.prefixed]
+    assert {right.name for right in prefixes if right.principal == "secure.consumer.out"} == {"secure.consumer.out."}
+    for right in prefixes:
+        others = {r.principal for r in found} - {right.principal}
+        assert not [other for other in others if other.startswith(right.name)]
