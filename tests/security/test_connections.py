@@ -113,6 +113,7 @@ def test_a_new_password_counts_without_a_restart(secured: Secured, tmp_path: Pat
     who = "secure.producer.payments"
     file = tmp_path / "password"
     file.write_text(secured.passwords[who] + "\n")
+    file.chmod(0o600)
     settings = {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_USERNAME": who, "SASL_PASSWORD_FILE": file, "SSL_CA": secured.authority.certificate}
     for name, value in settings.items():
         monkeypatch.setenv(PREFIX + name, str(value))

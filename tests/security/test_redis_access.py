@@ -44,6 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def _as_manager(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET + "\n")
+    (tmp_path / "secret").chmod(0o600)
     monkeypatch.setenv("ANABRANCH_REDIS_USERNAME", "secure.consistency_manager")
     monkeypatch.setenv("ANABRANCH_REDIS_PASSWORD_FILE", str(tmp_path / "secret"))
 

@@ -58,6 +58,7 @@ def test_a_service_with_a_password_shows_it_nowhere(secured: Secured, tmp_path: 
     who = f"secure.{service}.{name}" if service != "consistency_manager" else f"secure.{service}"
     secret = secured.passwords[who]
     (tmp_path / "secret").write_text(secret + "\n")
+    (tmp_path / "secret").chmod(0o600)
     given = {"PASSWORD_FILE": str(tmp_path / "secret")} if by_file else {"PASSWORD": secret}
     variables = of(secured, who, **{f"ANABRANCH_KAFKA_SASL_{key}": value for key, value in given.items()})
     # An index that is not there: its errors must not tell either.

@@ -74,6 +74,7 @@ class Vault:
         path = self.folder / "secrets" / who
         path.parent.mkdir(exist_ok=True)
         path.write_text(self.passwords[who] + "\n")
+        path.chmod(0o600)
         return ours | {
             "ANABRANCH_KAFKA": self.broker.address, "ANABRANCH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
             "ANABRANCH_KAFKA_SASL_USERNAME": who, "ANABRANCH_KAFKA_SASL_PASSWORD_FILE": str(path),
@@ -163,6 +164,7 @@ def index(vault: Vault) -> Iterator[dict[str, str]]:
             client.execute_command("ACL", "SETUSER", "default", "off")
         secret = vault.folder / "redis-secret"
         secret.write_text(vault.redis_secret)
+        secret.chmod(0o600)
         with in_tls(server.address, vault.authority.issue("redis")) as address:
             yield {
                 "ANABRANCH_REDIS": f"rediss://{address}/0", "ANABRANCH_REDIS_USERNAME": "vault.consistency_manager",

@@ -5,6 +5,8 @@ A secret given by a file is read each time that it is needed, so a new one count
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,6 +18,9 @@ from anabranch.protocol.errors import ConfigurationError
 
 _SECRET_BYTES_MAX: Final = 64 * 1024
 """Of a secret's file: one that is larger is another file, named by mistake."""
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+"""What group and others may do."""
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -71,7 +76,23 @@ def readable_files(files: Mapping[str, Path | None]) -> None:
             raise ConfigurationError(f"{variable}: {path} cannot be read: {error.strerror}") from None
 
 
+def kept_secret(path: Path, variable: str) -> None:
+    """Check that a secret's file is its owner's alone. Of one that is another's, such as a mounted secret, only that not everybody may write it.
+
+    Raises:
+        ConfigurationError: it is not; the text says how to mend it.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ConfigurationError(f"{variable}: {path} cannot be read: {error.strerror}") from None
+    loose = _OTHERS if found.st_uid == os.geteuid() else stat.S_IWOTH
+    if stat.S_ISREG(found.st_mode) and found.st_mode & loose:
+        raise ConfigurationError(f"{variable}: {path} is open to others (mode {found.st_mode & 0o777:03o}): chmod 600 {path}")
+
+
 def _content(path: Path, variable: str) -> str:
+    kept_secret(path, variable)
     try:
         with path.open("rb") as file:
             content = file.read(_SECRET_BYTES_MAX + 1)

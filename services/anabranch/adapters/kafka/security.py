@@ -13,7 +13,7 @@ from typing import Final, Literal, Self
 from pydantic import SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from anabranch.adapters.secret_files import from_environment, readable_files, secret_of
+from anabranch.adapters.secret_files import from_environment, kept_secret, readable_files, secret_of
 from anabranch.protocol.errors import ConfigurationError
 
 PREFIX: Final = "ANABRANCH_KAFKA_"
@@ -68,6 +68,8 @@ class KafkaSecurity(BaseSettings):
             return {}
         files = {"ssl.ca.location": self.ssl_ca, "ssl.certificate.location": self.ssl_certificate, "ssl.key.location": self.ssl_key}
         readable_files({_variable(name): getattr(self, name) for name in ("ssl_ca", "ssl_certificate", "ssl_key")})
+        if self.ssl_key is not None:
+            kept_secret(self.ssl_key, _variable("ssl_key"))
         options = {
             "security.protocol": self.security_protocol,
             # A certificate that nobody checks, or of another host, protects from nobody.

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from anabranch.adapters.secret_files import from_environment, readable_files, secret_of
+from anabranch.adapters.secret_files import from_environment, kept_secret, readable_files, secret_of
 from anabranch.protocol.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
 
 PREFIX: Final = "ANABRANCH_REDIS_"
 _TLS: Final = ("tls_ca", "tls_certificate", "tls_key")
+_QUERY: Final = frozenset({"db", "username", "password"})
+"""What a URL may say after ``?``. The client would take any option of its own there, and let it count before what is set here: one of them switches
+the check of certificates off, another names other authorities, a third lets an answer take for ever."""
 
 
 class RedisSecurity(BaseSettings):
@@ -34,8 +38,15 @@ class RedisSecurity(BaseSettings):
         """Arguments of the client beside ``url``; files of secrets are read now.
 
         Raises:
-            ConfigurationError: a file cannot be read, a secret is given twice or empty, or TLS is set for a URL without TLS.
+            ConfigurationError: a file cannot be read, a secret is given twice or empty, TLS is set for a URL without TLS, or the URL has an option
+                that is not allowed.
         """
+        for name in parse_qs(urlsplit(url).query, keep_blank_values=True):
+            if name not in _QUERY:
+                raise ConfigurationError(
+                    f"the URL of the index has the option {name[:40]!r}: only {', '.join(sorted(_QUERY))} may stand there; files of TLS are named by "
+                    f"{PREFIX}TLS_CA, {PREFIX}TLS_CERTIFICATE and {PREFIX}TLS_KEY"
+                )
         found: dict[str, object] = {}
         password = secret_of(self.password, self.password_file, f"{PREFIX}PASSWORD")
         if self.username is not None and password is None and not holds_password(url):
@@ -53,6 +64,8 @@ class RedisSecurity(BaseSettings):
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ConfigurationError(f"{PREFIX}TLS_CERTIFICATE and {PREFIX}TLS_KEY belong together: give both or none")
         readable_files(given)
+        if self.tls_key is not None:
+            kept_secret(self.tls_key, f"{PREFIX}TLS_KEY")
         found |= {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
         names = {"ssl_ca_certs": self.tls_ca, "ssl_certfile": self.tls_certificate, "ssl_keyfile": self.tls_key}
         return found | {name: str(path) for name, path in names.items() if path is not None}
