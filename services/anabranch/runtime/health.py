@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 READY_STATES = frozenset({"running", "waiting", "standby"})
 _JSON = "application/json"
 _REQUEST_SECONDS_MAX = 5.0
-"""A client that does not finish its request loses its thread after this."""
+"""A client that has not sent its request and taken the answer after this, at whatever pace, is cut off."""
+_CONNECTIONS_MAX = 32
+"""Connections at once, each of which has a thread: beyond it the oldest is cut off, so that clients that only hold on keep nobody out."""
 
 
 class HealthServer:
@@ -51,6 +56,43 @@ class HealthServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = _CONNECTIONS_MAX
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._begun: dict[socket.socket, float] = {}
+        """When each open connection began, the oldest first."""
+        self._lock = threading.Lock()
+        """Of ``_begun``: a leaf, nothing is waited for under it."""
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own."""
+        with self._lock:
+            oldest = list(self._begun)[: max(0, len(self._begun) + 1 - _CONNECTIONS_MAX)]
+            self._begun[request] = time.monotonic()
+        self._cut_off(oldest)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Called by the serving thread between two requests, every tenth of a second at least."""
+        latest = time.monotonic() - _REQUEST_SECONDS_MAX
+        with self._lock:
+            late = [request for request, begun in self._begun.items() if begun < latest]
+        self._cut_off(late)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The end of a connection, by its thread."""
+        with self._lock:
+            self._begun.pop(request, None)
+        super().shutdown_request(request)
+
+    def _cut_off(self, requests: list[socket.socket]) -> None:
+        """Let their threads end: what they wait for ends at once."""
+        for request in requests:
+            with self._lock:
+                self._begun.pop(request, None)
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away or sent rubbish is no event of ours: the connection is closed, nothing else changes."""

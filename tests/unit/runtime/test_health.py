@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from anabranch.local import probe
+from anabranch.runtime import health
 from anabranch.runtime.health import HealthServer
+from harness.waiting import wait_until
 
 
 @pytest.fixture
@@ -61,6 +65,29 @@ def test_rubbish_and_half_requests_do_no_harm(server: HealthServer) -> None:
     for rubbish in (b"", b"\x00\xff" * 100, b"GET / HTTP/1.1\r\nX: " + b"y" * 200_000, b"POST /statusz HTTP/1.1\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", server.port), timeout=5.0) as connection:
             connection.sendall(rubbish)
+    assert _code(server, "/healthz") == 200
+
+
+def test_clients_that_hold_on_have_a_deadline_and_few_threads(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sends a byte now and then, for ever; others are answered all the while, and all of them are cut off."""
+    monkeypatch.setattr(health, "_REQUEST_SECONDS_MAX", 1.0)
+    before = threading.active_count()
+    slow = [socket.create_connection(("127.0.0.1", server.port), timeout=5.0) for _ in range(100)]
+    try:
+
+        def dribbled() -> bool:
+            for connection in slow:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"G")
+            return threading.active_count() == before
+
+        assert _code(server, "/healthz") == 200
+        dribbled()
+        wait_until(lambda: threading.active_count() <= before + health._CONNECTIONS_MAX, 5, "more threads than connections are allowed")
+        wait_until(dribbled, 20, "they still have threads", every_s=0.1)
+    finally:
+        for connection in slow:
+            connection.close()
     assert _code(server, "/healthz") == 200
 
 
