@@ -75,6 +75,9 @@ class ManagedProcess:
         inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
         environment = {**inherited, **spec.environment, MARK: mark_of(state_dir), MARK_OF_ONE: str(self.log_path)}
         environment["ANABRANCH_RESTARTS"] = str(restarts)
+        environment["PYTHONSAFEPATH"] = (
+            "1"  # else the folder in which `up` was run would come before the standard library, in Spark's workers too
+        )
         self._child = ChildProcess(spec.command, self.log_path, environment=environment)
 
     @property

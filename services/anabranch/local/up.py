@@ -25,6 +25,7 @@ from anabranch.local.tcp_ports import LOOPBACK
 from anabranch.local.topics import prepare, topics_of
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.runtime.service import OWN_FILES
 
 PACE: Final = "ANABRANCH_SPARK_PACE_MS"
 _PACE_STEP_MS: Final = 200
@@ -110,7 +111,9 @@ def up(
         redis_security.refuse_security_for("the embedded Redis has no security")
     pipeline = load(pipeline_file)
     names = selected(pipeline.processes(), only)
+    os.umask(OWN_FILES)
     state_dir.mkdir(parents=True, exist_ok=True)
+    state_dir.chmod(0o700)  # it may be older
     state_dir = state_dir.resolve()
     lock = state_file.Lock(state_dir)
     lock.acquire()

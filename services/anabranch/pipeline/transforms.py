@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -41,7 +42,7 @@ def import_root(reference: str, pipeline_path: Path) -> Path | None:
 def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
     """The function ``module:function``; its module is imported, from next to the pipeline file first.
 
-    Puts the folder in front of ``sys.path``, once.
+    Puts the folder into ``sys.path``, once: behind the standard library, before what is installed.
 
     Raises:
         ConfigurationError: no such module or function, or the module fails while it is imported.
@@ -49,7 +50,7 @@ def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
     module_name, function_name = _split(reference)
     root = import_root(reference, pipeline_path)
     if root is not None and str(root) not in sys.path:
-        sys.path.insert(0, str(root))
+        sys.path.insert(_behind_the_standard_library(), str(root))
         importlib.invalidate_caches()
     try:
         module = importlib.import_module(module_name)
@@ -59,6 +60,23 @@ def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
     if not callable(function):
         raise ConfigurationError(f"{pipeline_path}: transform {reference}: {module_name} has no function {function_name}")
     return function  # type: ignore[no-any-return]
+
+
+def _behind_the_standard_library() -> int:
+    """The place in ``sys.path``."""
+    standard = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")
+    own = {*standard, *(str(Path(folder, "lib-dynload")) for folder in standard)}
+    return max((place + 1 for place, folder in enumerate(sys.path) if folder in own), default=len(sys.path))
+
+
+def _hides(root: Path) -> list[str]:
+    """Modules in ``root`` that Spark's workers, which look there first, would take instead of the standard library's."""
+    return sorted(
+        entry.name
+        for entry in root.iterdir()
+        if entry.name.partition(".")[0] in sys.stdlib_module_names
+        and (entry.suffix in (".py", ".pyc", ".so") if entry.is_file() else (entry / "__init__.py").is_file())
+    )
 
 
 def check(reference: str, pipeline_path: Path, inputs: Iterable[str], parameters: Iterable[str] | None) -> str | None:
@@ -71,6 +89,9 @@ def check(reference: str, pipeline_path: Path, inputs: Iterable[str], parameters
         module_name, function_name = _split(reference)
     except ConfigurationError as error:
         return str(error)
+    root = import_root(reference, pipeline_path)
+    if root is not None and (hidden := _hides(root)):
+        return f"{root / hidden[0]} has the name of a module of the standard library, which other modules would get instead; rename it"
     source = _source_file(module_name, pipeline_path)
     if source is None:
         file = f"{module_name.replace('.', '/')}.py"

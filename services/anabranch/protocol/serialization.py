@@ -247,7 +247,7 @@ def check_joint(positions: Mapping[str, QueryPosition]) -> QueryPosition:
     return distinct.pop()
 
 
-def check_open(function: str, bucket: int, closed: int, width_ms: int, row: object) -> None:
+def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
     """A result belongs into a bucket that is still open: what is closed never changes (rules 4, 5).
 
     Args:
@@ -255,15 +255,14 @@ def check_open(function: str, bucket: int, closed: int, width_ms: int, row: obje
         bucket: The earliest bucket of the batch's results.
         closed: The output was closed up to here before the batch.
         width_ms: Of a bucket.
-        row: One of the results in ``bucket``, for the message.
 
     Raises:
-        StageFunctionError: ``bucket`` is closed.
+        StageFunctionError: ``bucket`` is closed. The text shows no row: it comes into logs and to whoever asks for the status.
     """
     if bucket <= closed:
         message = (
             f"{function}: gave a row of bucket {bucket} (stime up to {bucket * width_ms}), but buckets up to {closed} are closed; a row's stime "
-            f"must not be older than the input that it is made from: {row}"
+            "must not be older than the input that it is made from"
         )
         raise StageFunctionError(message)
 

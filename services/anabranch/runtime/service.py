@@ -63,6 +63,10 @@ class ExitCode(IntEnum):
     STAGE_FAILED = 4
 
 
+OWN_FILES: Final = 0o077
+"""The mask of what processes make, and those that they start: checkpoints and logs hold users' data, for their owner alone."""
+
+
 @dataclass(slots=True)
 class ServiceStatus:
     """What a service says about itself. Written by the loop, read by the health server.
@@ -130,6 +134,7 @@ def main(service_name: str, build: Build, connect: Connect, arguments: Sequence[
 
 def run(service_name: str, build: Build, connect: Connect, settings: ServiceSettings) -> ExitCode:
     """``main`` without the command line. Installs signal handlers: main thread only."""
+    os.umask(OWN_FILES)
     logger = logs.configure(service_name, settings.name, settings.log_level)
     stopping = threading.Event()
     faulthandler.enable()  # a library that breaks down says where it was called from

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,23 @@ def test_a_function_is_imported_from_next_to_the_file(file: Path) -> None:
     assert sys.path.count(str(file.parent)) == 1
     assert transforms.import_root("stages_here:plain", file) == file.parent
     assert transforms.import_root("json:dumps", file) is None
+
+
+def test_the_pipelines_folder_comes_behind_the_standard_library(file: Path) -> None:
+    """A module of its name there is the library's, whoever imports it; so is each that a library imports later."""
+    (file.parent / "colorsys.py").write_text("raise RuntimeError('not the standard library')")
+    sys.modules.pop("colorsys", None)
+    transforms.import_transform("stages_here:plain", file)
+    assert Path(importlib.import_module("colorsys").__file__ or "").parent != file.parent
+    problem = transforms.check("stages_here:plain", file, ["reports"], [])
+    assert problem is not None
+    assert "colorsys.py has the name of a module of the standard library" in problem
+
+
+@pytest.mark.parametrize("name", ["json", "json.yaml", "test"])
+def test_what_is_no_module_hides_none(file: Path, name: str) -> None:
+    (file.parent / name).mkdir()
+    assert transforms.check("stages_here:plain", file, ["reports"], []) is None
 
 
 def test_a_package_may_hold_the_pipeline_file(file: Path) -> None:

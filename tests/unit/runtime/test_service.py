@@ -104,6 +104,9 @@ def test_serves_its_status_and_stops_cleanly_on_a_signal(tmp_path: Path, number:
     metrics = probe.get(port, "/metrics", 5.0)
     assert metrics is not None
     assert b'anabranch_lag_seconds{name="reports",pipeline="p",service="ingestion"} 0.03' in metrics[1]
+    made = [path for path in tmp_path.rglob("*") if "run" in path.parts]
+    assert made
+    assert {path.stat().st_mode & 0o077 for path in made} == {0}, "what it makes is its owner's alone"
     process.send_signal(number)
     code, _, errors = _ended(process)
     assert code == 0

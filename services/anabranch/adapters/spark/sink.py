@@ -77,8 +77,7 @@ def slices_of(table: pa.Table, output: OutputStream, closed: int) -> list[tuple[
         raise StageFunctionError(message)
     buckets = split_by_bucket(to_tuples(table), output.width_ms)
     if buckets:
-        bucket, rows = buckets[0]
-        check_open(output.function, bucket, closed, output.width_ms, rows.slice(0, 1).to_pylist()[0])
+        check_open(output.function, buckets[0][0], closed, output.width_ms)
     return [(bucket % output.partitions, bucket, rows) for bucket, rows in buckets]
 
 
