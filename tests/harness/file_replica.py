@@ -98,7 +98,7 @@ class FileReplica:
     def __init__(
         self, log: EventLog, names: TopicNames, replica: str, folder: Path, clock: Clock, entropy: Entropy,
         *, point: Callable[[str], None] = lambda _: None, wait: Callable[[str], None] = lambda _: None,
-        reach: Reach | None = None,
+        reach: Reach | None = None, fenced: Callable[[], Mapping[str, int]] = dict,
     ) -> None:  # fmt: skip
         self._input = BoundaryReader(log, names.boundaries(INPUT), ["0"])
         self._log, self._names = log, names
@@ -108,7 +108,7 @@ class FileReplica:
         self.runner = ReplicaRunner(
             replica=replica, inputs={INPUT: self._input}, traits=TRAITS, boundary=self.boundary, disk=self.disk,
             availability=Availability([INPUT], WAITS, Policy.SUSPEND), width_ms=WIDTH_MS, clock=clock, crash_point=point, may_wait=False,
-            recovery=Recovery(tuple(siblings), self._missing, wait, reach, LateStart(self._last_gone)), rows_max=3,
+            recovery=Recovery(tuple(siblings), self._missing, wait, reach, LateStart(self._last_gone), fenced), rows_max=3,
         )  # fmt: skip
         self._attempts = 0
         self.checkpoint = folder

@@ -39,6 +39,7 @@ from anabranch.protocol.lineage import (
     CutBack,
     FindBatches,
     FindCommit,
+    FindFences,
     FindMissing,
     FindNewest,
     FindResent,
@@ -184,7 +185,7 @@ class ReplicaRunner:
         plan = fold.fingerprint(self._name)
         own = OwnChain(
             fold.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, fold.upto),
-            is_open=recovery.reach is not None and recovery.reach.is_open(fold.origin(self._name)),
+            is_open=recovery.reach is not None and recovery.reach.is_open(fold.origin(self._name)), replica=self._name,
         )  # fmt: skip
         lineage = carry_out(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, fold.upto), own), self._step)
         self._boundary.listen(None)
@@ -541,6 +542,8 @@ class ReplicaRunner:
                 )
             case FindResent(name, batch):
                 return int(self._recovery.resent(self._disk.bucket(name, batch) if batch >= 0 else 0))
+            case FindFences():
+                return tuple(self._recovery.fenced().items())
             case FindSiblings():
                 return tuple(self._disk.siblings()) if self._recovery.siblings else ()
             case CopySibling(replica, source, target):

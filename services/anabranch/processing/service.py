@@ -27,8 +27,9 @@ from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
-from anabranch.protocol.control import ControlRecord, Heartbeat
+from anabranch.protocol.control import ControlRecord, Fence, Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced
+from anabranch.protocol.fencing import VOTERS_MIN, fenced_epochs
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
 from anabranch.protocol.reach import Reach, buckets_of
@@ -205,7 +206,7 @@ class ProcessingService:
             rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
             successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
             recovery=Recovery(
-                tuple(self._siblings), self._inputs.missing, self._wait_for_blocks, reach=self._reach, resent=self._inputs.resent,
+                tuple(self._siblings), self._inputs.missing, self._wait_for_blocks, reach=self._reach, fenced=self._fenced, resent=self._inputs.resent,
                 late=LateStart(self._inputs.last_gone, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms)),
             ),
         )  # fmt: skip
@@ -229,6 +230,17 @@ class ProcessingService:
         )  # fmt: skip
         self._resending = Resending(context, made)
         self._start_query(main)
+
+    def _fenced(self) -> dict[str, int]:
+        """The newest fenced epoch of each replica of the stage, read in the control topic; of so few that nobody is outvoted, none."""
+        if len(self._siblings) + 1 < VOTERS_MIN:
+            return {}
+        reader, entries = ControlReader(self._context.log, self._names.control(), from_beginning=True), list[ControlRecord]()
+        try:
+            reader.read_to_end(lambda entry: entries.append(entry) if isinstance(entry, Fence) else None)
+        finally:
+            reader.close()
+        return fenced_epochs(self._stage_name, entries)
 
     def _wait_for_blocks(self, missing: str) -> None:
         """There is nothing to start from: say so, ask for the blocks that are gone, and look again in a while."""

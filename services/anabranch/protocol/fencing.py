@@ -3,7 +3,9 @@
 Theory of operation. Two replicas whose digests of a bucket differ cannot both be right, and nobody can tell which one is: the first record in
 the log stands, and a person is told. Of three or more that closed the bucket by the same plan, those that a majority contradicts are wrong as
 far as anybody can know, and go on from a wrong state. Their processes are named in a fence. It names an epoch, so a process that was started
-anew, by a person who mended it or from a copy of a sibling, is not meant.
+anew, by a person who mended it or from a copy of a sibling, is not meant. The next process reads the fences before it looks for a checkpoint: what a
+fenced process left is of no use to it (``protocol.lineage``, G8), whether that process heard of its fence or died before. One that began before
+the fence was written goes on from that, and is outvoted and fenced in its turn.
 
 Invariants:
     F1  a process is fenced at most once, over restarts of the manager too: reading the logs again gives the same fences.
@@ -14,10 +16,10 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
-from anabranch.protocol.control import Fence
+from anabranch.protocol.control import ControlRecord, Fence
 
 VOTERS_MIN: Final = 3
 """Fewer have no majority that leaves somebody over."""
@@ -29,6 +31,15 @@ def outvoted(votes: Mapping[str, Hashable]) -> tuple[str, ...]:
         return ()
     ((said, count),) = Counter(votes.values()).most_common(1)
     return tuple(sorted(r for r, vote in votes.items() if vote != said)) if 2 * count > len(votes) else ()
+
+
+def fenced_epochs(stage: str, entries: Iterable[ControlRecord]) -> dict[str, int]:
+    """Of each replica of ``stage`` that was fenced the newest epoch that was, by the records of the control topic."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        if isinstance(entry, Fence) and entry.stage == stage:
+            found[entry.replica] = max(entry.epoch, found.get(entry.replica, entry.epoch))
+    return found
 
 
 class FenceBook:

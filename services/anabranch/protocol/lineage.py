@@ -18,12 +18,15 @@ Invariants:
     G7  an own batch is gone on from only if its record is on the accepted chain: any other record would be refused (rule 4). A passive replica
         finds its checkpoint cut off where another process went on from an older copy, and that one's disk was lost. Where all that such a
         batch had closed or begun is stable it is taken as a sibling's would be, under a base record (G5).
+    G8  what a process made that a majority contradicts is gone on from by nobody (``protocol.fencing``): its state is wrong, and the next process
+        would come to the same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a sibling's alike: the next
+        process starts from another sibling's, or from the beginning. What it makes itself has a higher epoch, and counts again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
@@ -133,6 +136,11 @@ def obsolete(names: Iterable[str], epoch: int, number: int = 0) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class FindNewest:
     """Answer: the lineage that the newest file names, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindFences:
+    """Answer: of each replica of the stage that was ever fenced the newest epoch that was, as far as that is known by now (G8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +277,11 @@ class Remove:
 
 Step = (
     FindNewest | Create | Copy | FindCommit | FindBatches | FindWhole | CutBack | FindMissing | FindResent | FindSiblings | CopySibling
-    | AwaitSibling | Write | CheckEpoch | Clean | AppendBase | FindSiblingCommit | Sync | Remove
+    | AwaitSibling | Write | CheckEpoch | Clean | AppendBase | FindSiblingCommit | Sync | Remove | FindFences
 )  # fmt: skip
 SiblingLineages = tuple[tuple[str, Lineage], ...]
-Answer = Lineage | SiblingLineages | tuple[int, ...] | int | str | None
+Fences = tuple[tuple[str, int], ...]
+Answer = Lineage | SiblingLineages | Fences | tuple[int, ...] | int | str | None
 _Result = TypeVar("_Result")
 Steps = Generator[Step, Answer, Lineage]
 """Steps in their order; the shell performs each and sends the answer, if there is one. A crash between any two is safe."""
@@ -302,6 +311,8 @@ class OwnChain:
     """Of one that may not: the base of its checkpoint as it was then; None: it is of no use."""
     is_open: bool = False
     """The own checkpoint is not to be gone on from (``protocol.reach``)."""
+    replica: str = ""
+    """Whose it is."""
 
 
 def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()) -> Steps:
@@ -313,10 +324,12 @@ def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None,
     """
     name = lineage_name(epoch, 0)
     while True:
-        found = yield FindNewest()
-        lineage = (yield from _from_own(found, name, own)) if isinstance(found, Lineage) and not own.is_open else None
+        found, fenced = (yield FindNewest()), _epochs((yield FindFences()))
+        lineage = None
+        if isinstance(found, Lineage) and not own.is_open and not _is_fenced(found, own.replica, fenced):
+            lineage = yield from _from_own(found, name, own)
         if lineage is None:
-            lineage = yield from _from_sibling(name, base_of)
+            lineage = yield from _from_sibling(name, base_of, fenced)
         if lineage is None:
             missing = yield FindMissing(name, -1)
             if missing:
@@ -357,13 +370,22 @@ def _goes_on(found: Lineage, batch: int, tip: BatchId | None, own: OwnChain) -> 
     return batch < 0 or (found.base is not None and batch == found.start_batch) or (tip is not None and own.has(tip))
 
 
-def _from_sibling(name: str, base_of: BaseOf) -> Generator[Step, Answer, Lineage | None]:
+def _is_fenced(lineage: Lineage, replica: str, fenced: Mapping[str, int]) -> bool:
+    """Whether a process of ``replica`` made it that was fenced, or one before that (G8)."""
+    return (epoch_of(lineage.name) or 0) <= fenced.get(replica, -1)
+
+
+def _epochs(answer: Answer) -> dict[str, int]:
+    assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindFences
+    return {each[0]: each[1] for each in answer if isinstance(each, tuple) and isinstance(each[1], int)}
+
+
+def _from_sibling(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Generator[Step, Answer, Lineage | None]:
     """The lineage ``name`` in a copy of a sibling's directory, of the one that is furthest and will do (G5); None: there is none."""
     siblings = yield FindSiblings()
-    assert isinstance(siblings, tuple)  # noqa: S101 - the answer to FindSiblings
     found = []
-    for replica, theirs in (s for s in siblings if isinstance(s, tuple)):
-        if not (yield CopySibling(replica, theirs.name, name)):
+    for replica, theirs in lineages_of(siblings):
+        if _is_fenced(theirs, replica, fenced) or not (yield CopySibling(replica, theirs.name, name)):
             continue
         bases = {}
         for batch in batches_of((yield FindBatches(name))):
@@ -386,6 +408,12 @@ def batches_of(answer: Answer) -> tuple[int, ...]:
     """The answer to ``FindBatches``."""
     assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindBatches
     return tuple(batch for batch in answer if isinstance(batch, int))
+
+
+def lineages_of(answer: Answer) -> SiblingLineages:
+    """The answer to ``FindSiblings``."""
+    assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindSiblings
+    return tuple((each[0], each[1]) for each in answer if isinstance(each, tuple) and isinstance(each[1], Lineage))
 
 
 def fork_steps(main: Lineage, name: str) -> Steps:

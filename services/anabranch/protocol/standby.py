@@ -56,6 +56,7 @@ from anabranch.protocol.lineage import (
     batches_of,
     epoch_of,
     lineage_name,
+    lineages_of,
     number_of,
 )
 from anabranch.protocol.observed_time import ObservedTime
@@ -147,7 +148,7 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
     own = yield FindNewest()
     mine = Held(process, own, _batch((yield FindCommit(own.name)))) if isinstance(own, Lineage) else None
     theirs = []
-    for sibling, lineage in _lineages((yield FindSiblings())):
+    for sibling, lineage in lineages_of((yield FindSiblings())):
         theirs.append(Held(sibling, lineage, _batch((yield FindSiblingCommit(sibling, lineage.name)))))
     source = to_copy(mine, theirs)
     if source is None:
@@ -158,7 +159,7 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
     lowest = max(0, source.lineage.lowest)
     batch = yield FindWhole(name, tuple(each for each in batches_of((yield FindBatches(name))) if each >= lowest))
     # Where a newer file names another directory by now, this one may have become a branch while it was copied (``protocol.lineage``).
-    is_same = (source.process, source.lineage) in _lineages((yield FindSiblings()))
+    is_same = (source.process, source.lineage) in lineages_of((yield FindSiblings()))
     if not isinstance(batch, int) or not is_same or to_copy(mine, [Held(source.process, source.lineage, batch)]) is None:
         yield Remove(name)
         return None
@@ -172,8 +173,3 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
 def _batch(answer: Answer) -> int:
     assert isinstance(answer, int)  # noqa: S101 - the answer to FindCommit and FindSiblingCommit
     return answer
-
-
-def _lineages(answer: Answer) -> list[tuple[str, Lineage]]:
-    assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindSiblings
-    return [each for each in answer if isinstance(each, tuple)]

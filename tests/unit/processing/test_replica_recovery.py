@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.reach import Reach
 from anabranch.protocol.records import BoundaryRecord
+from harness import spark_files
 from harness.file_replica import FileReplica, Source, create_topics, replica_rows, stable_rows, stage_fold
 from harness.replica_bench import WIDTH_MS
 
@@ -34,6 +36,7 @@ class Stage:
         self._started = 10
         self.waited: list[str] = []
         self.while_waiting: Callable[[], None] = self._nobody_helps
+        self.fenced: dict[str, int] = {}
 
     def _nobody_helps(self) -> None:
         raise Crash
@@ -53,6 +56,7 @@ class Stage:
             point=point,
             wait=self._wait,
             reach=reach,
+            fenced=lambda: self.fenced,
         )
         made.start()
         return made
@@ -118,6 +122,35 @@ def test_a_replica_without_a_disk_starts_from_its_siblings(stage: Stage) -> None
     assert fold.closed("1") == 26
     assert replica_rows(fold, "1", base + 1) == {b: n for b, n in stage.source.expected(26).items() if b > base}, "all of it, from there on"
     assert stage.waited == []
+
+
+@pytest.mark.parametrize("from_sibling", [True, False])
+def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_sibling: bool) -> None:
+    """G8: its state is wrong, so its next process, which is killed while it starts, and the one after that do without it."""
+    told(stage)
+    one = stage.start("1")
+    one.settle()
+    path = one.checkpoint / "commits" / str(one.batch)
+    version, fields = path.read_text().splitlines()
+    spark_files.write(path, f"{version}\n{json.dumps(json.loads(fields) | {'rows': {'23': 7}})}".encode())
+    stage.fenced = {"1": one.boundary.epoch}
+    if not from_sibling:
+        stage.lose_disk("0")
+
+    def crash(name: str) -> None:
+        if name == ("processing.sibling_copied" if from_sibling else "processing.lineage_written"):
+            raise Crash
+
+    with pytest.raises(Crash):
+        stage.start("1", crash)
+    again = stage.start("1")
+    stage.source.close(26, 21, 22, 25)
+    again.settle()
+    fold = stage_fold(stage.log, NAMES)
+    assert fold.closed("1") == 26
+    assert {b: n for b, n in replica_rows(fold, "1", 21).items() if b > 20} == {
+        b: n for b, n in stage.source.expected(26).items() if b > 20
+    }
 
 
 def test_it_takes_no_batch_that_has_begun_what_is_not_stable(stage: Stage) -> None:

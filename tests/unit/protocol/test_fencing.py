@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.fencing import FenceBook, outvoted
+from anabranch.protocol.control import Fence, TrimPoint
+from anabranch.protocol.fencing import FenceBook, fenced_epochs, outvoted
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,9 @@ def test_f1_a_process_is_fenced_once_and_its_successor_is_another() -> None:
     again = FenceBook()
     again.known(fence)
     assert again.fence("tolls", "2", 7, 42, 9) is None
+
+
+def test_the_newest_fenced_epoch_of_each_replica() -> None:
+    fences = [Fence("tolls", "2", 7, "", 0), Fence("tolls", "2", 5, "", 1), Fence("tolls", "0", 3, "", 2), Fence("means", "1", 9, "", 3)]
+    assert fenced_epochs("tolls", [*fences, TrimPoint("tolls", 5, 4)]) == {"2": 7, "0": 3}
+    assert fenced_epochs("sums", fences) == {}

@@ -22,6 +22,7 @@ from anabranch.protocol.lineage import (
     CutBack,
     FindBatches,
     FindCommit,
+    FindFences,
     FindMissing,
     FindNewest,
     FindResent,
@@ -130,6 +131,7 @@ class Disk:
         self.siblings: dict[str, tuple[Lineage, int]] = {}
         """Their lineages, and the last batch committed in their directories."""
         self.unreadable: set[str] = set()
+        self.fenced: dict[str, int] = {}
         self.waits = 0
         self.before: dict[int, Callable[[], object]] = {}
         """What somebody else does just before the n-th step."""
@@ -152,7 +154,7 @@ class Disk:
             answer = self.perform(step)
         return None
 
-    def perform(self, step: Step) -> Answer:  # noqa: C901, PLR0912 - a case per step
+    def perform(self, step: Step) -> Answer:  # noqa: C901, PLR0911, PLR0912 - a case per step
         match step:
             case FindNewest():
                 return self.newest()
@@ -173,6 +175,8 @@ class Disk:
                 self.directories[name] = batch
             case FindMissing(_, batch):
                 return "the beginning" if batch < self.trimmed else ""
+            case FindFences():
+                return tuple(self.fenced.items())
             case FindSiblings():
                 return tuple((replica, lineage) for replica, (lineage, _) in self.siblings.items())
             case CopySibling(replica, _, target):
@@ -219,7 +223,7 @@ def test_rule_8_a_process_goes_on_in_a_copy_of_the_newest_directory() -> None:
     assert second == first.copied(lineage_name(8, 0), 4) == disk.newest()
     assert disk.directories == {lineage_name(8, 0): 4}, "what was of lower epochs is gone"
     assert [type(step) for step in disk.steps] == [
-        FindNewest, Copy, FindBatches, FindWhole, FindMissing, FindResent, CutBack, FindNewest, Write, CheckEpoch, Clean,
+        FindNewest, FindFences, Copy, FindBatches, FindWhole, FindMissing, FindResent, CutBack, FindNewest, Write, CheckEpoch, Clean,
     ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from anabranch.protocol.lineage import (
     Create,
     CutBack,
     FindBatches,
+    FindFences,
     FindMissing,
     FindNewest,
     FindResent,
@@ -29,6 +30,7 @@ from anabranch.protocol.lineage import (
     OwnChain,
     Step,
     Write,
+    carry_out,
     fork_steps,
     lineage_name,
     take_over_steps,
@@ -58,12 +60,13 @@ class Disk:
     """The replica's own records that may be continued; None: all."""
     cut_off: dict[BatchId, int] = field(default_factory=dict)
     """Bases of those that may not."""
+    fenced: dict[str, int] = field(default_factory=dict)
     is_open: bool = False
     steps: list[Step] = field(default_factory=list)
     copied_from: str = ""
 
     def run(self, steps_max: int = 100) -> Lineage | None:
-        chain = OwnChain(lambda ident: self.chain is None or ident in self.chain, self.cut_off.get, self.is_open)
+        chain = OwnChain(lambda ident: self.chain is None or ident in self.chain, self.cut_off.get, self.is_open, "0")
         steps = take_over_steps(9, lambda replica, ident: self.bases.get((replica, ident)), chain)
         answer: Answer = None
         for _ in range(steps_max):
@@ -98,6 +101,8 @@ class Disk:
                 return int(self.resent)
             case FindSiblings():
                 return tuple(self.siblings.items())
+            case FindFences():
+                return tuple(self.fenced.items())
             case AwaitSibling():
                 self.gone_upto = -2
         return None
@@ -296,7 +301,7 @@ def test_g7_else_it_is_as_if_there_were_none(why: str) -> None:
     disk.damaged = {OLD: {4}} if why == "it is damaged" else {}
     if why == "blocks are gone":
         disk.gone_upto = 4
-        assert disk.run(9) is None
+        assert disk.run(10) is None
         assert disk.steps[-1] == AwaitSibling("a is deleted")
     else:
         assert disk.run() == Lineage.fresh(9)
@@ -323,3 +328,60 @@ def test_b3_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from() 
     assert disk.run() == Lineage.fresh(9)
     assert "Copy" not in disk.named()
     assert Create(NAME) in disk.steps
+
+
+class TestG8:
+    """What a fenced process left is of no use to anybody."""
+
+    def test_the_next_process_starts_from_a_sibling(self) -> None:
+        disk = sibling(7, clean={7: 70}, name=lineage_name(4, 0))
+        disk.newest, disk.batches[OLD], disk.fenced = Lineage.fresh(3), [9, 8], {"0": 3}
+        assert disk.run() == Lineage.from_sibling(NAME, 7, 70)
+        assert Copy(OLD, NAME) not in disk.steps
+
+    def test_or_from_the_beginning(self) -> None:
+        disk = own(5, 4)
+        disk.fenced = {"0": 4}
+        assert disk.run() == Lineage.fresh(9), "an epoch before the fenced one had the same state"
+
+    def test_or_waits_where_neither_is_there(self) -> None:
+        disk = own(5, 4)
+        disk.fenced, disk.gone_upto = {"0": 3}, -1
+        steps = take_over_steps(9, own=OwnChain(replica="0"))
+        answer: Answer = None
+        for _ in range(100):
+            step = steps.send(answer)
+            if isinstance(step, AwaitSibling):
+                break
+            answer = disk.perform(step)
+        else:
+            pytest.fail("it went on from something")
+
+    def test_what_a_later_process_made_counts_again(self) -> None:
+        disk = own(5, 4)
+        disk.fenced = {"0": 2, "1": 8}
+        lineage = disk.run()
+        assert lineage is not None
+        assert (lineage.start_batch, lineage.base) == (5, None)
+
+    def test_a_fence_is_heard_at_every_look(self) -> None:
+        """It comes while the process waits."""
+        disk = own(5, 4)
+        disk.gone_upto, waits = 10, list[Step]()
+
+        def perform(step: Step) -> Answer:
+            if isinstance(step, AwaitSibling):
+                waits.append(step)
+                disk.fenced, disk.gone_upto = {"0": 3}, -2
+            return disk.perform(step)
+
+        assert carry_out(take_over_steps(9, own=OwnChain(replica="0")), perform) == Lineage.fresh(9)
+        assert len(waits) == 1
+
+    def test_a_fenced_siblings_is_passed_over(self) -> None:
+        disk = sibling(7, clean={7: 70}, name=lineage_name(4, 0))
+        disk.fenced = {"1": 4}
+        assert disk.run() == Lineage.fresh(9)
+        disk = sibling(7, clean={7: 70}, name=lineage_name(5, 0))
+        disk.fenced = {"1": 4}
+        assert disk.run() == Lineage.from_sibling(NAME, 7, 70)
