@@ -14,7 +14,10 @@ from harness.boundary_logs import LAST, WRITERS, logs
 Folds = dict[str, StreamFold]
 Chosen = dict[str, str | None]
 
-traits_drawn = st.builds(lambda stateful, safe: PlanTraits(is_stateful=stateful, is_batch_safe=safe), st.booleans(), st.booleans())
+traits_drawn = st.builds(
+    lambda stateful, safe, timers: PlanTraits(is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe),
+    st.booleans(), st.booleans(), st.booleans(),
+)  # fmt: skip
 chosen_drawn = st.fixed_dictionaries({"a": st.sampled_from((None, *WRITERS)), "b": st.sampled_from((None, *WRITERS))})
 
 
@@ -59,7 +62,8 @@ def assert_tentative(
     assert plan.rows == sum(sizes.values())
     assert len(sizes) <= 1 or (plan.rows <= rows_max and len(sizes) <= buckets_max), "V4"
     if not traits.is_batch_safe:
-        assert len(inside) <= 1 or not (position.has_rows or sizes), "V3"
+        assert len(sizes) <= 1, "V3"
+        assert not traits.has_timers or len(inside) <= 1 or not (position.has_rows or sizes), "V3"
     elif inside and plan.after.bucket < due:
         after = plan.after.bucket + 1
         more = [sum(p.rows for p in best_of(fold, chosen[name], after)[1]) for name, fold in folds.items()]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from anabranch.codec.blocks import schema_text
-from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, taken_of
+from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
 from anabranch.pipeline.shape import policy, waits
 from anabranch.ports import TopicPartition
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
@@ -61,6 +61,8 @@ def operate(operator: Operator, state: State, rows: list[Row], watermark_bucket:
         return (), [moved(row, width_ms) for row in rows]
     if operator == "far":
         return (), [far(row, width_ms) for row in rows]
+    if operator == "timed":
+        return _timed(state, rows, watermark_bucket, width_ms)
     span = WINDOW_BUCKETS if operator == "sum" else 1
     totals = dict(state)
     for row in rows:
@@ -71,6 +73,20 @@ def operate(operator: Operator, state: State, rows: list[Row], watermark_bucket:
         if end <= watermark_bucket:
             results.append(result_row(end, width_ms, key, totals.pop((end, key))))
     return tuple(sorted(totals.items())), results
+
+
+def _timed(state: State, rows: list[Row], watermark_bucket: int, width_ms: int) -> tuple[State, list[Row]]:
+    """A timer per key, and its count: after the rows of a batch those that are due fire once, tell the count, and are set a bucket later."""
+    due = {key: bucket for (bucket, key), _ in state}
+    counts = {key: count for (_, key), count in state}
+    for row in rows:
+        due.setdefault(row[2], bucket_of(row[0], width_ms))
+        counts[row[2]] = counts.get(row[2], 0) + 1
+    results = []
+    for key in [key for key in sorted(due) if due[key] <= watermark_bucket]:
+        results.append(result_row(due[key], width_ms, key, counts[key]))
+        due[key], counts[key] = due[key] + 1, counts[key] // 2
+    return tuple(sorted(((bucket, key), counts[key]) for key, bucket in due.items() if counts[key])), results
 
 
 class BranchFailedError(Exception):
@@ -96,6 +112,9 @@ class SimulatedReplica:
         self._epoch_next_ms = 0
         self._closed = 0
         self._corrects = False
+        self._traits = PlanTraits(
+            stage.operator in ("sum", "both", "timed"), stage.is_batch_safe, has_timers=stage.operator == "timed"
+        )  # fmt: skip
         self._moved_ms = 0
         """When the stable query began its last batch that went on."""
 
@@ -117,8 +136,7 @@ class SimulatedReplica:
         self._control = ReplicaControl(ControlReader(context.log, names.control()), context.clock, self._gate, states, lock=lock)
         self._boundary = boundary
         runner = ReplicaRunner(
-            replica=self._replica, inputs=self._inputs, traits=PlanTraits(stage.operator in ("sum", "both"), stage.is_batch_safe), boundary=boundary,
-            disk=self._disk, availability=Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name)),
+            replica=self._replica, inputs=self._inputs, traits=self._traits, boundary=boundary, disk=self._disk, availability=Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name)),
             width_ms=pipeline.bucket_ms, clock=context.clock, lock=lock,
             recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_sibling),
             upstream=Upstream(self._control.choose, self._control.states, self._may_correct, self._control.sibling_serves),
@@ -314,12 +332,18 @@ class SimulatedReplica:
 
     def _ask(self, name: str, before: dict[str, Offset]) -> dict[str, Offset] | None:
         """The next offset of every input, as Spark asks: in order, until all have moved."""
+        complete = self._started().complete_upto()
         offsets: dict[str, Offset] = {}
         for stream in self._stage.reads:
             answer = self._started().advance(name, stream, before[stream])
             if answer is not None:
                 offsets[stream] = answer
-        return offsets if len(offsets) == len(before) else None
+        if len(offsets) < len(before):
+            return None
+        begin, end = (position_of(next(iter(each.values()))).bucket for each in (before, offsets))
+        if begin < end < complete and not self._traits.has_timers and not any(map(rows_of, offsets.values())):
+            self._context.logger.error("a batch without rows leaves complete buckets behind", upto=end, complete=complete)
+        return offsets
 
     def _run(
         self, name: str, directory: Directory, batch: int, logged: Logged, blocks: BlockWriter, readers: dict[str, BlockReader]

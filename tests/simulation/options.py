@@ -13,9 +13,9 @@ from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Sou
 from anabranch.ports import LogAdmin
 from simulation import scenarios
 
-Operator = Literal["map", "sum", "both", "later", "far"]
-"""Each row; sums of windows; rows at once and their number per bucket; each row a bucket later; each row at the end of a long window. The second and
-the third have state."""
+Operator = Literal["map", "sum", "both", "later", "far", "timed"]
+"""Each row; sums of windows; rows at once and their number per bucket; each row a bucket later; each row at the end of a long window; a timer per
+key that sets the next one. The second, the third and the last have state."""
 
 Policy = Literal["process", "delay", "suspend"]
 
@@ -88,6 +88,8 @@ class Options:
     """Of one boundary record; None: as for real."""
     output_bytes_max: int | None = None
     """Of a record of the output topic; in some seeds so few that results with many digits are refused. None: as for real."""
+    quiet: tuple[int, int] = (0, 0)
+    """From the first of these buckets on, and before the second, there is no data; counted from the beginning."""
 
     @property
     def final(self) -> str:
@@ -176,6 +178,15 @@ def _shaped(options: Options) -> Options:
             options = replace(
                 options, stages=_chain(options, rng, rng.choice((1, 1, 2)), (2, 2, 3), ("process",)), buckets=rng.randint(12, 20)
             )
+        case "quiet gap":
+            stages = tuple(
+                replace(stage, is_batch_safe=False) for stage in _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
+            )
+            if rng.random() < 0.5:
+                stages = (replace(stages[0], operator="timed"), *stages[1:])
+            begin, buckets = rng.randint(2, 6), rng.randint(18, 24)
+            options = replace(options, stages=stages, buckets=buckets, quiet=(begin, begin + rng.randint(4, 11)), rows_max=4)
+            options = replace(options, summary_every=10_000)  # many records: a reader of few would be overtaken
         case "far rows":
             first, *others = _chain(options, rng, rng.choice((1, 2, 2)), (1, 1, 2), ("process",))
             options = replace(options, stages=(replace(first, operator="far"), *others), buckets=rng.randint(16, 24), rows_max=4)

@@ -16,6 +16,7 @@ CHANCES: Final[dict[str, int]] = {
     "recovery twice": 15,
     "forged": 15,
     "far rows": 15,
+    "quiet gap": 15,
 }
 """So many of 1 000 seeds are one of
 
@@ -29,7 +30,8 @@ blocks deleted: while delivery is away, blocks that it has not read are deleted,
 recovery twice: delivery's transaction is torn, and the outcome of the smaller one that repairs it is unknown;
 forged: while a branch runs, records of all kinds that nobody should have written, and one that comes twice;
 far rows: a stage whose rows belong to a bucket far ahead dies again and again, and only few records of its chain are
-remembered; in most of these seeds a record names few parts, so that one batch has several."""
+remembered; in most of these seeds a record names few parts, so that one batch has several;
+quiet gap: all producers say nothing for a while, and stages that are not batch-safe come to the many empty buckets at once."""
 
 
 def of(seed: int) -> str:

@@ -19,6 +19,8 @@ BASE_MS = 1_000_000
 """Wall clock at the beginning of a run."""
 WINDOW_BUCKETS = 2
 FAR_BUCKETS = 8
+TIMED_BUCKETS = 8
+"""After so many without a row nothing is left of the largest count that a key has here."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,11 @@ def last_bucket(options: Options) -> int:
 
 def ends(options: Options, bucket: int) -> int:
     """What becomes of the records of ``bucket`` is in buckets up to this one."""
-    return bucket + WINDOW_BUCKETS + sum({"later": 1, "far": FAR_BUCKETS}.get(stage.operator, 0) for stage in options.stages)
+    return (
+        bucket
+        + WINDOW_BUCKETS
+        + sum({"later": 1, "far": FAR_BUCKETS, "timed": TIMED_BUCKETS}.get(stage.operator, 0) for stage in options.stages)
+    )
 
 
 def data_end_ms(options: Options) -> int:
@@ -66,6 +72,8 @@ def records(options: Options) -> list[Sent]:
         for partition in range(options.source_partitions):
             mine: list[tuple[int, Row | None]] = []
             for bucket in range(first, first + options.buckets):
+                if options.quiet[0] <= bucket - first < options.quiet[1]:
+                    continue
                 for _ in range(rng.randint(0, options.rows_max)):
                     number += 1
                     stime_ms = (bucket - 1) * width + rng.randint(1, width)
@@ -162,6 +170,8 @@ def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:
         for bucket, rows in data.items():
             found[window_end(bucket)] += [far(row, width_ms) for row in rows]
         return {bucket: sorted(found[bucket]) for bucket in sorted(found)}
+    if operator == "timed":
+        return _timed(data, width_ms)
     span = WINDOW_BUCKETS if operator == "sum" else 1
     totals: defaultdict[tuple[int, int], int] = defaultdict(int)
     for bucket, rows in data.items():
@@ -173,6 +183,19 @@ def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:
     for (end, key), total in totals.items():
         found[end].append(result_row(end, width_ms, key, total))
     return {bucket: sorted(found[bucket]) for bucket in sorted(found)}
+
+
+def _timed(data: Buckets, width_ms: int) -> Buckets:
+    """At the end of every bucket each key tells its count, and forgets half of it."""
+    counts: dict[int, int] = {}
+    found: Buckets = {}
+    for bucket in range(min(data, default=0), max(data, default=-1) + TIMED_BUCKETS):
+        for row in data.get(bucket, ()):
+            counts[row[2]] = counts.get(row[2], 0) + 1
+        if counts:
+            found[bucket] = sorted(result_row(bucket, width_ms, key, count) for key, count in counts.items())
+        counts = {key: count // 2 for key, count in counts.items() if count > 1}
+    return found
 
 
 def answers(options: Options, sources: dict[str, Buckets], missing: Collection[str] = (), since: int = 0) -> dict[str, Buckets]:

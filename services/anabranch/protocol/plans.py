@@ -3,7 +3,12 @@
 Theory of operation. Replicas see the same buckets but not in the same batches, and a drained backlog takes many at once. So a batch may hold
 several buckets only if the result cannot depend on how buckets were grouped: the plan is *batch-safe*. That is decided by an allow-list of
 operators and expressions, each of which has a test on real Spark that compares one bucket per batch with all in one batch. Everything else
-runs one bucket per batch, everywhere.
+runs the rows of one bucket per batch, everywhere.
+
+The empty buckets before and after them go into the same batch, unless the plan *has timers*: what later rows give then depends on whether time
+has passed in a batch before theirs. A timer fires, or a key is forgotten, after the rows of its batch, and may set the next timer. So every bucket has
+its batch then, and another one that lets its time pass before the next one's rows come (``protocol.serialization``). Windows, joins and dropDuplicates
+have state that expires, too, but no row that comes later can meet it: it is for times that have passed.
 
 A *stateful* plan gives results when the watermark passes, one batch after the boundary: it closes a bucket one batch later.
 
@@ -12,6 +17,7 @@ The shell reads names from the analysed plan (``PlanFacts``); what they mean is 
 Invariants:
     P1  an operator or expression that is not known is not batch-safe.
     P2  a plan with any stateful operator closes one batch late.
+    P3  a stateful operator that is not known, or a processor that is not known to sort its rows, has timers.
 """
 
 from __future__ import annotations
@@ -83,6 +89,15 @@ class PlanTraits:
     """Why the plan is not batch-safe."""
     errors: tuple[str, ...] = ()
     """Why the plan cannot be run at all."""
+    has_timers: bool = False
+    """It is not batch-safe, and it is stateful, and an empty bucket needs a batch of its own, too."""
+
+    @property
+    def batch(self) -> str:
+        """What one batch takes, for people."""
+        if self.is_batch_safe:
+            return "several buckets per batch"
+        return "one bucket per batch, empty ones too" if self.has_timers else "rows of one bucket per batch"
 
 
 def judge(facts: PlanFacts) -> PlanTraits:
@@ -121,4 +136,7 @@ def judge(facts: PlanFacts) -> PlanTraits:
         for name in sorted(facts.expressions & _NOT_DETERMINISTIC | facts.not_deterministic)
     ]
     errors += [f"input {name} is not used by the function: take it out of `reads`" for name in facts.inputs_unused]
-    return PlanTraits(is_stateful=bool(stateful), is_batch_safe=not reasons, reasons=tuple(reasons), errors=tuple(errors))
+    has_timers = bool(stateful - STATEFUL_SAFE_OPERATORS or facts.stateful_processors - facts.batch_safe_processors)
+    return PlanTraits(
+        is_stateful=bool(stateful), is_batch_safe=not reasons, reasons=tuple(reasons), errors=tuple(errors), has_timers=has_timers
+    )  # fmt: skip

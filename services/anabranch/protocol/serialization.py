@@ -15,7 +15,8 @@ which streams it was made without.
 Invariants:
     U1  a plan takes bucket n of every input or of none.
     U2  a plan takes only stable buckets, in order, none left out, none twice.
-    U3  a query that is not batch-safe takes one bucket per plan, from the first bucket that has data on.
+    U3  a query that is not batch-safe takes rows of one bucket per plan, with empty buckets around it; one that has timers takes one bucket per plan,
+        empty or not, from the first bucket that has data on, and the follow-up plan before the next.
     U4  a plan has more rows than ``rows_max`` only if it takes rows of one bucket only.
     U5  ``closes`` never goes back, and is never beyond what the query's results are complete for.
 
@@ -56,7 +57,7 @@ class QueryPosition:
     closed: int = 0
     """The output has been closed up to this bucket."""
     has_rows: bool = False
-    """A bucket with data has been read: from here on U3 holds."""
+    """A bucket with data has been read: from here on time may fire timers (U3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,8 @@ def next_plan(
             it is run all the same, before the stage is called ready. It is a follow-up plan: it moves nothing.
         last: No bucket after this one is taken; None: all that are complete.
     """
+    if traits.has_timers and position.closed < position.bucket:
+        return _follow_up(position, folds)
     complete = min(fold.upto for fold in folds.values())
     last = complete if last is None else min(last, complete)
     if last > position.bucket and not warm_up:
@@ -149,13 +152,14 @@ def next_tentative_plan(
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
     """
-    if due_upto > position.bucket:
+    is_behind = traits.is_stateful and position.closed < position.bucket
+    if due_upto > position.bucket and not (is_behind and traits.has_timers):
         first, count_max = position.bucket + 1, buckets_max + 1
         taken = {name: _best(fold, chosen.get(name), first, due_upto, count_max) for name, fold in folds.items()}
         plan = _plan(position, taken, due_upto, traits, rows_max, buckets_max)
         missing = {m for name, fold in folds.items() for m in _missing(name, fold, chosen.get(name), first, plan.after.bucket)}
         return replace(plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_MAX]))
-    if traits.is_stateful and position.closed < position.bucket:
+    if is_behind:
         return replace(_follow_up(position, folds), kind=BoundaryKind.TENTATIVE)
     return None
 
@@ -220,12 +224,14 @@ def _end(
         for bucket, _, parts in buckets:
             sizes[bucket] = sizes.get(bucket, 0) + sum(part.rows for part in parts)
     filled = sorted(sizes)
-    if not traits.is_batch_safe:
+    if traits.has_timers:
         if position.has_rows:
             return position.bucket + 1, True
         if not filled:
             return last, False
         return (position.bucket + 1, True) if filled[0] == position.bucket + 1 else (filled[0] - 1, False)
+    if not traits.is_batch_safe:
+        buckets_max = 1
     rows = 0
     for count, bucket in enumerate(filled):
         rows += sizes[bucket]

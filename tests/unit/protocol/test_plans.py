@@ -46,6 +46,21 @@ def test_p1_what_is_not_known_runs_one_bucket_per_batch(given: PlanFacts, says: 
     assert traits.errors == ()
 
 
+def test_p3_where_time_that_passes_changes_what_later_rows_give_empty_buckets_count() -> None:
+    processor = frozenset({"P"})
+    timed = [facts("SomethingNew"), facts("DeduplicateWithinWatermark"), facts("TransformWithState", stateful_processors=processor)]
+    assert [judge(given).has_timers for given in timed] == [True, True, True]
+    untimed = [
+        facts("MapInArrow"), facts("Aggregate", aggregates=frozenset({"First"})), facts("Join", join_types=frozenset({"LeftOuter"})),
+        facts("Deduplicate", deduplicated=("key",)), facts("Aggregate", inexact_sums=("sum(x)",)),
+        facts("TransformWithState", stateful_processors=processor, batch_safe_processors=processor),
+    ]  # fmt: skip
+    assert [judge(given).has_timers for given in untimed] == [False] * 6
+    assert [judge(given).batch for given in (timed[0], untimed[0], untimed[5])] == [
+        "one bucket per batch, empty ones too", "rows of one bucket per batch", "several buckets per batch",
+    ]  # fmt: skip
+
+
 def test_a_batch_safe_processor_is_stateful_and_batch_safe() -> None:
     traits = judge(facts("TransformWithState", stateful_processors=frozenset({"P"}), batch_safe_processors=frozenset({"P"})))
     assert (traits.is_stateful, traits.is_batch_safe) == (True, True)

@@ -25,6 +25,7 @@ from anabranch.protocol.serialization import (
 
 STATELESS, STATEFUL = PlanTraits(is_stateful=False, is_batch_safe=True), PlanTraits(is_stateful=True, is_batch_safe=True)
 ONE_BY_ONE, STATEFUL_ONE_BY_ONE = PlanTraits(is_stateful=False, is_batch_safe=False), PlanTraits(is_stateful=True, is_batch_safe=False)
+TIMERS = PlanTraits(is_stateful=True, is_batch_safe=False, has_timers=True)
 
 
 class Stream:
@@ -94,20 +95,38 @@ def test_no_follow_up_when_the_next_bucket_is_there() -> None:
     assert (buckets(plan), plan.closes) == ({"a": [6]}, 5)
 
 
-def test_u3_one_bucket_per_plan_from_the_first_with_data_on() -> None:
-    folds = {"a": Stream().close(1_000_003, {1_000_001: 1}).fold}
-    position, ends = QueryPosition(), []
-    while (plan := next_plan(position, folds, ONE_BY_ONE)) is not None:
+def ends(traits: PlanTraits, *streams: Stream) -> list[tuple[int, int]]:
+    """(last bucket, rows) of each plan over these inputs."""
+    folds = {name: stream.fold for name, stream in zip("ab", streams, strict=False)}
+    position, found = QueryPosition(), []
+    while (plan := next_plan(position, folds, traits)) is not None:
         position = plan.after
-        ends.append((position.bucket, plan.rows))
-    assert ends == [(1_000_000, 0), (1_000_001, 1), (1_000_002, 0), (1_000_003, 0)]
+        found.append((position.bucket, plan.rows))
+    return found
 
 
-def test_u3_a_run_of_empty_buckets_at_the_beginning_is_one_plan() -> None:
-    plan = next_plan(QueryPosition(), {"a": Stream().close(7).fold}, STATEFUL_ONE_BY_ONE)
-    assert plan is not None
-    assert plan.after == QueryPosition(1, 7, 0, has_rows=False)
-    plan = next_plan(QueryPosition(1, 7, 7), {"a": Stream().close(9, {8: 1}).fold}, ONE_BY_ONE)
+def test_u3_rows_of_one_bucket_per_plan_with_the_empty_ones_around_it() -> None:
+    quiet = Stream().close(1_000_003, {1_000_001: 1, 1_000_003: 2})
+    assert ends(ONE_BY_ONE, quiet) == [(1_000_002, 1), (1_000_003, 2)]
+    assert ends(ONE_BY_ONE, quiet, Stream().close(1_000_003, {1_000_002: 4})) == [(1_000_001, 1), (1_000_002, 4), (1_000_003, 2)]
+    assert ends(STATEFUL_ONE_BY_ONE, quiet) == [(1_000_002, 1), (1_000_003, 2), (1_000_003, 0)]
+    assert ends(STATEFUL_ONE_BY_ONE, Stream().close(7)) == [(7, 0), (7, 0)]
+
+
+def test_u3_a_quiet_night_is_no_batch_per_bucket() -> None:
+    """Eight hours in buckets of 500 ms."""
+    night = 8 * 3_600 * 2
+    assert ends(STATEFUL_ONE_BY_ONE, Stream().close(1_000, {999: 1}).close(1_000 + night, {1_000 + night: 1})) == [
+        (999 + night, 1), (1_000 + night, 1), (1_000 + night, 0)
+    ]  # fmt: skip
+
+
+def test_u3_where_timers_may_fire_every_bucket_has_a_plan_from_the_first_with_data_on() -> None:
+    stream = Stream().close(1_000_004, {1_000_001: 1, 1_000_004: 1})
+    each = [(1_000_000, 0), (1_000_001, 1), (1_000_002, 0), (1_000_003, 0), (1_000_004, 1)]
+    assert ends(TIMERS, stream) == [plan for bucket, rows in each for plan in ((bucket, rows), (bucket, 0))], "with time passing in between"
+    assert ends(TIMERS, Stream().close(7)) == [(7, 0), (7, 0)]
+    plan = next_plan(QueryPosition(1, 7, 7), {"a": Stream().close(9, {8: 1}).fold}, TIMERS)
     assert plan is not None
     assert plan.after.bucket == 8
 
@@ -223,8 +242,8 @@ def test_v5_a_stateful_branch_closes_one_batch_late_and_follows_up() -> None:
 
 
 def test_v3_one_bucket_per_plan_unless_batch_safe() -> None:
-    folds = {"a": Stream().close(5, {7: 3}).fold}
-    for traits, ends in ((ONE_BY_ONE, [6, 7, 8]), (STATELESS, [8])):
+    folds = {"a": Stream().close(5, {7: 3, 8: 1}).fold}
+    for traits, ends in ((TIMERS, [6, 6, 7, 7, 8, 8]), (ONE_BY_ONE, [7, 8]), (STATELESS, [8])):
         position, found = AT_5, []
         while (plan := next_tentative_plan(position, folds, {}, 8, traits)) is not None:
             position = plan.after
@@ -281,13 +300,13 @@ def test_a_result_of_a_closed_bucket_is_the_functions_mistake() -> None:
 
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.dictionaries(st.integers(1, 4), st.integers(1, 9), max_size=3)), max_size=20),
-    st.booleans(), st.booleans(), st.integers(1, 20),
+    st.booleans(), st.booleans(), st.booleans(), st.integers(1, 20),
 )  # fmt: skip
 def test_every_bucket_once_in_order_together(
-    steps: list[tuple[int, int, dict[int, int]]], stateful: bool, safe: bool, rows_max: int
+    steps: list[tuple[int, int, dict[int, int]]], stateful: bool, safe: bool, timers: bool, rows_max: int
 ) -> None:
     """U1-U5 while streams grow in any way and plans are taken at any time."""
-    traits = PlanTraits(is_stateful=stateful, is_batch_safe=safe)
+    traits = PlanTraits(is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe)
     streams, upto = {"a": Stream(), "b": Stream()}, {"a": 0, "b": 0}
     folds = {name: s.fold for name, s in streams.items()}
     expected: dict[str, list[int]] = {"a": [], "b": []}
@@ -310,8 +329,9 @@ def test_every_bucket_once_in_order_together(
                 seen[name] += inside
             filled = {b for _, taken in plan.inputs for b, _, _ in taken}
             assert len(filled) <= 1 or plan.rows <= rows_max
-            if not safe and position.has_rows:
-                assert plan.after.bucket - position.bucket <= 1
+            if not safe:
+                assert len(filled) <= 1
+                assert not traits.has_timers or not position.has_rows or plan.after.bucket - position.bucket <= 1
             position = plan.after
 
     for which, more, rows in steps:
