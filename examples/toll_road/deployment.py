@@ -20,7 +20,9 @@ from ruamel.yaml import YAML
 from examples.toll_road.process_tree import Process, descendants, is_running
 
 STOP_S = 20
-_READY_AGAIN_S = 120.0
+_READY_AGAIN_S = 300.0
+_COMMAND_S = 120.0
+"""A command of anabranch ends within this, also on a machine that does much else."""
 RESTART_S = 30
 """A process that is just being restarted is there again within this."""
 
@@ -110,7 +112,7 @@ class Deployment:
             DeploymentError: ``anabranch status`` failed.
         """
         command = [*_anabranch(), "status", "--state-dir", str(self._state_dir), "--json"]
-        done = subprocess.run(command, capture_output=True, timeout=30, check=False, text=True)
+        done = subprocess.run(command, capture_output=True, timeout=_COMMAND_S, check=False, text=True)
         if done.returncode != 0:
             raise DeploymentError(f"anabranch status: exit code {done.returncode}: {done.stderr.strip()}")
         rows: list[dict[str, Any]] = json.loads(done.stdout)
@@ -152,7 +154,7 @@ class Deployment:
             DeploymentError: it failed.
         """
         command = [*_anabranch(), *arguments, "--state-dir", str(self._state_dir)]
-        done = subprocess.run(command, capture_output=True, timeout=30, check=False, text=True)
+        done = subprocess.run(command, capture_output=True, timeout=_COMMAND_S, check=False, text=True)
         if done.returncode != 0:
             raise DeploymentError(f"anabranch {' '.join(arguments)}: exit code {done.returncode}: {done.stderr.strip()}")
 

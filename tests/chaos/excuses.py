@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from anabranch.local.state_file import ProcessRow
 from chaos.complaints import Complaint
 from chaos.judgement import Injected
 from chaos.schedule import BROKER, REDIS, Kind, service_of
@@ -21,6 +22,8 @@ STILL: Final = frozenset({Kind.PAUSE, Kind.ZOMBIE})
 BROKER_AWAY: Final = frozenset({Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_PAUSE})
 STARTS: Final = frozenset({Kind.KILL, Kind.KILL_TWICE, Kind.TERMINATE, Kind.DISK})
 
+_DOWN: Final = frozenset({"restarting", "failed"})
+_SERVERS: Final = frozenset({"kafka", "redis", "proxy"})
 _EXAMPLE_CHARS: Final = 700
 _CLOCK_MS: Final = 1_000
 """A fault is noted so long after it was begun at most: what it explains may be told before."""
@@ -52,6 +55,24 @@ class Ended(NamedTuple):
 
     target: str
     at_ms: int
+
+
+@dataclass(slots=True)
+class EndsSeen:
+    """The ends of all processes, from looking now and then at what the supervisor says of them."""
+
+    ended: list[Ended] = field(default_factory=list)
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    def look(self, rows: Iterable[ProcessRow], now_ms: int) -> None:
+        """What the supervisor says now. A service that is down has ended once more than it was started again; a server is being started."""
+        for row in rows:
+            target = f"{row.service}/{row.name}"
+            before = self._counts.get(target, 0)
+            is_down = row.pid is None and row.state in _DOWN and row.service not in _SERVERS
+            count = max(before, row.restarts + is_down)
+            self.ended += [Ended(target, now_ms)] * (count - before)
+            self._counts[target] = count
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +145,7 @@ class _Budget:
 
     def takes(self, end: Ended) -> bool:
         fault = self.fault
-        if fault.target != end.target and (fault.kind not in BROKER_AWAY or service_of(end.target) in {"redis", "proxy"}):
+        if fault.target != end.target and (fault.kind not in BROKER_AWAY or service_of(end.target) in _SERVERS):
             return False
         if not fault.begun_ms - _CLOCK_MS <= end.at_ms <= fault.ended_ms + _ENDS_AFTER_MS:
             return False

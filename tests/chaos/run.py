@@ -24,7 +24,7 @@ from anabranch.protocol.records import LogEntry
 from chaos import excuses, judgement
 from chaos.allowed import ALLOWED
 from chaos.complaints import Complaint, complaints
-from chaos.excuses import Ended
+from chaos.excuses import EndsSeen
 from chaos.judgement import Injected, Recovery, Seen, Waits
 from chaos.nemesis import Nemesis
 from chaos.schedule import Fault, draw
@@ -54,7 +54,8 @@ END_S = 60.0
 before the traffic ends. Else it has nothing to write, and whether it follows cannot be seen."""
 STILL_S = 3.0
 """Nothing more comes when nothing came for so long."""
-READY_S = 180.0
+READY_S = 600.0
+"""It starts without faults, however busy the machine; whether that may be judged is decided later."""
 _LOOK_S = 0.25
 
 
@@ -135,8 +136,7 @@ class Run:
         self._give_up = threading.Event()
         self._pause = threading.Event()
         self._nemesis: Nemesis | None = None
-        self._ends: dict[str, int] = {}
-        self._ended: list[Ended] = []
+        self._ends = EndsSeen()
         self._stolen_share = 0.0
 
     def run(self) -> Verdict:
@@ -162,15 +162,18 @@ class Run:
             meter.stop()
             left = deployment.stop(meter.seen)
         self._stolen_share = (stolen_s() - stolen) / (time.monotonic() - begun)
+        struck = [*happened.nemesis.injected, *happened.nemesis.half_done]
+        unexplained = [
+            *self._complaints(struck),
+            *excuses.needless_ends(self._ends.ended, struck),
+        ]  # before the broker is started once more
         with stopped(self._file, self._state, self._folder / "again.log") as kafka:
             for topic, take in self._again.takers(self._job).items():
                 consuming.read_whole(kafka, topic, take)
             verdict = self._judge(happened, kafka)
         if left:
             verdict.wrong.append(f"{len(left)} processes were left: {left}")
-        struck = [*verdict.faults, *happened.nemesis.half_done]
-        verdict.wrong += self._complaints(struck)
-        verdict.wrong += excuses.needless_ends(self._ended, struck)
+        verdict.wrong += unexplained
         verdict.memory_peak_bytes, verdict.seconds = meter.peak_bytes, time.monotonic() - begun
         return verdict
 
@@ -233,14 +236,8 @@ class Run:
             self._pause.wait(_LOOK_S)
 
     def _note_ends(self) -> None:
-        """Which processes have ended since the last look; of one that was started again meanwhile, so often as the supervisor says."""
         known = state_file.read(self._state)
-        for row in known.processes if known is not None else ():
-            target = f"{row.service}/{row.name}"
-            before = self._ends.get(target, 0)
-            now = max(before, row.restarts + (row.pid is None and row.state in {"restarting", "failed"}))
-            self._ended += [Ended(target, received_ms())] * (now - before)
-            self._ends[target] = now
+        self._ends.look(known.processes if known is not None else (), received_ms())
 
     def _answers(self, truth: Truth) -> dict[str, pl.DataFrame]:
         job = self._job

@@ -7,9 +7,10 @@ import re
 
 import pytest
 
+from anabranch.local.state_file import ProcessRow
 from chaos.allowed import ALLOWED
 from chaos.complaints import Complaint
-from chaos.excuses import Allowed, Ended, needless_ends, target_of, unexplained
+from chaos.excuses import Allowed, Ended, EndsSeen, needless_ends, target_of, unexplained
 from chaos.judgement import Injected
 from chaos.schedule import BROKER, Kind
 
@@ -126,6 +127,25 @@ def test_the_allow_list_is_short_and_says_why() -> None:
 )
 def test_a_process_ends_no_more_often_than_faults_explain(ended: list[tuple[str, int]], faults: list[Injected], count: int) -> None:
     assert len(needless_ends([Ended(*each) for each in ended], faults)) == count
+
+
+def test_every_end_is_seen_once() -> None:
+    seen = EndsSeen()
+
+    def look(now_ms: int, restarts: int, state: str) -> list[int]:
+        row = ProcessRow("ingestion", "a", 7 if state in {"running", "starting"} else None, restarts=restarts, state=state)
+        seen.look([row], now_ms)
+        return [end.at_ms for end in seen.ended]
+
+    assert look(1, 0, "starting") == look(2, 0, "running") == []
+    assert look(3, 0, "restarting") == look(4, 0, "restarting") == look(5, 1, "starting") == look(6, 1, "running") == [3]
+    assert look(7, 3, "starting") == [3, 7, 7], "two, since it was looked at"
+    assert look(8, 3, "failed") == [3, 7, 7, 8]
+    seen.look([ProcessRow("kafka", "kafka", None, restarts=1, state="restarting")], 9)
+    seen.look([ProcessRow("kafka", "kafka", 8, restarts=1, state="running")], 10)
+    assert [end for end in seen.ended if end.target == BROKER] == [Ended(BROKER, 9)], "a server counts when it is started"
+    seen.ended.pop()
+    assert look(11, 3, "stopped") == [3, 7, 7, 8], "the orderly end of the run is none"
 
 
 def test_a_budget_is_used_by_the_ends_that_need_it() -> None:
