@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from anabranch.local import access_command, drill_commands
+from anabranch.local import access_command, drill_commands, give_up_command
 from anabranch.protocol.addresses import holds_password
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 
@@ -495,6 +495,7 @@ def version() -> None:
 
 drill_commands.add_to(app)
 access_command.add_to(app)
+give_up_command.add_to(app)
 
 
 if __name__ == "__main__":

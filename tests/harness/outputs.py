@@ -20,7 +20,7 @@ from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.identifiers import BatchId, TupleId
 from anabranch.protocol.live_delivery import Kind
 from anabranch.protocol.live_view import LiveRecord, LiveView
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part, Resent
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part, Resent
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import ServiceMetrics
@@ -106,12 +106,12 @@ class Replica:
         self._blocks = BlockWriter(log, names.blocks(STAGE, replica), replica, self.epoch, entropy)
         self._writer: LogWriter | None = None
 
-    def close_buckets(self, upto: int, tables: Mapping[int, pa.Table]) -> None:
-        """Append one batch: these buckets, and everything up to ``upto`` is closed."""
+    def close_buckets(self, upto: int, tables: Mapping[int, pa.Table], given_up: tuple[GivenUp, ...] = ()) -> None:
+        """Append one batch: these buckets, and everything up to ``upto`` is closed. ``given_up``: what they lack."""
         self._batch += 1
         record = BoundaryRecord(
             replica=self._replica, epoch=self.epoch, id=BatchId(self._lineage, self._batch), prev=self._boundaries.tip(), closed=upto,
-            parts=self._parts(tables),
+            parts=self._parts(tables), given_up=given_up,
         )  # fmt: skip
         self._boundaries.append(record)
 

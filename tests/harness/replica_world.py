@@ -25,7 +25,7 @@ from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.lineage import Lineage, newest, obsolete
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryRecord, LogEntry, Part
+from anabranch.protocol.records import BoundaryRecord, GivenUp, LogEntry, Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -203,13 +203,13 @@ class World:
         for writer in self._writers.values():
             writer.start()
 
-    def close(self, name: str, upto: int, *filled: int) -> None:
-        """Input ``name`` becomes complete up to ``upto``; the buckets ``filled`` get a row."""
+    def close(self, name: str, upto: int, *filled: int, given_up: tuple[GivenUp, ...] = ()) -> None:
+        """Input ``name`` becomes complete up to ``upto``; the buckets ``filled`` get a row. ``given_up``: by an operator."""
         writer, self._batches[name] = self._writers[name], self._batches[name] + 1
         for bucket in filled:
             self.rows[bucket] = self.rows.get(bucket, 0) + 1
         parts = tuple(part(bucket) for bucket in filled)
-        writer.append(BoundaryRecord("0", writer.epoch, BatchId("l", self._batches[name]), writer.tip(), upto, parts))
+        writer.append(BoundaryRecord("0", writer.epoch, BatchId("l", self._batches[name]), writer.tip(), upto, parts, given_up=given_up))
 
     def start(self, point: Callable[[str], None] = lambda _: None, upstream: Upstream | None = None) -> Process:
         self._started += 1

@@ -17,6 +17,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService, build
 from anabranch.pipeline.model import Idle, Pipeline, Source, Stime
 from anabranch.ports import Chunk, Clock, Entropy, EventLog, TopicPartition
+from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.records import BoundaryRecord
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -97,6 +98,10 @@ class StreamView:
         """The last stable bucket."""
         self._boundaries.read_to_end()
         return self._boundaries.fold.upto
+
+    def fold(self) -> StreamFold:
+        """The stream as far as ``closed`` has read."""
+        return self._boundaries.fold
 
     def last(self) -> BoundaryRecord | None:
         """The newest accepted boundary record, as far as ``closed`` has read."""

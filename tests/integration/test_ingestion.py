@@ -24,12 +24,15 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
 from anabranch.local import probe
+from anabranch.local.give_up import GiveUp
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol import boundary_log as fold
 from anabranch.protocol import ingestion as rules
 from anabranch.protocol.errors import Fenced
+from anabranch.protocol.given_up import Times
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, END_SILENCE_MS, LOOK_GAP_MS
+from anabranch.protocol.records import GivenUp
 from harness.raw_headers import produce
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
 from harness.waiting import wait_until
@@ -249,6 +252,29 @@ def test_records_of_a_partition_that_is_found_late_are_not_late(log: KafkaEventL
     assert source.view.cars() == [1, 2, 3]
     assert (source.dead(), process.status.detail["restamped"]) == ([], 1)
     source.close()
+
+
+def test_a_source_that_is_given_up_goes_on_behind_it(source: Source) -> None:
+    process = source.process()
+    source.produce(0, report(1_000, 1), report(5_000, 2))
+    wait_until(lambda: (process.step(), process.status.detail["records"] == 2)[1], DEADLINE_S, "nothing is read")  # type: ignore[func-returns-value]
+    asked = Times(0, 4_000)
+    assert GiveUp(source.log, source.pipeline, "reports", asked, SystemClock(), SystemEntropy()).do() == GivenUp("reports", 1, 40)
+    assert source.view.closed() == 40
+
+    def ends() -> bool:
+        try:
+            process.step()
+        except Fenced:
+            return True
+        return False
+
+    wait_until(ends, DEADLINE_S, "nobody tells the process that it was replaced")
+    source.produce(1, report(3_900, 3), report(6_000, 4))
+    source.run(source.process(), 60)
+    assert source.view.cars() == [1, 2, 4]
+    assert [value for value, _ in source.dead()] == [report(3_900, 3)]
+    assert [source.view.fold().given_up.names(bucket) for bucket in (40, 41)] == [("reports",), ()]
 
 
 def avro(**changed: object) -> bytes:

@@ -108,7 +108,7 @@ def test_what_the_matrix_never_gives() -> None:
         if ".blocks." in topic or topic.startswith("secure-out.") or topic.endswith(".progress"):
             assert len(several) == 1, f"{topic} has one writer"
     assert writers["secure.totals.boundaries"] == ["secure.processing.totals.0", "secure.processing.totals.1", "secure.consistency_manager"]
-    assert writers["secure.reports.boundaries"] == ["secure.ingestion.reports", "secure.consistency_manager"]
+    assert writers["secure.reports.boundaries"] == ["secure.ingestion.reports", "secure.consistency_manager", "secure.operator"]
     north, south = ("reports", "totals", ".out"), ("payments", "audits", ".audit.")
     for who, own in rights.items():
         mine, others = (north, south) if any(word in f"{who}." for word in north) else (south, north)

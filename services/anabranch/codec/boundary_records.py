@@ -21,6 +21,7 @@ from anabranch.protocol.records import (
     BranchNumber,
     BranchSummary,
     EpochStarted,
+    GivenUp,
     InputPosition,
     LogEntry,
     Origin,
@@ -129,6 +130,7 @@ def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
         "positions": [_position_value(position) for position in entry.positions],
         "made_from": [{"stream": stream, "bucket": bucket} for stream, bucket in entry.made_from],
         "written_ms": entry.written_ms,
+        "given_up": [asdict(each) for each in entry.given_up],
     }
 
 
@@ -194,7 +196,8 @@ def _summary_value(entry: Summary) -> dict[str, Any]:
         for s in entry.ranges
     ]
     numbers = {"past": entry.past, "version": entry.version, "version_after": entry.version_after, "bucket_ms": entry.bucket_ms}
-    return {"as_of": entry.as_of, "forgotten": entry.forgotten, "replicas": replicas, "ranges": ranges, **numbers}
+    lists = {"replicas": replicas, "ranges": ranges, "given_up": [asdict(each) for each in entry.given_up]}
+    return {"as_of": entry.as_of, "forgotten": entry.forgotten, **lists, **numbers}
 
 
 # -- what the reader gives to values --------------------------------------------------------------------------------------------------
@@ -205,7 +208,7 @@ def _parts_of(items: Iterable[tuple[Any, ...]]) -> tuple[Part, ...]:
 
 
 def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
-    replica, epoch, ident, prev, closed, parts, base, kind, branch, missing, positions, made_from, written_ms = fields
+    replica, epoch, ident, prev, closed, parts, base, kind, branch, missing, positions, made_from, written_ms, given_up = fields
     return BoundaryRecord(
         replica=replica,
         epoch=epoch,
@@ -220,6 +223,7 @@ def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
         positions=tuple([InputPosition(*position) for position in positions]),
         made_from=made_from,
         written_ms=written_ms,
+        given_up=tuple([GivenUp(*each) for each in given_up]),
     )
 
 
@@ -262,7 +266,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
 
 
 def _summary_of(fields: tuple[Any, ...]) -> Summary:
-    as_of, forgotten, replicas, ranges, past, version, version_after, bucket_ms = fields
+    as_of, forgotten, replicas, ranges, past, version, version_after, bucket_ms, given_up = fields
     return Summary(
         as_of=as_of,
         forgotten=forgotten,
@@ -272,6 +276,7 @@ def _summary_of(fields: tuple[Any, ...]) -> Summary:
         version=version,
         version_after=version_after,
         bucket_ms=bucket_ms,
+        given_up=tuple([GivenUp(*each) for each in given_up]),
     )
 
 
@@ -297,6 +302,7 @@ def _check(entry: LogEntry) -> None:
 def _check_summary(entry: Summary) -> None:
     _require(entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a summary out of range")
     _check_buckets(entry.forgotten, entry.past, entry.version_after)
+    _check_given_up(entry.given_up, limits.GIVEN_UP_MAX**2)
     _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
     _check_versions(entry.version, *(replica.version for replica in entry.replicas))
     for replica in entry.replicas:
@@ -365,10 +371,18 @@ def _check_record(entry: BoundaryRecord) -> None:
     _require(len(entry.made_from) <= limits.INPUTS_MAX, f"made from {len(entry.made_from)} inputs")
     _require(len(entry.positions) <= limits.POSITIONS_MAX, f"{len(entry.positions)} positions")
     _check_parts(entry.parts)
+    _check_given_up(entry.given_up, limits.GIVEN_UP_MAX)
     for position in entry.positions:
         _check_texts(position.topic)
         _check_buckets(position.found_after)
         _require(position.partition >= 0 and position.offset_next >= 0, "a position out of range")
+
+
+def _check_given_up(given_up: tuple[GivenUp, ...], count_max: int) -> None:
+    _require(len(given_up) <= count_max, f"{len(given_up)} ranges that were given up")
+    for each in given_up:
+        _check_texts(each.source)
+        _check_range(each.first, each.last, ())
 
 
 def _check_missing(missing: tuple[str, ...]) -> None:

@@ -60,9 +60,10 @@ def upsert(write: Write) -> tuple[bytes | None, Headers]:
     if visible is None:
         return None, headers
     ident = str(visible.id).encode()
+    if visible.branch is not None or visible.missing:
+        headers.append((MISSING_HEADER, ",".join(visible.missing).encode()))
     if visible.branch is not None:
         ident += tentative_suffix(visible.branch)
-        headers.append((MISSING_HEADER, ",".join(visible.missing).encode()))
         stable = write.state.stable
         if stable is not None:
             headers += [

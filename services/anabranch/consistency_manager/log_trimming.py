@@ -53,7 +53,7 @@ class LogTrimming:
         self._context, self._logs = context, dict[str, _Log]()
         for stream in pipeline.streams():
             writers, stage = pipeline.stream_writers(stream), pipeline.stages.get(stream)
-            reach_ms = None if stage is None else stage.reach_ms
+            reach_ms = None if stage is None else stage.backup_reach_ms
             self._logs[stream] = _Log(
                 TopicPartition(pipeline.topic_names.boundaries(stream), 0), writers[0], buckets_of(reach_ms or 0, pipeline.bucket_ms),
                 LogSummaries(writers, limits.SUMMARY_EVERY_RECORDS),

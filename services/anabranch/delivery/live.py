@@ -250,6 +250,7 @@ class LiveTopic:
                 f"buckets {progress.stable + 1}..{forgotten} of {self._output.stage} are trimmed, and its log describes them no more"
             )
         machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
+        lacks = self._following.fold.given_up.names
         if self._sink.upsert:
             view = UpsertView(name)
             try:
@@ -257,9 +258,10 @@ class LiveTopic:
             except ConfigurationError as error:
                 raise _OutgrownError(str(error)) from error
             self._status.detail.update(live_keys=len(view), live_foreign_records=foreign)
-            self._form = CompactedView(name, self._sink, self._partitions, view, self._fitting_bytes)
+            self._form = CompactedView(name, self._sink, self._partitions, view, self._fitting_bytes, lacks)
         else:
-            self._form = KindSequence(name, self._sink, self._partitions, self._pipeline.bucket_ms, self._fitting_bytes)
+            width_ms = self._pipeline.bucket_ms
+            self._form = KindSequence(name, self._sink, self._partitions, width_ms, self._fitting_bytes, lacks)
         self._machine = machine
         self._status.detail["live"] = "running"
         self._waiting.set(0)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from anabranch.codec import live_records
 from anabranch.codec.live_records import KIND_HEADER, MISSING_HEADER, tentative_suffix
-from anabranch.delivery.rendering import Records, Renderer, Written
+from anabranch.delivery.rendering import Lacks, Records, Renderer, Written, nothing
 from anabranch.pipeline.model import LiveSink
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.delivery import Slice, partition_of
@@ -49,9 +49,12 @@ class LiveForm(Protocol):
 class KindSequence:
     """Every record with its kind; control kinds go to every partition (docs/live.md)."""
 
-    def __init__(self, output: str, sink: LiveSink, partitions: int, width_ms: int, fitting_bytes: int | None = None) -> None:
-        """``fitting_bytes``: larger records are left out; None: none is."""
+    def __init__(
+        self, output: str, sink: LiveSink, partitions: int, width_ms: int, fitting_bytes: int | None = None, lacks: Lacks = nothing
+    ) -> None:
+        """``fitting_bytes``: larger records are left out; None: none is. ``lacks``: what was given up of final buckets."""
         self._topic, self._partitions, self._width_ms, self._fitting_bytes = sink.topic, partitions, width_ms, fitting_bytes
+        self._lacks = lacks
         self.left_out = 0
         self._renderer = Renderer(output, sink, partitions)
 
@@ -61,7 +64,7 @@ class KindSequence:
         if run.undo:
             self._control(writer, Kind.UNDO, run.before)
         for piece in pieces:
-            records = self._renderer.render(piece.slices, piece.table)
+            records = self._renderer.render(piece.slices, piece.table, self._lacks if piece.branch is None else nothing)
             records = self._fitting(replace(records, headers=self._headers(piece, records)))
             writer.send_many(self._topic, records.partitions, records.values, records.keys, records.headers)
         if run.rec_done:
@@ -95,9 +98,15 @@ class KindSequence:
 class CompactedView:
     """One record per key, its newest value (``protocol.upsert_view``)."""
 
-    def __init__(self, output: str, sink: LiveSink, partitions: int, view: UpsertView, fitting_bytes: int | None = None) -> None:
-        """``fitting_bytes``: instead of a larger record its key's last stable value is shown, or nothing; None: of any size."""
+    def __init__(
+        self, output: str, sink: LiveSink, partitions: int, view: UpsertView, fitting_bytes: int | None = None, lacks: Lacks = nothing
+    ) -> None:
+        """``fitting_bytes``: instead of a larger record its key's last stable value is shown, or nothing; None: of any size.
+
+        ``lacks``: what was given up of final buckets.
+        """
         self._topic, self._partitions, self._view, self._fitting_bytes = sink.topic, partitions, view, fitting_bytes
+        self._lacks = lacks
         self.left_out = 0
         self._renderer = Renderer(output, sink, partitions)
         self._written: list[Write] = []
@@ -138,7 +147,8 @@ class CompactedView:
         ids = (TupleId(s.bucket, position) for s in piece.slices for position in range(s.start, s.stop))
         for key, value, ident, stime_ms in zip(records.keys, records.values, ids, stimes, strict=True):
             if key is not None:  # the pipeline file has a key where it has `upsert`
-                yield key, Version(ident, stime_ms, value, piece.branch, piece.missing)
+                missing = self._lacks(ident.bucket) if piece.branch is None else piece.missing
+                yield key, Version(ident, stime_ms, value, piece.branch, missing)
 
 
 def _size(write: Write) -> int:

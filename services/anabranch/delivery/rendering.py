@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Final
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from anabranch.codec.blocks import STIME, by_columns, canonical_sort
 from anabranch.codec.edge import Encoder
+from anabranch.codec.live_records import MISSING_HEADER
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
 from anabranch.protocol.delivery import Slice
@@ -61,6 +62,15 @@ class Records:
         return Records(*([column[i] for i in indexes] for column in (self.keys, self.values, self.headers, self.partitions)))  # type: ignore[arg-type]
 
 
+Lacks = Callable[[int], tuple[str, ...]]
+"""The sources that were given up and that a bucket lacks."""
+
+
+def nothing(_bucket: int) -> tuple[str, ...]:
+    """No bucket lacks anything."""
+    return ()
+
+
 class Renderer:
     """Makes the records of one output."""
 
@@ -70,8 +80,10 @@ class Renderer:
         self._columns: pa.Schema | None = None
         self._encoder: Encoder | None = None
 
-    def render(self, slices: tuple[Slice, ...], table: pa.Table) -> Records:
+    def render(self, slices: tuple[Slice, ...], table: pa.Table, lacks: Lacks = nothing) -> Records:
         """The records of ``slices``, whose rows are ``table``, one slice after the other, each in canonical order.
+
+        ``lacks``: the sources that were given up and that a bucket lacks; its records name them in a header.
 
         Raises:
             ConfigurationError: a key column is missing, or a column cannot be written in the output's format.
@@ -86,6 +98,12 @@ class Renderer:
             ids += map((b"%d.%%d" % s.bucket).__mod__, range(s.start, s.stop))
         stimes = table.column(STIME).cast(pa.string()).cast(pa.binary()).to_pylist()
         headers: list[Written] = [[(ID_HEADER, i), (STIME_HEADER, t)] for i, t in zip(ids, stimes, strict=True)]
+        at = 0
+        for s in slices:
+            if names := lacks(s.bucket):
+                for header in headers[at : at + s.stop - s.start]:
+                    header.append((MISSING_HEADER, ",".join(names).encode()))
+            at += s.stop - s.start
         return Records(keys, values, headers, self._partitioner.partitions_of(keys, slices))
 
 

@@ -354,8 +354,8 @@ class DeliveryService:
         if not run.slices:
             delivery.advance(run, {})
             return
-        some = self._rows(run, stable)
-        records = Records.joined([self._renderer.render(each.slices, each.table) for each in some])
+        some, lacks = self._rows(run, stable), self._following().fold.given_up.names
+        records = Records.joined([self._renderer.render(each.slices, each.table, lacks) for each in some])
         size_bytes = records.size_bytes
         self._bytes_per_row = size_bytes / run.rows
         self._context.metrics.count_in(run.rows, sum(each.table.nbytes for each in some))

@@ -153,7 +153,7 @@ class IngestionService:
         self._look()
         if self._machine.advance(clock.monotonic_ms()) > self._closed:
             self._append(())
-        self._find_partitions()
+        self._look_around()
         self._choose()
         self._report()
 
@@ -230,11 +230,22 @@ class IngestionService:
             empty = position >= ends[at] if at in ends else None
             self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=done_ms)
 
+    def _look_around(self) -> None:
+        """Now and then, since a source may have nothing to write for long: whether somebody else writes it now, and whether its topics have grown.
+
+        Raises:
+            Fenced: somebody does.
+        """
+        clock = self._context.clock
+        if clock.monotonic_ms() >= self._find_next_ms:
+            self._boundaries.poll()
+            self._boundaries.check_epoch()
+            self._find_partitions()
+            self._find_next_ms = clock.monotonic_ms() + FIND_PARTITIONS_EVERY_MS
+
     def _find_partitions(self) -> None:
         """A topic that got more partitions: they are read from their beginning. Where nobody answers they are looked for again in a while."""
         clock, known = self._context.clock, self._machine.offsets()
-        if clock.monotonic_ms() < self._find_next_ms:
-            return
         counts = {topic: self._looker.partitions(topic, LOOK_WAIT_MS) or 0 for topic in self._source.topics}
         for at in [TopicPartition(topic, i) for topic, count in counts.items() for i in range(count) if (topic, i) not in known]:
             try:
@@ -243,7 +254,6 @@ class IngestionService:
                 break
             self._machine.add(at, first, clock.monotonic_ms())
             self._context.logger.info("found a partition", topic=at.topic, partition=at.partition, records=end - first)
-        self._find_next_ms = clock.monotonic_ms() + FIND_PARTITIONS_EVERY_MS
 
     def _first_offsets(self, inputs: dict[str, int]) -> dict[tuple[str, int], int]:
         every = [TopicPartition(topic, i) for topic, count in inputs.items() for i in range(count)]

@@ -9,7 +9,7 @@ Read, Write and Delete imply Describe on such a broker, and a writer that may wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -128,7 +128,7 @@ def rights(pipeline: Pipeline, *, prefix: str | None = None, by_participant: boo
     for instance in _instances(pipeline, before, by_participant=by_participant):
         for right in (*_of_topics(instance, topics), *_others(pipeline, instance)):
             found[right] = None
-    for right in _of_operator(f"{before}operator", topics):
+    for right in _of_operator(f"{before}operator", topics, pipeline.sources):
         found[right] = None
     unique: dict[tuple[str, Resource, str, Operation, bool], Right] = {}
     for right in found:
@@ -169,11 +169,14 @@ def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
             yield Right(instance.principal, Resource.TRANSACTIONAL_ID, name, Operation.WRITE, f"fencing of the {half} topic")
 
 
-def _of_operator(principal: str, topics: list[_Topic]) -> Iterator[Right]:
-    """Who makes the topics (``anabranch topics --create``) and asks the doctor."""
+def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str]) -> Iterator[Right]:
+    """Who makes the topics (``anabranch topics --create``), asks the doctor, and gives sources up (``anabranch give-up``)."""
     for topic in topics:
         for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, topic.name, operation, topic.kind)
+        if topic.kind == "boundaries" and topic.stream in sources:
+            for operation in (Operation.READ, Operation.WRITE):
+                yield Right(principal, Resource.TOPIC, topic.name, operation, "anabranch give-up")
     for operation in (Operation.CREATE, Operation.WRITE, Operation.READ, Operation.DESCRIBE_CONFIGS):
         yield Right(principal, Resource.TOPIC, CLOCK_TOPIC, operation, "anabranch doctor")
     yield Right(principal, Resource.GROUP, UNUSED_GROUP, Operation.DESCRIBE, "named by every reader, joined by none")

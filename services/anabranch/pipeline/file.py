@@ -279,8 +279,6 @@ class _Walk(Document):
         if alone and "reach" not in raw:
             example = "reach: 10s for windows of 10 seconds, 0ms for a function of single rows that keeps stime"
             self.mistake((*at, "ha"), f"{mode} wants to know how much later than itself a record can still change results; say {example}")
-        if not alone and "reach" in raw:
-            self.mistake((*at, "reach"), f"is used by ha: upstream_backup and amnesia only, not by {mode}; take it out")
         return mode, reach_ms
 
     def _references(self, value: object, at: Place) -> list[tuple[str, Place]]:

@@ -72,11 +72,16 @@ class Stage(_Model):
     ha: HaMode = "active"
     """What is done for the loss of a process or its disk (docs/ha.md)."""
     reach_ms: int | None = None
-    """A record changes results at most so much later than itself; given for ``upstream_backup`` and ``amnesia`` only."""
+    """A record changes results at most so much later than itself; None: not known. Always known for ``upstream_backup`` and ``amnesia``."""
     when_late: Literal["process", "delay", "suspend"] = "process"
     version: int = 1
     """Of what the stage computes: raised when that changes, it replaces the versions before at one bucket (L15 of ``protocol.boundary_log``)."""
     parameters: dict[str, object] = {}
+
+    @property
+    def backup_reach_ms(self) -> int | None:
+        """The reach by which a stage begins again that saves its state nowhere else (``protocol.reach``); None: another kind of stage."""
+        return self.reach_ms if self.ha in ("upstream_backup", "amnesia") else None
 
     def process_ids(self) -> list[str]:
         """Ids of the processes that run the stage or stand by."""

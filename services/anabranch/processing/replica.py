@@ -25,6 +25,7 @@ from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
+from anabranch.protocol.given_up import named, of_results
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.lineage import (
@@ -55,7 +56,7 @@ from anabranch.protocol.lineage import (
 )  # fmt: skip
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.record_pieces import pieces
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark
@@ -111,11 +112,14 @@ class ReplicaRunner:
         availability: Availability, width_ms: int, clock: Clock, upstream: Upstream | None = None, lock: threading.Condition | None = None,
         rows_max: int = BATCH_ROWS_MAX, stopping: Callable[[], bool] = lambda: False, crash_point: Callable[[str], None] = lambda _: None,
         may_wait: bool = True, pace_ms: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0, recovery: Recovery | None = None,
+        reach_buckets: int | None = None,
     ) -> None:  # fmt: skip
         """``lock``: the one that the readers of ``inputs`` hold while their folds change. ``may_wait``: ``advance`` may block a little.
 
-        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.replica.Replica`` has them.
+        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.replica.Replica`` has them. ``reach_buckets``: of the stage; None: not
+        known.
         """
+        self._reach_buckets = reach_buckets
         self._recovery = recovery if recovery is not None else Recovery()
         self.lock = lock if lock is not None else threading.Condition()
         self.log_lock = threading.Lock()
@@ -322,6 +326,7 @@ class ReplicaRunner:
                 start.kind, batch, start.after.closed, parts, is_main=query == replica.main, missing=start.missing,
                 made_from=tuple((name, start.after.bucket) for name in self._inputs), written_ms=self._clock.now_ms(),
             )  # fmt: skip
+            record = named(record, self._lacks(start.before.closed + 1, record.closed))
         if self._recovery.reach is not None:
             self._recovery.reach.check(record)
         try:
@@ -340,6 +345,11 @@ class ReplicaRunner:
             if entry.chain.has_shown:
                 self._started().shown(record, self._clock.monotonic_ms())
         return True
+
+    def _lacks(self, first: int, last: int) -> tuple[GivenUp, ...]:
+        """Which of the results in buckets ``first..last`` lack what was given up of the inputs."""
+        inputs = [reader.fold.given_up for reader in self._inputs.values()]
+        return of_results(inputs, first, last, self._reach_buckets, is_stateful=self._traits.is_stateful)
 
     def failed(self, query: str) -> bool:
         """``query`` died. Whether the process may go on without it: it was a branch, or had been dropped before.

@@ -114,9 +114,9 @@ class ProcessingService:
         self._beside: dict[str, RangeQuery] = {}
         """Queries that run beside those of the replica, by name."""
         self._reach: Reach | None = None
-        if self._stage.reach_ms is not None:
+        if self._stage.backup_reach_ms is not None:
             complete = self._inputs.complete if self._stage.ha == "amnesia" else None
-            self._reach = Reach(stage, self._stage.reach_ms, pipeline.bucket_ms, complete)
+            self._reach = Reach(stage, self._stage.backup_reach_ms, pipeline.bucket_ms, complete)
         self._ended = False
         self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
@@ -205,6 +205,7 @@ class ProcessingService:
             policy(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
             rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
             successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
+            reach_buckets=None if stage.reach_ms is None else buckets_of(stage.reach_ms, self._pipeline.bucket_ms),
             recovery=Recovery(
                 tuple(self._siblings), self._inputs.missing, self._wait_for_blocks, reach=self._reach, fenced=self._fenced, resent=self._inputs.resent,
                 late=LateStart(self._inputs.last_gone, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms)),

@@ -45,6 +45,7 @@ from typing import Self
 
 from anabranch.protocol.bucket_map import BucketMap
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
+from anabranch.protocol.given_up import GivenUpBuckets
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX, LINEAGES_MAX, PENDING_PARTS_MAX
 from anabranch.protocol.open_parts import OpenParts
@@ -134,6 +135,8 @@ class StreamFold:
         self._resent: BucketMap[None] = BucketMap()
         self._past = 0
         self._version = self._version_after = 0
+        self.given_up = GivenUpBuckets()
+        """Never forgotten: results of any age are named by it."""
         self.bucket_ms = 0
         """Width of the stream's buckets; 0: nobody has said it (L16)."""
         self.stable_parts = 0
@@ -305,6 +308,7 @@ class StreamFold:
         writer.path.append(record.id)
         del writer.path[:-CHAIN_RECORDS_MAX]
         writer.last = record
+        self.given_up.add(record.given_up)
         for part in record.parts:
             if part.bucket > writer.closed:
                 writer.pending.add(record.id, part)
@@ -449,7 +453,9 @@ class StreamFold:
             for bucket in self._stable.between(after + 1, self._upto)
         ]
         ranges.append(StableRange(self._upto, self._upto, "", ()))
-        return Summary(as_of, after, replicas, tuple(ranges), self._past, self._version, self._version_after, self.bucket_ms)
+        return Summary(
+            as_of, after, replicas, tuple(ranges), self._past, self._version, self._version_after, self.bucket_ms, self.given_up.ranges()
+        )
 
     def _own(self, name: str, after: int) -> list[int]:
         """The buckets after ``after`` that this writer closed with other parts than those that the stable range names, or that have none."""
@@ -473,6 +479,7 @@ class StreamFold:
                 raise RemoteProtocolError(f"a summary gives bucket {entry.first} to {entry.replica[:60]!r}, which is not a writer in it")
         self._forgotten, self._past = summary.forgotten, summary.past
         self._version, self._version_after, self.bucket_ms = summary.version, summary.version_after, summary.bucket_ms
+        self.given_up.add(summary.given_up)
         for r in summary.replicas:
             if r.replica in self._writers:
                 self._writers[r.replica] = _restored(r)

@@ -57,6 +57,10 @@ LINEAGES_MAX: Final = 4_096
 MISSING_MAX: Final = 256
 """Streams named as missing in one record: a pipeline has fewer sources."""
 
+GIVEN_UP_MAX: Final = 256
+"""Sources, and ranges of buckets of each, that are kept of what operators gave up in a stream: every reader holds them for good. Each is a person's
+command; neighbouring ranges are one."""
+
 POSITIONS_MAX: Final = 20_000
 """Input positions in one boundary record, one per partition of a source's topics: every reader holds the last record of each writer."""
 

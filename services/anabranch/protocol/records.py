@@ -46,6 +46,15 @@ class InputPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Buckets ``first..last`` of a stream may lack what ``source`` would have contributed: an operator gave it up (``protocol.given_up``)."""
+
+    source: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochStarted:
     """A writer begins (rule 1). Its epoch is the offset of this record."""
 
@@ -92,13 +101,15 @@ class BoundaryRecord:
     """Of a tentative record, its branch: the highest of a replica wins (rule 16). ``prev`` of a branch's first record is the stable record
     at which it forked; its parts repeat the pending ones that the branch inherits."""
     missing: tuple[str, ...] = ()
-    """Streams without which the buckets that this record closes were made, or that were given up."""
+    """Streams without which the buckets that this record closes were made, or left out."""
     positions: tuple[InputPosition, ...] = ()
     """Of a source: read to here (rule 17)."""
     made_from: tuple[tuple[str, int], ...] = ()
     """Of a stage: (input stream, last bucket read)."""
     written_ms: int = 0
     """Wall clock of the writer, for lag only; never decides anything."""
+    given_up: tuple[GivenUp, ...] = ()
+    """Stable: which of the buckets that this record closes lack what an operator gave up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +219,8 @@ class Summary:
     """It alone counts for the buckets after this one."""
     bucket_ms: int = 0
     """Width of the stream's buckets; 0: nobody has said it."""
+    given_up: tuple[GivenUp, ...] = ()
+    """All that the stream's records said of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from anabranch.protocol.records import (
     BoundaryRecord,
     BranchSummary,
     EpochStarted,
+    GivenUp,
     InputPosition,
     LogEntry,
     Part,
@@ -33,7 +34,7 @@ SMALL = BoundaryRecord(replica="0", epoch=5, id=BatchId("l", 0), prev=None, clos
 FULL = BoundaryRecord(
     replica="1", epoch=5, id=BatchId("l", 3), prev=BatchId("k", 2), closed=6, parts=(PART, dataclasses.replace(PART, digest=0, bucket=8)),
     base=4, kind=BoundaryKind.TENTATIVE, branch=(5, 1), missing=("reports",), positions=(InputPosition("t", 0, 17, 0, 9, idle=True),),
-    made_from=(("reports", 6),), written_ms=1_700_000_000_000,
+    made_from=(("reports", 6),), written_ms=1_700_000_000_000, given_up=(GivenUp("reports", 3, 6),),
 )  # fmt: skip
 EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s", version=2, bucket_ms=250)
 RESENT = Resent(replica="0", epoch=5, parts=(PART,))
@@ -52,6 +53,7 @@ SUMMARY = Summary(
     replicas=(REPLICA, dataclasses.replace(REPLICA, last=None, branches=None)),
     ranges=(StableRange(4, 7, "0", (PART,)), StableRange(6, 6, "", ())),
     past=17,
+    given_up=(GivenUp("reports", 3, 6), GivenUp("reports", 8, 9)),
 )
 
 
@@ -114,6 +116,8 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(FULL, branch=(5, -1)),
     dataclasses.replace(FULL, missing=("s",) * (limits.MISSING_MAX + 1)),
     dataclasses.replace(SMALL, positions=(InputPosition("t", -1, 0, 0),)),
+    dataclasses.replace(SMALL, given_up=(GivenUp("reports", 7, 6),)),
+    dataclasses.replace(SMALL, given_up=(GivenUp("reports", 6, 6),) * (limits.GIVEN_UP_MAX + 1)),
     dataclasses.replace(EPOCH, bucket_ms=-1),
     dataclasses.replace(SUMMARY, bucket_ms=-1),
     dataclasses.replace(SMALL, positions=(InputPosition("t", 0, 0, 0, -1),)),

@@ -22,6 +22,7 @@ from anabranch.protocol.errors import ConfigurationError, Fenced, OutcomeUnknown
 from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.limits import LIVE_HOLD_MS
 from anabranch.protocol.live_delivery import Kind, LiveProgress
+from anabranch.protocol.records import GivenUp
 from harness import outputs
 from harness.live_world import FAILURE, World, compacted, feed, settle
 from harness.outputs import delivered, drain, ids, rows
@@ -49,6 +50,18 @@ def test_a_failure_from_its_first_tentative_bucket_to_rec_done(world: World) -> 
     assert (list(view.tentative()), view.in_failure, view.failures, view.stable_upto, view.gaps) == ([], False, 1, 7, 0)
     detail = service.status.detail
     assert (detail["live"], detail["live_stable_ms"], detail["live_shown_ms"], detail["live_failure"]) == ("running", 700, 700, False)
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_final_records_name_what_was_given_up(*, upsert: bool) -> None:
+    world = World(upsert=upsert)
+    world.replica.close_buckets(4, {3: rows(3, 1), 4: rows(4, 8)}, (GivenUp("cars", 4, 4),))
+    settle(world.service())
+    found = [dict(headers) for chunk in everything(world.log, LIVE) for headers in chunk.headers]
+    named = {
+        (h["anabranch-id"] or b"").split(b".")[0]: h.get("anabranch-missing") for h in found if h.get("anabranch-kind") == b"insertion"
+    }
+    assert named == ({b"4": b"cars"} if upsert else {b"3": None, b"4": b"cars"})
 
 
 def test_a_failure_lasts_while_the_stage_says_that_it_corrects(world: World) -> None:

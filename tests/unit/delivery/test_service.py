@@ -19,6 +19,7 @@ from anabranch.protocol.delivery import partition_of
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
+from anabranch.protocol.records import GivenUp
 from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
 from harness.sources import everything
@@ -75,6 +76,18 @@ def test_stable_buckets_become_records_in_canonical_order(world: World) -> None:
             assert partition == partition_of(key, TupleId(bucket, position), 2)
     assert service.status.last_bucket_ms == 900
     assert service.status.lag_ms == world.clock.now_ms() - 900
+
+
+def test_records_name_what_was_given_up(world: World) -> None:
+    given_up = (GivenUp("cars", 4, 6), GivenUp("reports", 5, 5))
+    world.replica.close_buckets(9, {3: rows(3, 2), 5: rows(5, 3), 6: rows(6, 1), 7: rows(7, 1)}, given_up)
+    drain(world.service(), 9)
+    found: dict[int, set[bytes | None]] = {}
+    for chunk in everything(world.log, "p.out", 2):
+        for headers in map(dict, chunk.headers):
+            bucket = TupleId.parse((headers["anabranch-id"] or b"").decode()).bucket
+            found.setdefault(bucket, set()).add(headers.get("anabranch-missing"))
+    assert found == {3: {None}, 5: {b"cars,reports"}, 6: {b"cars"}, 7: {None}}
 
 
 def test_several_buckets_go_in_one_transaction(world: World) -> None:

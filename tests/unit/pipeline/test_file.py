@@ -186,7 +186,6 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
         ("replicas: 2", "ha: upstream_backup\n    reach: 1s\n    replicas: 2", "21: stages.tolls.ha: upstream_backup is one process"),
         ("replicas: 2", "ha: amnesia", "21: stages.tolls.ha: amnesia wants to know how much later than itself"),
         ("replicas: 2", "ha: amnesia\n    reach: soon", "22: stages.tolls.reach: 'soon' is not a duration"),
-        ("replicas: 2", "reach: 10s", "21: stages.tolls.reach: is used by ha: upstream_backup and amnesia only, not by active"),
         ("replicas: 2", "ha: pasive", "21: stages.tolls.ha: 'pasive' is not known; did you mean 'passive'?"),
         ("when_late: process", "version: 0", "22: stages.tolls.version: "),
         ("when_late: process", "when_late: wait", "22: stages.tolls.when_late: 'wait' is not known"),

@@ -12,7 +12,7 @@ from anabranch.protocol import limits, record_pieces
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp
 from anabranch.protocol.replica_states import ReplicaState
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, part
 from harness.replica_world import Crash, World, failing, running
@@ -21,6 +21,46 @@ FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 TRAITS = pytest.mark.parametrize(
     "traits", [STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False)], ids=["map", "sum", "by_bucket"]
 )
+
+
+class TestGivenUp:
+    """An operator gives ``a`` up in buckets 6 to 8."""
+
+    @pytest.mark.parametrize(("reach", "lacking"), [(None, range(6, 14)), (2, range(6, 11)), (0, range(6, 9))])
+    def test_what_is_made_of_it_names_it(self, reach: int | None, lacking: range) -> None:
+        world, process = running(STATEFUL)
+        process.runner._reach_buckets = reach
+        world.close("b", 14, 7, 9)
+        process.settle()
+        world.close("a", 8, 7, given_up=(GivenUp("a", 6, 8),))
+        process.settle()
+        world.close("a", 14, 9)
+        process.settle()
+        found = world.fold()
+        assert [bucket for bucket in range(1, 14) if found.given_up.names(bucket)] == list(lacking)
+        assert {bucket: rows for bucket, rows in world.stable_rows().items() if bucket <= 13} == world.expected(13)
+
+    def test_without_state_it_is_the_bucket_itself_after_a_restart_too(self) -> None:
+        world, process = running(STATELESS)
+        world.close("a", 8, 7, given_up=(GivenUp("a", 6, 8),))
+        world.close("b", 7, 7)
+        process.settle()
+        second = world.start()
+        second.begin()
+        world.close("a", 14)
+        world.close("b", 14)
+        second.settle()
+        found = world.fold()
+        assert [bucket for bucket in range(1, 15) if found.given_up.names(bucket)] == [6, 7, 8]
+
+    def test_a_branch_names_it_as_missing(self) -> None:
+        world, process = failing(STATELESS)
+        world.close("b", 12, 11, given_up=(GivenUp("b", 10, 11),))
+        process.runner.tick()
+        process.wait(WAITS.first_ms + WAITS.next_ms)
+        process.settle()
+        tentative = [record for record in world.records() if record.kind is BoundaryKind.TENTATIVE]
+        assert tentative[-1].missing == ("a", "b")
 
 
 class TestStart:

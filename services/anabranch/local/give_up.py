@@ -1,0 +1,143 @@
+"""Give up what a source never brings: append an operator's boundary in place of its ingestion (``protocol.given_up``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import Clock, Entropy, EventLog
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.buckets import bound_ms
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.given_up import Times, to_give_up
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import STIME_MS_MAX
+from anabranch.protocol.records import BoundaryRecord, GivenUp
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_writer import BoundaryWriter
+
+_WRITER: Final = "0"
+"""The one writer of a source."""
+
+
+def time_of(option: str, text: str) -> int:
+    """The time in ms that ``text`` says: ISO 8601, UTC where it names no zone; or a number of ms.
+
+    Raises:
+        ConfigurationError: neither, or outside of the years 1970 to 9999.
+    """
+    try:
+        found = int(text) if text.isdecimal() else _milliseconds(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise ConfigurationError(f"{option} {text}: give a time as 2026-05-01T14:00:00Z, or as ms since 1970") from error
+    if not 0 <= found <= STIME_MS_MAX:
+        raise ConfigurationError(f"{option} {text}: not between 1970 and the year 9999")
+    return found
+
+
+def in_words(moment_ms: int) -> str:
+    """A time as the options take it."""
+    return datetime.fromtimestamp(moment_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+class GiveUp:
+    """One such command, for one source. Nothing is written before ``do``; after a crash within it the command may be given again."""
+
+    def __init__(self, log: EventLog, pipeline: Pipeline, source: str, asked: Times, clock: Clock, entropy: Entropy) -> None:
+        """Nothing is contacted yet.
+
+        Raises:
+            ConfigurationError: the pipeline has no such source.
+        """
+        if source not in pipeline.sources:
+            raise ConfigurationError(f"the pipeline {pipeline.name} has no source {source}; it has {', '.join(pipeline.sources)}")
+        self._log, self._pipeline, self._source, self._asked, self._clock, self._entropy = log, pipeline, source, asked, clock, entropy
+        self._topic = pipeline.topic_names.boundaries(source)
+
+    def plan(self) -> GivenUp:
+        """What ``do`` would give up, as the log stands now.
+
+        Raises:
+            ConfigurationError: it would be nothing, or more than was asked for.
+            Unavailable: the broker does not answer, or the source's boundary log does not exist.
+        """
+        reader = BoundaryReader(self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms)
+        try:
+            reader.read_to_end()
+            return self._of(reader.fold)
+        finally:
+            reader.close()
+
+    def do(self) -> GivenUp:
+        """Give it up; what was given up, which is less than planned where the source has gone on meanwhile.
+
+        The ingestion that runs is fenced: it ends at its next write, and its supervisor starts it behind the operator's boundary.
+
+        Raises:
+            ConfigurationError: there is nothing to give up any more.
+            Fenced: a process of the source began meanwhile: give the command again.
+            Unavailable: the broker does not answer.
+        """
+        reader = BoundaryReader(self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms)
+        try:
+            reader.read_to_end()
+            fold = reader.fold
+            self._of(fold)
+        finally:
+            reader.close()
+        # To every reader this is a process of the source like those before: with their plan and columns.
+        writer = BoundaryWriter(
+            self._log, self._topic, [_WRITER], _WRITER, fold.fingerprint(_WRITER), self._clock, self._entropy, schema=fold.schema(),
+            bucket_ms=self._pipeline.bucket_ms,
+        )  # fmt: skip
+        try:
+            epoch = writer.start()
+            found, last = self._of(writer.fold), writer.fold.last(_WRITER)
+            writer.append(
+                BoundaryRecord(
+                    replica=_WRITER, epoch=epoch, id=BatchId(self._entropy.token(), 0), prev=writer.tip(), closed=found.last,
+                    positions=() if last is None else last.positions, given_up=(found,), written_ms=self._clock.now_ms(),
+                )
+            )  # fmt: skip
+        finally:
+            writer.close()
+        return found
+
+    def _of(self, fold: StreamFold) -> GivenUp:
+        if fold.epoch(_WRITER) is None:
+            raise ConfigurationError(f"source {self._source} has never begun: run its ingestion once, then it can be given up")
+        closed, width_ms = fold.closed(_WRITER), self._pipeline.bucket_ms
+        return to_give_up(self._source, closed, self._asked, width_ms, in_words(bound_ms(closed, width_ms)))
+
+
+def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) -> int:
+    """The end of what is given up: what ``--until`` says, or now.
+
+    Raises:
+        ConfigurationError: it lies in the future; or it is left out where times are not those of the clock.
+    """
+    is_simulated = source in pipeline.sources and pipeline.sources[source].ahead_ms is None
+    if until is None:
+        if is_simulated:
+            raise ConfigurationError(
+                f"source {source} has `ahead: unlimited`, so its times may not be those of the clock: say --until TIME"
+            )
+        return now_ms
+    found = time_of("--until", until)
+    if found > now_ms and not is_simulated:
+        raise ConfigurationError(f"--until {until} is in the future: what the source brings until then would be late, should it come back")
+    return found
+
+
+def told(source: str, given_up: GivenUp, width_ms: int, say: Callable[[str], None]) -> None:
+    """Say what is given up, and what follows."""
+    first, last = in_words(bound_ms(given_up.first - 1, width_ms)), in_words(bound_ms(given_up.last, width_ms))
+    say(f"source {source}: given up after {first} up to {last} ({given_up.last - given_up.first + 1} buckets)")
+    say(f"  what its ingestion has read of them stays in; what it gets of them later is late ({source} may come back: go on as usual)")
+    say(f"  results that lack it have the header anabranch-missing with {source} in it, on the corrected and the live topic")

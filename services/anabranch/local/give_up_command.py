@@ -1,0 +1,78 @@
+"""The command ``anabranch give-up``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch.local import state_file
+from anabranch.protocol.errors import ConfigurationError
+
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of a source in the pipeline file.")]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="TIME", help="Nothing before this time is given up: refused where the source is not complete up to there."
+    ),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Give up what lies up to here (default: now).")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+PipelineFile = Annotated[
+    Path | None, typer.Option("--pipeline", metavar="FILE", help="The pipeline file (default: that of the deployment).")
+]
+StateDir = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="That of `anabranch up` (default: `.anabranch` here).")]
+Kafka = Annotated[
+    str | None,
+    typer.Option(metavar="ADDR", envvar="ANABRANCH_KAFKA", help="The broker, HOST:PORT (default: that of the running deployment)."),
+]
+
+
+def give_up(
+    source: Source, from_time: From, until: Until = None, yes: Yes = False, pipeline: PipelineFile = None, state_dir: StateDir = None,
+    kafka: Kafka = None,
+) -> None:  # fmt: skip
+    """Let results go on without a source that never returns: close its buckets as known to be missing.
+
+    A source that falls silent holds back every final result, for good or bad: the live topic goes on without it, the corrected one waits.
+    If what it owes will never come, say so. Its buckets from the place where it stands up to now are closed with what was read of
+    them; the stages then correct, and what lacks the source names it in the header `anabranch-missing`. This cannot be taken back:
+    what comes of these buckets later is late (a dead letter, or restamped). The source may come back at any time and goes on after them;
+    while it stays away results wait again, until the next such command. For a source that is gone for ever, change the stages that read it.
+
+    TIME is ISO 8601 (UTC where it names no zone), or ms since 1970. Running ingestion of the source restarts once, by itself.
+    Exit codes: 0 given up, 1 not confirmed or no broker, 2 wrong usage, or nothing to give up.
+
+        anabranch status                                             # last bucket of ingestion/reports: where it stands
+
+        anabranch give-up reports --from 2026-05-01T14:00:00Z
+
+        anabranch give-up reports --from 2026-05-01T14:00:00Z --until 2026-05-01T16:30:00Z --yes --pipeline p.yaml --kafka broker-1:9092
+    """
+    from anabranch.adapters.kafka.log import KafkaEventLog
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.adapters.system.entropy import SystemEntropy
+    from anabranch.local.give_up import GiveUp, time_of, told, until_when
+    from anabranch.pipeline.file import load
+    from anabranch.protocol.given_up import Times
+
+    running = state_file.read(state_file.directory_of(state_dir, pipeline))
+    if running is None and (pipeline is None or kafka is None):
+        said = state_file.nothing_runs(state_file.directory_of(state_dir, pipeline))
+        raise ConfigurationError(f"{said}; for one that runs elsewhere give --pipeline and --kafka")
+    file = pipeline if pipeline is not None else Path(running.pipeline) if running is not None else Path()
+    address = kafka if kafka is not None else running.kafka if running is not None else ""
+    loaded, clock = load(file), SystemClock()
+    asked = Times(time_of("--from", from_time), until_when(loaded, source, until, clock.now_ms()))
+    command = GiveUp(KafkaEventLog(address), loaded, source, asked, clock, SystemEntropy())
+    told(source, command.plan(), loaded.bucket_ms, typer.echo)
+    if not yes:
+        typer.confirm("Give it up? This cannot be taken back.", abort=True)
+    done = command.do()
+    typer.echo(f"given up: {done.last - done.first + 1} buckets")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give ``app`` the command."""
+    app.command(name="give-up")(give_up)
