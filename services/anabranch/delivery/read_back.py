@@ -13,8 +13,9 @@ from anabranch.codec import control_records
 from anabranch.delivery.rendering import ID_HEADER
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.control import DeliveryProgress
-from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.errors import RemoteProtocolError, Unavailable
 from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.limits import READ_BACK_SILENT_MS
 
 _FETCH_RECORDS: Final = 20_000
 _WAIT_MS: Final = 100
@@ -81,25 +82,34 @@ def ids(
 def committed(
     log: EventLog, topic: str, starts: Sequence[int], stops: Sequence[int], take: Take, waiting: Waiting, *, headers: bool
 ) -> None:
-    """Call ``take`` for the committed records in the offset ranges, which some partitions may go beyond."""
+    """Call ``take`` for the committed records in the offset ranges, which some partitions may go beyond.
+
+    Raises:
+        Unavailable: nothing came for READ_BACK_SILENT_MS although there is more.
+    """
     todo = {TopicPartition(topic, p): stop for p, stop in enumerate(stops) if starts[p] < stop}
     if not todo:
         return
     reader = log.reader(committed=True, headers=headers)
     try:
         reader.assign({at: starts[at.partition] for at in todo})
+        silent = 0
         while todo:
             chunks = reader.fetch(_FETCH_RECORDS, _WAIT_MS)
             for chunk in chunks:
                 for value, key, head in zip(chunk.values, chunk.keys, chunk.headers, strict=True):
                     take(value, key, head)
             todo = {at: stop for at, stop in todo.items() if reader.position(at) < stop}
+            silent = 0 if chunks else silent + 1
             if chunks:
                 waiting(None)
             elif todo:
                 at = min(todo)
-                waiting(
+                text = (
                     f"{at.topic}[{at.partition}] is readable up to {reader.position(at)} of {todo[at]}: an open transaction, or no broker"
                 )
+                if silent * _WAIT_MS > READ_BACK_SILENT_MS:
+                    raise Unavailable(text)
+                waiting(text)
     finally:
         reader.close()

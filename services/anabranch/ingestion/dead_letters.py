@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import OutcomeUnknown, RecordRejected, RecordTooLarge
-from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, DEAD_LETTER_CUT_MORE_BYTES, ERROR_TEXT_MAX
+from anabranch.protocol.errors import OutcomeUnknown, RecordRejected, RecordTooLarge, Unavailable
+from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, DEAD_LETTER_CUT_MORE_BYTES, ERROR_TEXT_MAX, WRITE_TRIES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,7 +90,7 @@ class DeadLetters:
         """Wait until all are in the log. After an unknown outcome, or where one is too large, all queued ones are sent again.
 
         Raises:
-            Unavailable: the topic refuses one for good.
+            Unavailable: the topic refuses one for good, or does not say what became of WRITE_TRIES_MAX attempts.
         """
         if self._queued:
             self._settle(self._queued)
@@ -108,7 +108,7 @@ class DeadLetters:
         It is not told which one was too large, and what is sent together with a large one is refused with it. So the large ones go each alone, and
         one that is refused alone goes cut.
         """
-        while True:
+        for _ in range(WRITE_TRIES_MAX):
             try:
                 self._open().flush()
             except OutcomeUnknown:
@@ -126,6 +126,8 @@ class DeadLetters:
                 return
             else:
                 return
+        message = f"{self._topic}: nobody says what became of {WRITE_TRIES_MAX} attempts to write dead letters"
+        raise Unavailable(message)
 
     def _put(self, letter: _Letter) -> None:
         at = TopicPartition(self._topic, letter.at.partition % self._partitions)

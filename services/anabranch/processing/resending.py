@@ -9,7 +9,7 @@ What holds after a crash at any point: blocks that nobody names, and a directory
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -33,11 +33,7 @@ from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-
-    from anabranch.ports import Checkpoints, Entropy, EventLog
+    from anabranch.ports import Checkpoints
     from anabranch.protocol.boundary_log import StreamFold
     from anabranch.protocol.plans import PlanTraits
     from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -64,9 +60,11 @@ class RangeStart:
 class RangeQuery:
     """Drives a query beside those of the replica: it is given plans, and its parts are kept; nothing is appended."""
 
-    def __init__(self, name: str, task: Regeneration | EmptyBatches, traits: PlanTraits, width_ms: int) -> None:
-        """``name``: of the query. ``task``: what it runs."""
-        self.name, self._task, self._traits, self._width_ms = name, task, traits, width_ms
+    def __init__(
+        self, name: str, task: Regeneration | EmptyBatches, traits: PlanTraits, width_ms: int, only: frozenset[int] = frozenset()
+    ) -> None:
+        """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only these buckets are written."""
+        self.name, self.only, self._task, self._traits, self._width_ms = name, only, task, traits, width_ms
         self._joint, self._lock = JointPlan(), threading.Lock()
         self._after = QueryPosition()
         self.finished = threading.Event()
@@ -99,25 +97,11 @@ class RangeQuery:
         return True
 
 
-class RangeBlockWriter(BlockWriter):
-    """Writes only what is wanted: a query that begins long before the range makes more."""
-
-    def __init__(self, log: EventLog, topic: str, replica: str, epoch: int, entropy: Entropy, wants: Callable[[int], bool]) -> None:
-        """``wants(bucket)``: whether its rows are written."""
-        super().__init__(log, topic, replica, epoch, entropy)
-        self._wants = wants
-
-    def write(self, slices: Sequence[tuple[int, int, pa.Table]]) -> tuple[Part, ...]:
-        """As ``BlockWriter.write``, without buckets that nobody wants."""
-        kept = [each for each in slices if self._wants(each[1])]
-        return super().write(kept) if kept else ()
-
-
 class Engine(Protocol):
     """Runs the stage's function."""
 
-    def __call__(self, query: RangeQuery, blocks: RangeBlockWriter) -> None:
-        """Run ``query`` in its directory until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
+    def __call__(self, query: RangeQuery, blocks: BlockWriter) -> None:
+        """Run ``query`` in its directory until it is finished, ASK_TAKEN_MS at most; raises what it died of. Writes its ``only``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +272,9 @@ class Resending:
             regeneration = Regeneration(wanted, folds, made.traits)
             made.disk.remove(name)
             self._begin_at(name, regeneration, folds, reach, points, upto)
-            query = RangeQuery(name, regeneration, made.traits, self._pipeline.bucket_ms)
+            query = RangeQuery(name, regeneration, made.traits, self._pipeline.bucket_ms, regeneration.wanted)
             context, topic = self._context, self._names.blocks(made.stage, made.replica)
-            blocks = RangeBlockWriter(context.log, topic, made.replica, made.epoch, context.entropy, regeneration.wants)
+            blocks = BlockWriter(context.log, topic, made.replica, made.epoch, context.entropy)
             try:
                 made.engine(query, blocks)
             finally:

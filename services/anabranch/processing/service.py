@@ -22,7 +22,7 @@ from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs
 from anabranch.processing.query import StageQuery, build_query, source_schema
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
-from anabranch.processing.resending import Made, RangeBlockWriter, RangeQuery, Resending
+from anabranch.processing.resending import Made, RangeQuery, Resending
 from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.processing.surroundings import Recovery, Upstream
@@ -171,7 +171,7 @@ class ProcessingService:
         """Run ``query`` on nothing: who takes over later has the slow first batches behind it."""
         empty = EmptyBatches(self._stage.reads, query.traits, WARM_UP_BATCHES)
         topic = self._names.blocks(self._stage_name, self._replica)
-        blocks = RangeBlockWriter(self._context.log, topic, self._replica, -1, self._context.entropy, lambda _: False)
+        blocks = BlockWriter(self._context.log, topic, self._replica, -1, self._context.entropy)
         self._run_beside(RangeQuery(directory.name, empty, query.traits, self._pipeline.bucket_ms), blocks, directory, -1)
 
     def _stand_by(self, standby: Standby, query: StageQuery) -> None:
@@ -289,15 +289,16 @@ class ProcessingService:
             .option("checkpointLocation", str(directory)).start()
         )  # fmt: skip
 
-    def _run_range(self, query: RangeQuery, blocks: RangeBlockWriter) -> None:
+    def _run_range(self, query: RangeQuery, blocks: BlockWriter) -> None:
         """Make buckets again for a reader (``processing.resending``)."""
         assert self._boundary is not None, "taken over"  # noqa: S101
         self._run_beside(query, blocks, self._disk.directory(query.name), self._boundary.epoch)
 
-    def _run_beside(self, query: RangeQuery, blocks: RangeBlockWriter, directory: Path, epoch: int) -> None:
+    def _run_beside(self, query: RangeQuery, blocks: BlockWriter, directory: Path, epoch: int) -> None:
         """Run ``query`` beside those of this replica until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
         clock = self._context.clock
-        sink = StageSink(self._output(epoch), query, query.name, blocks, directory, clock, done=lambda _: None, expected=ResultsExpected())
+        output = replace(self._output(epoch), only=query.only)
+        sink = StageSink(output, query, query.name, blocks, directory, clock, done=lambda _: None, expected=ResultsExpected())
         self._beside[query.name] = query
         stream = self._start_stream(query.name, sink, directory)
         try:

@@ -304,6 +304,13 @@ TRIM_READER_MS: Final = 86_400_000
 TRIM_EVERY_MS: Final = 10_000
 """Between two trim points of a stream: more of them would free no more space worth having."""
 
+WRITE_TRIES_MAX: Final = 8
+"""Attempts of which the broker does not say what became of them, before a writer gives up: at half a minute each less than the time after which a loop
+that does not come round is ended without a word (``runtime.service``)."""
+
+READ_BACK_SILENT_MS: Final = 240_000
+"""Without a record for so long reading back gives up, with what it waits for: longer than transactions of ours are open, and as short as the above."""
+
 CHECKPOINT_SYNC_EVERY_MS: Final = 30_000
 """Between two syncs of a checkpoint: blocks are trimmed only below what is synced, so this bounds what is kept for a restart after a loss of
 power; a sync costs the disk whatever was written since the last."""

@@ -44,9 +44,10 @@ class Regeneration:
         """Whether every wanted bucket is closed (N3)."""
         return self._closed >= self.last
 
-    def wants(self, bucket: int) -> bool:
-        """Whether rows of ``bucket`` are kept."""
-        return bucket in self._wanted
+    @property
+    def wanted(self) -> frozenset[int]:
+        """The buckets whose rows are kept."""
+        return frozenset(self._wanted)
 
     def plan(self, position: QueryPosition) -> Plan | None:
         """What the query that stands at ``position`` runs next; None: nothing (any more)."""

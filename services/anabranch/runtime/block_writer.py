@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from anabranch.codec.blocks import BlockHeaders, digests, encode_block, pieces
 from anabranch.ports import Entropy, EventLog, LogWriter, TopicPartition
-from anabranch.protocol.errors import OutcomeUnknown
+from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from anabranch.protocol.limits import WRITE_TRIES_MAX
 from anabranch.protocol.records import Part
 
 
@@ -28,13 +29,18 @@ class BlockWriter:
         An attempt with an unknown outcome is abandoned and written again under a new attempt id.
 
         Raises:
-            Unavailable: the log refused for good.
+            Unavailable: the log refused for good, or does not say what became of WRITE_TRIES_MAX attempts.
         """
-        while True:
+        for _ in range(WRITE_TRIES_MAX):
             try:
                 return self._attempt(slices)
             except OutcomeUnknown:
                 self.close()
+            except BaseException:
+                self.close()  # what was queued is nobody's, and must not be taken for the next attempt's
+                raise
+        message = f"{self._topic}: nobody says what became of {WRITE_TRIES_MAX} attempts to write blocks"
+        raise Unavailable(message)
 
     def close(self) -> None:
         """Idempotent."""

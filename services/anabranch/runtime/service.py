@@ -71,7 +71,8 @@ OWN_FILES: Final = 0o077
 class ServiceStatus:
     """What a service says about itself. Written by the loop, read by the health server.
 
-    ``last_bucket_ms`` is the event time up to which it is done, ``lag_ms`` the wall clock minus that.
+    ``last_bucket_ms`` is the event time up to which it is done, ``lag_ms`` the wall clock minus that. What stands in ``detail`` is replaced, never
+    changed: its values are read by other threads.
     """
 
     state: str = "starting"
@@ -80,6 +81,11 @@ class ServiceStatus:
     waiting_for: str | None = None
     error: str | None = None
     detail: dict[str, object] = field(default_factory=dict)
+
+    def shown(self) -> dict[str, object]:
+        """All of it, as it is now: keys may come and go while whoever asked looks at it."""
+        fields: dict[str, object] = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return fields | {"detail": self.detail.copy()}
 
 
 class Service(Protocol):
@@ -188,7 +194,7 @@ class Loop:
             "alive": not stuck,
             "uptime_ms": now_ms - self._begun_ms,
             "restarts": self._context.settings.restarts,
-            **dataclasses.asdict(self._service.status),
+            **self._service.status.shown(),
         }
 
     def run(self) -> ExitCode:

@@ -17,6 +17,7 @@ from anabranch.protocol.limits import (
     DEAD_LETTER_ROOM_BYTES,
     ERROR_TEXT_MAX,
     NAME_CHARACTERS_MAX,
+    WRITE_TRIES_MAX,
 )
 from harness.sources import everything
 
@@ -77,6 +78,15 @@ def test_are_sent_again_after_an_unknown_outcome(log: LocalEventLog) -> None:
     letters.flush()
     (found,) = everything(log, "dead", 2)
     assert found.values == [b"{", b"{", None]
+
+
+def test_a_log_that_never_says_what_became_of_them_is_given_up(log: LocalEventLog) -> None:
+    letters = DeadLetters(log, "dead", 2)
+    letters.send(CHUNK, 0, RecordRejected(RejectionReason.NOT_JSON, "no"))
+    for _ in range(WRITE_TRIES_MAX):
+        log.fail_next(Operation.FLUSH, applied=0)
+    with pytest.raises(Unavailable, match="nobody says"):
+        letters.flush()
 
 
 class TestTooLarge:

@@ -17,7 +17,7 @@ from anabranch.codec.catalog import topic_settings
 from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
 from anabranch.pipeline.model import Stage
 from anabranch.ports import Checkpoints, TopicPartition
-from anabranch.processing.resending import Made, RangeBlockWriter, RangeQuery, Resending
+from anabranch.processing.resending import Made, RangeQuery, Resending
 from anabranch.protocol.control import Ask, AskAnswer, AskOutcome
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
@@ -140,7 +140,7 @@ class World:
             self.engine,
         )
 
-    def engine(self, query: RangeQuery, blocks: RangeBlockWriter) -> None:
+    def engine(self, query: RangeQuery, blocks: BlockWriter) -> None:
         """Reads what it is given; a stateful one gives out one batch later, and its batch n ended at bucket n + 1."""
         begin = self.disk.directories[query.name]
         self.begun.append(begin)
@@ -156,7 +156,7 @@ class World:
             assert begun.kind is kind_of(offset) is BoundaryKind.STABLE
             given = reader.read_buckets(taken_of(offset))
             out, held = (held, given) if self.traits.is_stateful else (given, held)
-            parts = blocks.write([(bucket % 2, bucket, self.change(table)) for bucket, table in out])
+            parts = blocks.write([(bucket % 2, bucket, self.change(table)) for bucket, table in out if bucket in query.only])
             assert query.finish(query.name, batch, parts)
             start = offset
         reader.close()

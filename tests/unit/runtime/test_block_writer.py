@@ -9,12 +9,13 @@ import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog, Operation
-from anabranch.codec.blocks import BlockHeaders, decode_block, digest
+from anabranch.codec.blocks import BlockHeaders, decode_block, digest, encode_block
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.limits import BLOCK_ROWS_MAX
+from anabranch.protocol.limits import BLOCK_ROWS_MAX, WRITE_TRIES_MAX
 from anabranch.protocol.records import Part
+from anabranch.runtime import block_writer as module
 from anabranch.runtime.block_writer import BlockWriter
 
 TOPIC = "p.s.blocks.0"
@@ -107,3 +108,32 @@ def test_what_the_log_refuses_is_an_error_and_the_writer_can_be_used_again(log: 
         writer.write([(7, 4, rows(0, 1))])
     (part,) = writer.write([(0, 4, rows(0, 2))])
     check(log, part, rows(0, 2))
+
+
+def test_blocks_of_an_attempt_that_failed_are_not_taken_for_the_next_ones(
+    log: LocalEventLog, writer: BlockWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are such that they cannot be written; those of the next batch can."""
+    (before,) = writer.write([(0, 3, rows(9, 1))])
+    monkeypatch.setattr(module, "encode_block", lambda table: encode_block(table) if table.num_rows < 3 else spoilt())
+    with pytest.raises(pa.ArrowInvalid):
+        writer.write([(0, 4, rows(0, 2)), (0, 5, rows(2, 3))])
+    parts = writer.write([(0, 6, rows(5, 1)), (1, 7, rows(6, 2))])
+    check(log, before, rows(9, 1))
+    check(log, parts[0], rows(5, 1))
+    check(log, parts[1], rows(6, 2))
+
+
+def spoilt() -> bytes:
+    raise pa.ArrowInvalid("it cannot be encoded")
+
+
+def test_a_log_that_never_says_what_became_of_it_is_given_up(log: LocalEventLog, writer: BlockWriter) -> None:
+    for _ in range(WRITE_TRIES_MAX - 1):
+        log.fail_next(Operation.FLUSH, applied=0, topic=TOPIC)
+    (part,) = writer.write([(0, 4, rows(0, 2))])
+    check(log, part, rows(0, 2))
+    for _ in range(WRITE_TRIES_MAX):
+        log.fail_next(Operation.FLUSH, applied=0, topic=TOPIC)
+    with pytest.raises(Unavailable, match="nobody says"):
+        writer.write([(0, 4, rows(0, 2))])

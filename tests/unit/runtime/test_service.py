@@ -6,13 +6,17 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import probe
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, LocalProtocolError, StageFunctionError, Unavailable
-from anabranch.runtime.service import ExitCode, exit_code_of
+from anabranch.runtime.service import ExitCode, Loop, ServiceStatus, exit_code_of
 from harness.waiting import wait_until
 
 _PROGRAM = """
@@ -199,3 +203,31 @@ def test_a_name_that_the_pipeline_does_not_have_is_refused_with_those_that_it_ha
 )
 def test_exit_codes(error: Exception, code: ExitCode) -> None:
     assert exit_code_of(error) is code
+
+
+class Meddling:
+    """Somebody adds to the status while this is looked at."""
+
+    def __init__(self, status: ServiceStatus) -> None:
+        self.status = status
+
+    def __deepcopy__(self, memo: object) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        self.status.detail[f"batch {len(self.status.detail)}"] = 1
+        return "changed"
+
+
+def test_a_status_that_changes_while_it_is_shown() -> None:
+    """The service's thread writes, the health server's threads read."""
+    status = ServiceStatus()
+    status.detail |= {"first": Meddling(status), "second": 2}
+    settings = SimpleNamespace(name="x", restarts=0)
+    context: Any = SimpleNamespace(
+        clock=SystemClock(), settings=settings, metrics=SimpleNamespace(follow=lambda *_: None), stopping=threading.Event()
+    )
+    service: Any = SimpleNamespace(status=status)
+    report = Loop("fake", service, context).report()
+    assert json.loads(json.dumps(report, default=str))["detail"]["second"] == 2
+    assert set(report) >= {"state", "last_bucket_ms", "lag_ms", "waiting_for", "error", "detail", "pid", "alive"}

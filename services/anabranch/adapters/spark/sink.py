@@ -57,6 +57,8 @@ class OutputStream:
     width_ms: int
     function: str
     """Name of the user's function, for messages."""
+    only: frozenset[int] | None = None
+    """Of the results only those of these buckets are written: a query that begins long before what is wanted makes more. None: all."""
 
 
 def to_tuples(table: pa.Table) -> pa.Table:
@@ -67,7 +69,7 @@ def to_tuples(table: pa.Table) -> pa.Table:
 
 
 def slices_of(table: pa.Table, output: OutputStream, closed: int) -> list[tuple[int, int, pa.Table]]:
-    """(partition, bucket, rows) of a result table.
+    """(partition, bucket, rows) of a result table, as far as they are to be written.
 
     Raises:
         StageFunctionError: a row has no stime, or one in a bucket that is closed already.
@@ -78,7 +80,7 @@ def slices_of(table: pa.Table, output: OutputStream, closed: int) -> list[tuple[
     buckets = split_by_bucket(to_tuples(table), output.width_ms)
     if buckets:
         check_open(output.function, buckets[0][0], closed, output.width_ms)
-    return [(bucket % output.partitions, bucket, rows) for bucket, rows in buckets]
+    return [(bucket % output.partitions, bucket, rows) for bucket, rows in buckets if output.only is None or bucket in output.only]
 
 
 @lru_cache(maxsize=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +226,15 @@ class TestBatch:
         written = frame.mapInArrow(TaskWrite(OUT, 0), "parts string").toArrow().column("parts").to_pylist()
         attempts, *parts = json.loads(written[0])
         assert (len(attempts), [(bucket, rows) for bucket, *_, rows, _ in parts]) == (2, [(2, 2), (5, 1)])
+
+    def test_only_what_is_wanted_is_written_by_driver_and_tasks_alike(self, bench: Bench) -> None:
+        """A query that makes buckets again begins long before them."""
+        del bench  # its log is what the task writes to
+        only = replace(OUT, only=frozenset({3}))
+        assert [bucket for _, bucket, _ in slices_of(result(150_000, 250_000, 460_000), only, 1)] == [3]
+        frame: Any = Frame([result(150_000, 250_000, 460_000)])
+        written = frame.mapInArrow(TaskWrite(only, 0), "parts string").toArrow().column("parts").to_pylist()
+        assert [bucket for bucket, *_ in json.loads(written[0])[1:]] == [3]
 
     @pytest.mark.parametrize("stime", [100_000, 99_999, None])
     def test_what_ends_a_batch_is_kept(self, bench: Bench, stime: int | None) -> None:
