@@ -9,11 +9,12 @@ Restart is also the answer to every error here: whatever cannot be done now rais
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.edge import Decoder
@@ -28,6 +29,7 @@ from anabranch.protocol.errors import ConfigurationError, RejectionReason, TooMa
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.ingestion import SourceMachine, SourceRules
 from anabranch.protocol.limits import (
+    COUNT_KEPT_EVERY_MS,
     FIND_PARTITIONS_EVERY_MS,
     LOOK_WAIT_MS,
     PARTS_PER_RECORD_MAX,
@@ -88,7 +90,7 @@ class IngestionService:
         self._decoder = Decoder(source.record, source.format)
         self._records_max = self._sparse_max = SOURCE_BATCH_RECORDS
         self._append_next_ms = 0
-        self._find_next_ms = 0
+        self._find_next_ms = self._count_next_ms = 0
         self._backlog = False
         self._batch = 0
         self._counts = {"records": 0, "rejected": 0, "late": 0, "restamped": 0, "heartbeats": 0, "boundary_records": 0}
@@ -98,6 +100,13 @@ class IngestionService:
         self._late = Counter(
             "anabranch_ingestion_late", "Records that were not newer than the boundary", _LABELS, registry=context.registry
         )
+        self._kept = Gauge(
+            "anabranch_ingestion_blocks_kept",
+            "Blocks that are not deleted, since a reader still needs them",
+            _LABELS,
+            registry=context.registry,
+        )
+        self._blocks_kept = 0
         self._heartbeats = HeartbeatSender(context.log, self._pipeline.topic_names.control(), context.clock)
         self._closers: list[BlockWriter | BoundaryWriter | DeadLetters | HeartbeatSender | LogReader] = [self._heartbeats]
 
@@ -231,7 +240,7 @@ class IngestionService:
             self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=done_ms)
 
     def _look_around(self) -> None:
-        """Now and then, since a source may have nothing to write for long: whether somebody else writes it now, and whether its topics have grown.
+        """Now and then: whether somebody else writes the source now, whether its topics have got partitions, how far its readers are behind.
 
         Raises:
             Fenced: somebody does.
@@ -242,6 +251,17 @@ class IngestionService:
             self._boundaries.check_epoch()
             self._find_partitions()
             self._find_next_ms = clock.monotonic_ms() + FIND_PARTITIONS_EVERY_MS
+        if clock.monotonic_ms() >= self._count_next_ms:
+            self._count_kept()
+            self._count_next_ms = clock.monotonic_ms() + COUNT_KEPT_EVERY_MS
+
+    def _count_kept(self) -> None:
+        """How many of the blocks of this source are not deleted yet. Without an answer it is as before."""
+        topic = self._pipeline.topic_names.blocks(self._source.name, REPLICA)
+        with contextlib.suppress(Unavailable):
+            offsets = [self._looker.offsets(TopicPartition(topic, i), LOOK_WAIT_MS) for i in range(self._topics.blocks)]
+            self._blocks_kept = sum(end - first for first, end in offsets)
+            self._kept.labels(self._pipeline.name, self._source.name).set(self._blocks_kept)
 
     def _find_partitions(self) -> None:
         """A topic that got more partitions: they are read from their beginning. Where nobody answers they are looked for again in a while."""
@@ -263,7 +283,11 @@ class IngestionService:
         """Read the partitions that are to be read now."""
         machine, logger = self._machine, self._context.logger
         open_parts, was_full = self._boundaries.fold.pending_count(REPLICA), machine.is_full
-        chosen = machine.to_read(open_parts)
+        was_pushed_back = machine.is_pushed_back
+        chosen = machine.to_read(open_parts, self._blocks_kept)
+        if machine.is_pushed_back != was_pushed_back:
+            told = "nothing is read: readers are too far behind" if machine.is_pushed_back else "the source reads again"
+            logger.warning(told, blocks_kept=self._blocks_kept)
         if machine.is_full and not was_full:
             logger.warning("too much is open: only what holds the boundary back is read", open_parts=open_parts, held_by=_names(chosen))
         elif was_full and not machine.is_full:
@@ -303,7 +327,13 @@ class IngestionService:
             status.last_bucket_ms = bound_ms(self._closed, self._pipeline.bucket_ms)
             status.lag_ms = clock.now_ms() - status.last_bucket_ms
         held = len(self._machine.offsets()) - len(self._reading)
-        status.detail = {**self._counts, "epoch": self._epoch, "waiting_for": name, "held_back": held}
+        status.detail = {
+            **self._counts,
+            "epoch": self._epoch,
+            "waiting_for": name,
+            "held_back": held,
+            "pushed_back": self._machine.is_pushed_back,
+        }
         self._heartbeats.send(Heartbeat("ingestion", self._source.name, REPLICA, self._epoch, status.state, self._closed, written_ms=0))
 
 

@@ -80,6 +80,8 @@ def detail_in_words(row: Row) -> str:
             said.append("behind")
     if unread := detail.get("unread"):
         said.append(f"no room for more of {', '.join(unread)}: new results stand still")
+    if detail.get("pushed_back"):
+        said.append("nothing is read: readers of this source are too far behind")
     if (live := detail.get("live", "running")) != "running":
         said.append(f"live topic {live}")
     elif detail.get("live_failure"):

@@ -29,8 +29,10 @@ Invariants:
     G5  a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary, nor does a heartbeat beyond ``limits().beat_above_ms``.
     G6  ``positions`` names exactly what ``read`` was told, and a machine made from ``positions`` and ``closed`` goes on as this one would.
     G7  a partition's position never goes back.
-    G8  some partition is always read: the lowest of those that are not left out.
+    G8  some partition is always read, the lowest of those that are not left out, unless the source is pushed back (G10).
     G9  a record at or below the boundary at which its partition was found is not late before the partition's low mark has passed that boundary.
+    G10 a source whose readers have left BLOCKS_KEPT_MAX of its blocks undone reads nothing until half of them are done with. Meanwhile its boundary
+        stands still, as long as there is something to be read: that is no silence (G3).
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import (
     APPEND_EVERY_MS,
     APPEND_OPEN_EVERY_MS,
+    BLOCKS_KEPT_MAX,
     END_SILENCE_MS,
     HEARTBEAT_AHEAD_MS,
     LOOK_EVERY_MS,
@@ -160,6 +163,8 @@ class SourceMachine:
         self._moved_ms = now_ms
         self.is_full = False
         """Whether too much was open when ``to_read`` was asked last."""
+        self.is_pushed_back = False
+        """Whether too many blocks were kept then (G10)."""
         self._held: frozenset[InputPartition] = frozenset()
         for at, offset_first in partitions.items():
             self.add(at, offset_first, now_ms)
@@ -209,15 +214,18 @@ class SourceMachine:
         said_ms = None if self._rules.ahead_ms is not None else self._stime_max() or wall_ms
         return StimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, said_ms)
 
-    def to_read(self, open_parts: int) -> frozenset[InputPartition]:
+    def to_read(self, open_parts: int, blocks_kept: int = 0) -> frozenset[InputPartition]:
         """The partitions to read from now on, where ``open_parts`` of this source's parts are open. Right after ``advance``.
+
+        ``blocks_kept``: so many of its blocks are not deleted since readers are behind. None is read where they are too many (G10).
 
         All, unless too much is open: then those that hold the boundary back, until half of PENDING_PARTS_HOLD is closed (G8). What the others have
         to say can only be closed after them.
         """
         self.is_full = open_parts > PENDING_PARTS_HOLD // 2 if self.is_full else open_parts >= PENDING_PARTS_HOLD
         every = frozenset(self._partitions)
-        read = self.holding() if self.is_full else every
+        self.is_pushed_back = blocks_kept > (BLOCKS_KEPT_MAX // 2 if self.is_pushed_back else BLOCKS_KEPT_MAX - 1)
+        read = frozenset() if self.is_pushed_back else self.holding() if self.is_full else every
         self._held = every - read
         return read
 

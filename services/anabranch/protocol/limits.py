@@ -43,6 +43,11 @@ what is read on the way there: a record beyond that limit would end the source."
 TENTATIVE_PARTS_MAX: Final = 400_000
 """Parts of one writer's tentative buckets that a reader holds: a failure may last for days. The oldest ones are not served any more."""
 
+BLOCKS_KEPT_MAX: Final = 4_000_000
+"""Blocks of one source that are in its topics since a reader still needs them. From so many on the source reads nothing more, until half of them are
+deleted: what producers send stays in their own topics, whose retention is theirs (DPC: full buffers block, and push back to the source). Ten times
+what a stage takes of its inputs (INPUT_PARTS_MAX), so new results have stood still for days; beyond it the brokers' disks would fill."""
+
 INPUT_PARTS_MAX: Final = 400_000
 """Parts of stable buckets that a stage holds of all its inputs together while it waits for one of them: 400 bytes each, 750 where two replicas write
 the input. Some fourteen hours of two inputs in 500 ms buckets of two partitions. Beyond that it reads only what it waits for, so that new results
@@ -106,6 +111,9 @@ LOOK_WAIT_MS: Final = 500
 
 FIND_PARTITIONS_EVERY_MS: Final = 2_000
 """Between two questions for partitions that a topic got: records of one that is not known yet may get a later time than theirs. One small request."""
+
+COUNT_KEPT_EVERY_MS: Final = 30_000
+"""Between two counts of the blocks that a source has in its topics, two questions for each partition: BLOCKS_KEPT_MAX is days away."""
 
 LOOK_FRESH_MS: Final = 1_000
 """A look older than this says nothing about now: a boundary must not pass a partition on what was seen before a pause of the process."""

@@ -440,6 +440,41 @@ class TestTooMuchOpen:
             world.run(world.process(), 100)
 
 
+def test_a_source_whose_readers_are_too_far_behind_takes_no_more_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "BLOCKS_KEPT_MAX", 10)
+    monkeypatch.setattr(under_test, "COUNT_KEPT_EVERY_MS", 1_000)
+    world = World(1, idle=Idle(partition_ms=1_000, source_ms=1_000))
+    process = world.process()
+    for i in range(80):
+        world.produce(0, report(1_000 + 100 * i, i))
+        world.run(process, 1)
+        world.clock.advance(100)
+    read, closed = process.status.detail["records"], world.view.closed()
+    assert process.status.detail["pushed_back"]
+    assert isinstance(read, int)
+    assert 10 <= read < 60
+    for _ in range(50):
+        world.run(process, 1)
+        world.clock.advance(100)
+    assert (process.status.detail["records"], world.view.closed()) == (read, closed), "what waits to be read is no silence"
+    restarted = world.process()
+    world.clock.advance(3_000)
+    world.run(restarted, 2)
+    assert restarted.status.detail["pushed_back"]
+    for partition in range(2):
+        at = TopicPartition("p.reports.blocks.0", partition)
+        world.log.trim(at, world.log.reader().offsets(at)[1])
+    for _ in range(120):
+        world.run(restarted, 1)
+        world.clock.advance(100)
+        for partition in range(2):  # readers keep up now
+            at = TopicPartition("p.reports.blocks.0", partition)
+            world.log.trim(at, world.log.reader().offsets(at)[1])
+    assert restarted.status.detail["records"] == 80 - read
+    assert not restarted.status.detail["pushed_back"]
+    assert world.dead() == []
+
+
 def test_large_records_are_taken_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "SOURCE_BATCH_BYTES", 3_000)
     world = World(1, end="last_record")

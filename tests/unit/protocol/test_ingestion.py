@@ -125,6 +125,15 @@ class TestRestart:
         assert m.offsets()[B] == 4
 
 
+class TestPushedBack:
+    def test_reads_nothing_until_half_is_done_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ingestion, "BLOCKS_KEPT_MAX", 10)
+        m = machine()
+        assert [(len(m.to_read(0, kept)), m.is_pushed_back) for kept in (9, 10, 6, 5, 9, 10)] == [
+            (2, False), (0, True), (0, True), (2, False), (2, False), (0, True),
+        ]  # fmt: skip
+
+
 class TestFoundPartition:
     """B exists for a while, and has records, when it is found."""
 
