@@ -58,6 +58,13 @@ class Directory:
         """What of these was not synced: a copy is as durable as what it is made from."""
         return [(kind, batch) for kind, batch in self.unsynced if batch in (logged if kind == "logged" else commits)]
 
+    @property
+    def synced_bucket(self) -> int:
+        """A power cut now would leave everything up to this bucket of its inputs; 0: nothing."""
+        lost = {batch for kind, batch in self.unsynced if kind == "commits"}
+        kept = max((batch for batch in self.commits if batch not in lost), default=-1)
+        return position_of(next(iter(self.logged[kept].offsets.values()))).bucket if kept in self.logged else 0
+
     def lose(self, count: int) -> None:
         """The last ``count`` unsynced operations did not reach the disk."""
         for kind, batch in reversed(self.unsynced[len(self.unsynced) - count :]):
@@ -123,6 +130,12 @@ class SimulatedDisk:
         self._struck("directory removed")
         if (epoch_of(name) or 0) >= self._machine.epoch:
             self._wrong(f"checkpoint {name} was removed, and no newer process has one")
+
+    def said_synced(self, name: str, bucket: int) -> None:
+        """The process says to others that its checkpoint ``name`` holds everything up to ``bucket`` for good (rule 18)."""
+        directory = self._machine.directories.get(name)
+        if directory is not None and bucket > directory.synced_bucket:
+            self._wrong(f"says that checkpoint {name} is synced up to bucket {bucket}, it is up to {directory.synced_bucket}")
 
     def newest(self) -> Lineage | None:
         """See the port."""

@@ -266,6 +266,7 @@ class SimulatedReplica:
         if runner.unread:
             self._port.network.history.reached("no room for more of an input")
             self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.summaries)
+        self._disk.said_synced(runner.main, runner.synced_bucket)
         return Heartbeat(
             service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",
             bucket=self._closed, written_ms=0, replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 import pyarrow as pa
@@ -235,15 +235,20 @@ def user_rows(buckets: Mapping[int, Sequence[Sequence[object]]], partitions: int
     return {bucket: [_result(row, partitions) for row in rows] for bucket, rows in buckets.items()}
 
 
+def told(checker: str, lines: Iterable[str]) -> list[str]:
+    """What a checker found, under its name: a planted bug counts as found only by the checker that is meant for it."""
+    return [f"{checker}: {line}" for line in lines]
+
+
 def judge(run: Run) -> list[str]:
-    """Everything that is wrong with a run, in words."""
+    """Everything that is wrong with a run, in words, each with the checker that tells it."""
     options = run.options
     wrong = list(run.unexpected)
     if not run.is_complete:
-        wrong.append(f"progress: not done at {run.ended_ms} ms, healed at {options.heal_ms} ms")
+        wrong += told("progress", [f"not done at {run.ended_ms} ms, healed at {options.heal_ms} ms"])
     blocks: dict[str, streams.ReadPart] = {stream: Blocks(run, stream) for stream in run.pipeline.streams()}
     replays = {source: source_replay(run, source, blocks[source]) for source in options.sources}
-    wrong += [text for replayed in replays.values() for text in replayed.wrong]
+    wrong += told("ingestion", [text for replayed in replays.values() for text in replayed.wrong])
     sources = source_streams(run, replays)
     answers = workload.answers(options, sources)
     readings: dict[str, streams.Reading] = {}
@@ -257,15 +262,39 @@ def judge(run: Run) -> list[str]:
             run.history.reached(f"fold {fold.apply(offset, entry).reason}")
             at_ms = times.get(offset, at_ms)
             complete.setdefault(stream, []).append((at_ms, fold.upto))
-        readings[stream] = reading = streams.read(entries, run.pipeline.stream_writers(stream))
-        wrong += streams.check(stream, reading, answers[stream], blocks[stream])
-        if _fails_only_input_or_branch(run):
-            wrong += streams.check_branches(stream, reading)
+        readings[stream] = streams.read(entries, run.pipeline.stream_writers(stream))
+        wrong += told("streams", streams.check(stream, readings[stream], answers[stream], blocks[stream]))
     silent = {fault.target for fault in run.faults} if only_silence(run) and _speaks_in_time(run) else None
-    wrong += branches.check(options, sources, readings, blocks, silent)
+    wrong += told("tentative", branches.check(options, sources, readings, blocks, silent))
+    wrong += told("forks", _forks(run, readings))
+    wrong += told("conservation", _conservation(run, sources, replays))
+    reads = {stage.name: stage.reads for stage in options.stages}
+    wrong += told("states", availability.check_said(_said_stable(run), complete, reads, _in_time_ms(run)))
+    if only_silence(run):
+        wrong += told("staggering", availability.check_staggered(_turns(run), _HEARD_MS))
+    answer = user_rows(answers[options.final], options.output_partitions)
+    if is_for_good(run):  # the rest is waited for
+        closed = max(writer.closed for writer in readings[options.final].writers.values())
+        answer = {bucket: rows for bucket, rows in answer.items() if bucket <= closed}
+    if run.is_complete:
+        torn = run.history.probes["transaction torn"] > 0
+        wrong += told("corrected", corrected.check(delivered(run), answer, is_ordered=not torn))
+        wrong += told("corrected", _wrongly_rejected(run))
+    if run.is_complete and options.is_upsert and options.is_live:
+        wrong += told("upsert", _upsert(run, answer))
+    elif run.is_complete and options.is_live:
+        wrong += _live(run, answer, streams.offered(readings[options.final], blocks[options.final]))
+    if _has_happened(run):
+        run.history.reached(f"scenario {options.scenario}")
+    return wrong
+
+
+def _forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
+    """When and where replicas forked that should not have."""
+    wrong: list[str] = []
     if _fails_only_input_or_branch(run):
+        wrong += [line for stream, reading in readings.items() for line in streams.check_branches(stream, reading)]
         wrong += _forks_at_one_hole(run)
-    wrong += _conservation(run, sources, replays)
     if only_silence(run):
         forks = [(at_ms, *facts) for at_ms, _, what, facts in run.history.events if what == "forks again"]
         wrong += [
@@ -273,25 +302,6 @@ def judge(run: Run) -> list[str]:
             for at_ms, stage, replica, still_ms in forks
             if int(still_ms or 0) < waits(run.pipeline, str(stage)).first_ms - _FORK_MARGIN_MS
         ]
-    wrong += availability.check_said(_said_stable(run), complete, {stage.name: stage.reads for stage in options.stages}, _in_time_ms(run))
-    if only_silence(run):
-        wrong += availability.check_staggered(_turns(run), _HEARD_MS)
-    torn = run.history.probes["transaction torn"] > 0
-    answer = user_rows(answers[options.final], options.output_partitions) if run.is_complete else {}
-    if is_for_good(run):  # the rest is waited for
-        closed = max(writer.closed for writer in readings[options.final].writers.values())
-        answer = {bucket: rows for bucket, rows in answer.items() if bucket <= closed}
-    if run.is_complete:
-        wrong += corrected.check(delivered(run), answer, is_ordered=not torn)
-        wrong += _wrongly_rejected(run)
-        if options.is_live:
-            wrong += (
-                _upsert(run, answer)
-                if options.is_upsert
-                else _live(run, answer, streams.offered(readings[options.final], blocks[options.final]))
-            )
-    if _has_happened(run):
-        run.history.reached(f"scenario {options.scenario}")
     return wrong
 
 
@@ -447,8 +457,9 @@ def _live(
     reached["live shown again"] += verdict.shown_again
     if only_silence(run) and _speaks_in_time(run) and _leaves_time_to_hold(run) and verdict.failures > len(run.faults):
         verdict.wrong.append(f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)} times (V5)")
+    said = told("live", verdict.wrong)
     if not _has_bound(run):
-        return verdict.wrong
+        return said
     reached["live bound judged"] += 1
     shown = sorted(
         (run.visible_ms["out.live", record.partition, record.offset], max(record.stable, record.shown))
@@ -468,7 +479,7 @@ def _live(
     stages = len(run.options.stages)
     bound_ms = normal_ms(run.pipeline, run.options.final) + run.options.max_delay_ms + stages * _ENGINE_MS
     until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
-    wrong = verdict.wrong + availability.check(signs_ms, shown, bound_ms, until_ms)
+    wrong = availability.check(signs_ms, shown, bound_ms, until_ms)
     wait = waits(run.pipeline, run.options.final)
     if only_silence(run) and wait.next_ms < wait.first_ms:  # equal ones: there is but the bound
         later_ms = wait.next_ms + (stages - 1) * HOP_MS + stages * _ENGINE_MS
@@ -476,7 +487,7 @@ def _live(
             (run.visible_ms["out.live", record.partition, record.offset], record.shown > 0) for record in found if record.kind == "boundary"
         )
         wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms)
-    return wrong
+    return said + told("delays", wrong)
 
 
 def _speaks_in_time(run: Run) -> bool:

@@ -73,7 +73,7 @@ def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None
     try:
         run = world.run()
     except Exception as error:  # noqa: BLE001 - whatever ends a run is what is wrong with it
-        wrong = [*world.unexpected, f"{type(error).__name__}: {error}"]
+        wrong = [*world.unexpected, f"run: {type(error).__name__}: {error}"]
     else:
         wrong = evidence.judge(run)
     history = world.history

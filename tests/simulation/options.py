@@ -90,6 +90,8 @@ class Options:
     """Of a record of the output topic; in some seeds so few that results with many digits are refused. None: as for real."""
     quiet: tuple[int, int] = (0, 0)
     """From the first of these buckets on, and before the second, there is no data; counted from the beginning."""
+    edge_percent: int = 0
+    """Of the rows: so many have the first or the last time of their bucket."""
 
     @property
     def final(self) -> str:
@@ -101,6 +103,7 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     """The options of a seed."""
     drawn = _draw(seed, stages_max=stages_max)
     scenario = scenarios.of(seed) if stages_max else ""
+    drawn = replace(drawn, edge_percent=random.Random(f"{seed}/edges").choice((0, 0, 60)))
     drawn = _shaped(replace(drawn, scenario=scenario)) if scenario else _grown(drawn)
     room = random.Random(f"{seed}/output")
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn

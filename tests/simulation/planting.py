@@ -10,7 +10,10 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
+
+RESULTS: Final = ("ingestion", "streams", "tentative", "conservation", "corrected", "live", "upsert")
+"""Checkers of what comes out."""
 
 
 class StaleMutantError(Exception):
@@ -31,6 +34,8 @@ class Mutant:
     """Faults of which a seed must have one to come near it; empty: any."""
     scenario: str = ""
     """Of the seeds that come near it (``scenarios``); empty: any."""
+    by: tuple[str, ...] = RESULTS
+    """The checkers that are meant for it: only what they tell counts."""
 
 
 def _find(where: str) -> tuple[ModuleType, Any, str, Any]:

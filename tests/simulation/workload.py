@@ -65,7 +65,7 @@ def data_end_ms(options: Options) -> int:
 
 def records(options: Options) -> list[Sent]:
     """What all producers send, by time."""
-    rng = random.Random(f"{options.seed}/records")
+    rng, edges = random.Random(f"{options.seed}/records"), random.Random(f"{options.seed}/edges of buckets")
     width, first, number = options.bucket_ms, first_bucket(options), 0
     sent: list[Sent] = []
     for source in options.sources:
@@ -77,6 +77,8 @@ def records(options: Options) -> list[Sent]:
                 for _ in range(rng.randint(0, options.rows_max)):
                     number += 1
                     stime_ms = (bucket - 1) * width + rng.randint(1, width)
+                    if options.edge_percent and edges.randrange(100) < options.edge_percent:
+                        stime_ms = (bucket - 1) * width + edges.choice((1, width))
                     row: Row | None = (stime_ms, number, rng.randrange(3), rng.randrange(100))
                     mine.append((stime_ms - BASE_MS + rng.randint(0, options.disorder_ms), row))
                     if rng.randrange(100) < options.hostile_percent:

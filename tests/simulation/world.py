@@ -79,7 +79,7 @@ class Run:
     trimmed: dict[tuple[str, int, int], Record]
     """Blocks that were deleted, by (topic, partition, offset): the checkers read them still."""
     unexpected: list[str]
-    """Ends of processes that no fault excuses."""
+    """What was seen to be wrong on the way, each with the checker that tells it."""
     is_complete: bool
     ended_ms: int
     steps: int
@@ -120,7 +120,7 @@ class _Logger:
         self._world.history.reached(f"log {event}")
         if facts.get("kind") == REJECTED and self._world.options.output_bytes_max is not None:
             return
-        self._world.unexpected.append(f"{self._process.name}: {event} {facts}")
+        self._world.unexpected.append(f"alarms: {self._process.name}: {event} {facts}")
 
 
 class World:
@@ -240,9 +240,9 @@ class World:
             if overtaken:  # whoever was replaced may leave something behind, until the next start
                 extra = [name for name in extra if epoch_of(name) == epoch_of(service.main)]
             if extra:
-                self.unexpected.append(f"{key}: in lineage {service.main}, but there are directories {extra}")
+                self.unexpected.append(f"leaks: {key}: in lineage {service.main}, but there are directories {extra}")
             if service.buckets_held and not self._gone:
-                self.unexpected.append(f"{key}: {service.buckets_held} buckets are held in memory that all queries have read")
+                self.unexpected.append(f"leaks: {key}: {service.buckets_held} buckets are held in memory that all queries have read")
 
     def _appended(self, at: TopicPartition, offset: int, value: bytes | None) -> None:
         """Follow which epochs have begun, and how far writers say that they are."""
@@ -358,9 +358,9 @@ class World:
         why = ends.cause(error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS, self._behind_ms(error))
         self.history.reached(f"end because of {why}")
         if not why:
-            self.unexpected.append(f"{process.name} at {now_ms} ms: ends without a cause: {type(error).__name__}: {error}")
+            self.unexpected.append(f"ends: {process.name} at {now_ms} ms: ends without a cause: {type(error).__name__}: {error}")
         elif isinstance(error, Fenced) and not self._is_replaced(process, service):
-            self.unexpected.append(f"{process.name} at {now_ms} ms: fenced, though nobody took over: {error}")
+            self.unexpected.append(f"ends: {process.name} at {now_ms} ms: fenced, though nobody took over: {error}")
 
     def _behind_ms(self, error: Exception) -> int | None:
         """How long ago the record of a boundary log came that a process wanted and that is trimmed; None: it did not end of that."""
@@ -427,7 +427,7 @@ class World:
             chosen = next(each for each in self.options.stages if each.name == stage)
             others = [f"{stage}.{r}" for r in range(chosen.replicas) if str(r) != replica]
             disk = SimulatedDisk(
-                self.machines[process.key], port.disk, self.history.reached, lambda what: self.unexpected.append(f"{process.name}: {what}"),
+                self.machines[process.key], port.disk, self.history.reached, lambda what: self.unexpected.append(f"disk: {process.name}: {what}"),
                 lambda: {other.split(".")[1]: self.machines[f"processing/{other}"] for other in others}, port.struck,
             )  # fmt: skip
             return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
