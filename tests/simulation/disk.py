@@ -8,14 +8,15 @@ of any directory back to its last sync, in their order.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from anabranch.codec.plan_offsets import Offset, position_of
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.lineage import Lineage, epoch_of, newest, obsolete
 
+_TORN_CHANCE: Final = 0.4
 State = tuple[tuple[tuple[int, int], int], ...]
 """((end bucket of a window, key), total), sorted."""
 
@@ -65,12 +66,13 @@ class Directory:
         kept = max((batch for batch in self.commits if batch not in lost), default=-1)
         return position_of(next(iter(self.logged[kept].offsets.values()))).bucket if kept in self.logged else 0
 
-    def lose(self, count: int) -> None:
-        """The last ``count`` unsynced operations did not reach the disk."""
-        for kind, batch in reversed(self.unsynced[len(self.unsynced) - count :]):
+    def lose(self, gone: Collection[int]) -> None:
+        """These of the unsynced operations, by their number, did not reach the disk."""
+        for number in gone:
+            kind, batch = self.unsynced[number]
             entries: dict[int, Any] = self.logged if kind == "logged" else self.commits
             entries.pop(batch, None)
-        del self.unsynced[len(self.unsynced) - count :]
+        self.unsynced = [operation for number, operation in enumerate(self.unsynced) if number not in gone]
 
 
 class Machine:
@@ -87,15 +89,23 @@ class Machine:
         self.directories[directory.name] = directory
         self.epoch = max(self.epoch, epoch_of(directory.name) or 0)
 
-    def power_cut(self, rng: random.Random) -> int:
-        """Lose a random tail of what was not synced; how many operations."""
-        lost = 0
+    def power_cut(self, rng: random.Random) -> tuple[int, bool]:
+        """Lose a random tail of what was not synced, or any part of it, as it reached the disk in another order.
+
+        Returns:
+            How many operations; whether something is left that came after one of them.
+        """
+        lost, is_torn = 0, False
         for name in sorted(self.directories):
             directory = self.directories[name]
-            count = rng.randint(0, len(directory.unsynced))
-            directory.lose(count)
-            lost += count
-        return lost
+            count = len(directory.unsynced)
+            gone = set(range(count - rng.randint(0, count), count))
+            if rng.random() < _TORN_CHANCE:
+                gone = {number for number in range(count) if rng.random() < 0.5}
+            directory.lose(gone)
+            lost += len(gone)
+            is_torn = is_torn or any(number not in gone for number in range(min(gone, default=count), count))
+        return lost, is_torn
 
 
 class SimulatedDisk:
@@ -103,14 +113,14 @@ class SimulatedDisk:
 
     def __init__(
         self, machine: Machine, step: Callable[[], None], reached: Callable[[str], None], wrong: Callable[[str], None],
-        siblings: Callable[[], Mapping[str, Machine]], struck: Callable[[str], None],
+        siblings: Callable[[], Mapping[str, Machine]], struck: Callable[[str], None], write: Callable[[], None],
     ) -> None:  # fmt: skip
         """``wrong``: told of what must not happen. ``siblings``: the machines of the other replicas, as they are now.
 
-        ``struck``: told of what the process may end of.
+        ``struck``: told of what the process may end of. ``write``: called before something is written; raises Unavailable on a full disk.
         """
         self._machine, self._step, self._reached, self._wrong, self._siblings = machine, step, reached, wrong, siblings
-        self._struck = struck
+        self._struck, self._write = struck, write
 
     def directory(self, name: str) -> Directory:
         """The directory, for the engine.
@@ -145,14 +155,14 @@ class SimulatedDisk:
 
     def create(self, name: str) -> None:
         """See the port."""
-        self._step()
+        self._write()
         if name in self._machine.directories:
             self._reached("copy given up")
         self._machine.add(Directory(name))
 
     def copy(self, source: str, target: str) -> None:
         """See the port. File by file: the source may change between its logs and its commits."""
-        self._step()
+        self._write()
         found = self._machine.directories.get(source)
         if found is None:
             self._removed(source)
@@ -200,7 +210,7 @@ class SimulatedDisk:
 
     def copy_sibling(self, replica: str, source: str, target: str) -> bool:
         """See the port. File by file, as ``copy``."""
-        self._step()
+        self._write()
         found = self._siblings()[replica].directories.get(source)
         if found is None:
             return False
@@ -218,7 +228,7 @@ class SimulatedDisk:
 
     def write(self, lineage: Lineage) -> None:
         """See the port."""
-        self._step()
+        self._write()
         self._machine.lineages[lineage.name] = lineage
         self._step()
 

@@ -323,7 +323,7 @@ class SimulatedReplica:
                     yield False
                     continue
                 logged = Logged(offsets, position_of(before[self._stage.reads[0]]).bucket * self._pipeline.bucket_ms)
-                self._port.disk()
+                self._port.disk_write()
                 self._disk.directory(name).log(batch, logged)
             else:
                 self._port.network.history.reached("logged batch run again")
@@ -378,7 +378,7 @@ class SimulatedReplica:
             return
         self._crash_point("processing.boundary_appended" if start.kind.value == "stable" else "processing.tentative_appended")
         yield True
-        self._port.disk()
+        self._port.disk_write()
         self._disk.directory(name).commit(batch, state)
         if start.kind.value == "stable":
             self._closed = start.after.closed

@@ -141,7 +141,7 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
     rules = ingestion.Rules(options.bucket_ms, options.disorder_ms, options.idle_ms, options.late == "restamp")
     topic = run.pipeline.topic_names.boundaries(source)
     appended = _appends(run)
-    is_clock_right = not any(fault.kind == "clock" and fault.target == f"ingestion/{source}" for fault in run.faults)
+    is_clock_right = not any(fault.kind in ("clock", "drift") and fault.target == f"ingestion/{source}" for fault in run.faults)
     taken, places = [], []
     for offset, record in streams.read(boundary_log(run, source), ["0"]).writers["0"].accepted:
         place, at_ms = appended[topic, 0, offset]

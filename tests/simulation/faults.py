@@ -23,6 +23,11 @@ recovery; records that nobody should have written."""
 SCENARIO_KINDS = ("silent for good", "away", "branch fails", "blocks deleted", "record crash")
 """Those of scenarios alone: an input that never speaks again; a process that dies and is not started again for long; a branch's query that
 dies; blocks that are deleted under those who read them; a death between a record and Spark's commit."""
+WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
+"""In some seeds one or two of these beside the others: the broker answers nobody; all machines lose their power at once; a clock runs fast or slow; a disk
+takes nothing more for a while."""
+EVERYTHING = "everything"
+DRIFT_PERMILLE = 200
 CLOCK_JUMP_MS = 288_000
 
 
@@ -42,7 +47,7 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
         return sorted(_scenario(options, targets))
     if options.is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
         return _silence(options)
-    return sorted([*_any(options, targets), *_aimed(options, targets)])
+    return sorted([*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)])
 
 
 def _any(options: Options, targets: Sequence[str]) -> list[Fault]:
@@ -79,6 +84,24 @@ def _any(options: Options, targets: Sequence[str]) -> list[Fault]:
                 duration_ms=rng.choice((rng.randint(20, 400), rng.randint(200, 3_000), 6_000)),
             )
         )
+    return found
+
+
+def _wide(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """In one of four seeds: one or two of ``WIDE_KINDS``."""
+    rng = random.Random(f"{options.seed}/wide")
+    if rng.random() < 0.75:
+        return []
+    replicas = [target for target in targets if target.startswith("processing/")]
+    found = []
+    for kind in rng.sample(WIDE_KINDS, rng.choice((1, 1, 2))):
+        at_ms, duration_ms = rng.randrange(options.heal_ms), rng.choice((rng.randint(100, 900), rng.randint(900, 6_000)))
+        if kind == "drift":
+            found.append(Fault(at_ms, kind, rng.choice(targets), rng.randint(-DRIFT_PERMILLE, DRIFT_PERMILLE), 0))
+        elif kind == "disk full":
+            found += [Fault(at_ms, kind, rng.choice(replicas), 0, duration_ms)] if replicas else []
+        else:
+            found.append(Fault(at_ms, kind, EVERYTHING, 0, duration_ms))
     return found
 
 

@@ -41,6 +41,8 @@ class Link:
     cut_from_until_ms: int = 0
     """Answers do not arrive before."""
     slow_until_ms: int = 0
+    full_until_ms: int = 0
+    """The disk takes nothing before."""
     planned: list[tuple[str, int]] = field(default_factory=list)
     """(what becomes of the next write, its number): lost, late, applied, part, refused; for a commit lost, applied, torn."""
     strikes: list[Strike] = field(default_factory=list)
@@ -139,6 +141,17 @@ class Port:
     def disk(self) -> None:
         """The same of a disk."""
         self.step("disk")
+
+    def disk_write(self) -> None:
+        """Something is about to be written on the disk.
+
+        Raises:
+            Unavailable: the disk is full.
+        """
+        self.disk()
+        if self.link.full_until_ms > self.now_ms:
+            self.struck("disk full")
+            raise Unavailable("no space left on the disk")
 
     def crash_point(self, name: str) -> None:
         """The process is at a place that has a name: strikes that are aimed at it hit what it does on its disk next."""

@@ -54,14 +54,14 @@ UNREACHABLE: Final[dict[str, str]] = {
 """Rows that no seed can reach, and why; what tests them instead."""
 
 EXPECTED: Final[tuple[str, ...]] = (
-    *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS, *faults.AIMED_KINDS, *faults.SCENARIO_KINDS} - {"commit twice"})), "fault grown",
+    *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS, *faults.AIMED_KINDS, *faults.WIDE_KINDS, *faults.SCENARIO_KINDS} - {"commit twice"})), "fault grown",
     *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "refused")),
     *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
     *ROWS,
     *(f"scenario {name}" for name in scenarios.CHANCES),
     *(f"replica {state}" for state in ("stable", "up_failure", "stabilization", "failure")),
     *("successor started", "branch dropped", "branch cannot begin", "tentative batch", "task run again", "logged batch run again"),
-    *("checkpoint tail lost", "directory removed under a process", "blocks trimmed", "sibling copied", "late arrival", "transaction torn", "its transaction timed out"),
+    *("checkpoint tail lost", "checkpoint files out of order", "directory removed under a process", "blocks trimmed", "sibling copied", "late arrival", "transaction torn", "its transaction timed out"),
     *("summary written", "boundary log trimmed", "begun at a summary", "no room for more of an input"),
     *("question without answer", "log outcome_unknown", "log live_delayed", "log index_unavailable", "log blocks_missing", "log take_over_delayed"),
     *("live undo", "live rec_done", "live failure", "live shown again", "live bound judged"),

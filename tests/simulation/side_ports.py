@@ -53,15 +53,22 @@ class SimulatedIndex:
 
 
 class SimulatedClock:
-    """``ports.Clock`` of one process: its wall clock may be wrong, its monotonic clock is right."""
+    """``ports.Clock`` of one process: its wall clock may be wrong, or run fast or slow; its monotonic clock is right."""
 
     def __init__(self, port: Port, epoch_ms: int) -> None:
         self._port, self._epoch_ms = port, epoch_ms
         self.offset_ms = 0
+        self._drift_permille, self._drifts_from_ms = 0, 0
+
+    def drift(self, permille: int) -> None:
+        """From now on the wall clock runs fast, or slow; 0: it is right again."""
+        self.offset_ms = 0 if not permille else self.now_ms() - self._epoch_ms - self._port.now_ms
+        self._drift_permille, self._drifts_from_ms = permille, self._port.now_ms
 
     def now_ms(self) -> int:
         """Wall clock."""
-        return self._epoch_ms + self._port.now_ms + self.offset_ms
+        now_ms = self._port.now_ms
+        return self._epoch_ms + now_ms + self.offset_ms + (now_ms - self._drifts_from_ms) * self._drift_permille // 1_000
 
     def monotonic_ms(self) -> int:
         """Virtual time."""

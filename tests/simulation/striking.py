@@ -8,7 +8,7 @@ from typing import Protocol
 from anabranch.runtime.service import Service
 from simulation.disk import Machine
 from simulation.ends import Life
-from simulation.faults import Fault
+from simulation.faults import EVERYTHING, Fault
 from simulation.history import History
 from simulation.network import Aim, Link, Strike
 from simulation.scheduler import Process, Scheduler
@@ -30,6 +30,7 @@ class Runs:
         self.link = Link()
         """What new runs begin with."""
         self.clock_offset_ms = 0
+        self.drift_permille = 0
         self.away_until_ms = 0
         """Not started again before."""
 
@@ -52,11 +53,18 @@ class ProcessFaults:
 
     def strike(self, fault: Fault, until_ms: int) -> None:
         """Let ``fault`` happen to the service that it names."""
+        if fault.target == EVERYTHING:
+            for key, each in self._runs.items():
+                if fault.kind == "power of all":
+                    self._lose("power", key, each)
+                else:
+                    self._strike_all(fault._replace(kind="cut"), each, until_ms)
+            return
         runs = self._runs[fault.target]
         alive = None if runs.current is None else runs.alive.get(runs.current)
         if fault.kind in ("power", "disk", "dead"):
             self._lose(fault.kind, fault.target, runs)
-        elif fault.kind in ("cut", "cut_to", "cut_from", "slow", "clock"):
+        elif fault.kind in ("cut", "cut_to", "cut_from", "slow", "clock", "drift", "disk full"):
             self._strike_all(fault, runs, until_ms)
         elif fault.kind == "away":
             runs.away_until_ms = until_ms
@@ -79,10 +87,16 @@ class ProcessFaults:
                 link.cut_from_until_ms = max(link.cut_from_until_ms, until_ms)
             if kind == "slow":
                 link.slow_until_ms = max(link.slow_until_ms, until_ms)
+            if kind == "disk full":
+                link.full_until_ms = max(link.full_until_ms, until_ms)
         if kind == "clock":
             runs.clock_offset_ms = fault.value
             for _, clock in runs.alive.values():
                 clock.offset_ms = fault.value
+        if kind == "drift":
+            runs.drift_permille = fault.value
+            for _, clock in runs.alive.values():
+                clock.drift(fault.value)
 
     def _strike_current(self, fault: Fault, link: Link) -> None:
         """What befalls one run of a service."""
@@ -134,9 +148,13 @@ class ProcessFaults:
         """The machine of a replica: power cut, disk lost, gone for good."""
         runs.is_dead = runs.is_dead or kind == "dead"
         self._kill(runs)
+        if kind == "power" and key not in self._machines:
+            return
         if kind == "power":
-            lost = self._machines[key].power_cut(self._rng)
+            lost, is_torn = self._machines[key].power_cut(self._rng)
             self._history.reached("checkpoint tail lost" if lost else "power cut without loss")
+            if is_torn:
+                self._history.reached("checkpoint files out of order")
         else:
             self._machines[key] = Machine()
 
@@ -146,7 +164,7 @@ class ProcessFaults:
 
     @staticmethod
     def calm(link: Link) -> None:
-        link.cut_to_until_ms = link.cut_from_until_ms = link.slow_until_ms = 0
+        link.cut_to_until_ms = link.cut_from_until_ms = link.slow_until_ms = link.full_until_ms = 0
         link.planned.clear()
         link.strikes.clear()
         link.branch_failures.clear()

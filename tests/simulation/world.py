@@ -308,7 +308,7 @@ class World:
         process = Process(key, len(runs.lives))
         link = Link(
             runs.link.latency_max_ms, runs.link.cut_to_until_ms, runs.link.cut_from_until_ms, runs.link.slow_until_ms,
-            runs.link.planned, list(strikes),
+            runs.link.full_until_ms, runs.link.planned, list(strikes),
         )  # fmt: skip
         runs.link.planned = []
         port = Port(self.network, process, link)
@@ -316,6 +316,8 @@ class World:
         runs.lives.append(port.life)
         clock = SimulatedClock(port, workload.BASE_MS)
         clock.offset_ms = runs.clock_offset_ms
+        if runs.drift_permille:
+            clock.drift(runs.drift_permille)
         runs.current = process
         runs.alive[process] = (link, clock)
         self.scheduler.spawn(process, lambda: self._live(process, port, clock), delay_ms)
@@ -429,6 +431,7 @@ class World:
             disk = SimulatedDisk(
                 self.machines[process.key], port.disk, self.history.reached, lambda what: self.unexpected.append(f"disk: {process.name}: {what}"),
                 lambda: {other.split(".")[1]: self.machines[f"processing/{other}"] for other in others}, port.struck,
+                port.disk_write,
             )  # fmt: skip
             return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
         return BUILDERS[service](settings, context)
@@ -441,6 +444,9 @@ class World:
         self.history.add(self.scheduler.now_ms, "world", "fault", *fault)
         now_ms = self.scheduler.now_ms
         until_ms = min(now_ms + fault.duration_ms, self.options.heal_ms)
+        if fault.kind == "broker away":
+            for source, partition in self._queues:
+                self._silence(source, partition, until_ms)
         if fault.kind == "silent for good":
             self._gone.add((fault.target, fault.value))
         elif fault.kind == "blocks deleted":
@@ -511,9 +517,9 @@ class World:
             self._silent[source, partition] = 0
             self._produce(source, partition)
         for runs in self.runs.values():
-            runs.clock_offset_ms = runs.away_until_ms = 0
+            runs.clock_offset_ms = runs.drift_permille = runs.away_until_ms = 0
             for process, (link, clock) in runs.alive.items():
-                clock.offset_ms = 0
+                clock.drift(0)
                 self._process_faults.calm(link)
                 self.scheduler.resume(process)
             self._process_faults.calm(runs.link)
