@@ -117,9 +117,10 @@ imports: install ## import-linter: imports go one way
 tidy: install ## layering, names, mirror of tests, limits, documents
 	$(PYTEST) tests/tidy --quiet $(ARGS)
 
+# Tracing doubles the time of what it watches, and the properties have nothing to add to it.
 .PHONY: unit
-unit: install ## unit, property and transcript tests; protocol/ and codec/ must be covered whole, by branch
-	$(PYTEST) tests/unit tests/properties tests/transcripts --quiet --numprocesses $(JOBS) --dist loadfile \
+unit: install ## unit, property and transcript tests; protocol/ and codec/ must be covered whole, by branch, by unit tests and transcripts
+	ANABRANCH_TEST_EXAMPLES=0.4 $(PYTEST) tests/unit tests/properties tests/transcripts --quiet -m "not nightly" --numprocesses $(JOBS) --dist worksteal \
 	  --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
 
 .PHONY: simulated

@@ -16,6 +16,13 @@ def pytest_configure(config: pytest.Config) -> None:
     budgets.register(config)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Properties are not traced: what the unit tests leave uncovered shall show, whatever chance finds."""
+    for item in items:
+        if item.nodeid.startswith("tests/properties/"):
+            item.add_marker(pytest.mark.no_cover)
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real broker, one for the whole session. Tests that stop a broker start their own."""

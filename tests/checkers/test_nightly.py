@@ -97,8 +97,8 @@ def test_every_step_is_run_and_reported_whatever_came_of_others(tmp_path: Path, 
 
 def test_the_steps_are_commands_of_this_project() -> None:
     found = nightly.steps(nightly.parse(["--seeds", "20", "--runs", "1"]))
-    assert [step.name for step in found] == ["seeds", "integration", "spark", "cluster", "mutants", "chaos"]
-    assert [step.alone for step in found] == [False] * 5 + [True]
+    assert [step.name for step in found] == ["seeds", "properties", "integration", "spark", "cluster", "mutants", "chaos"]
+    assert [step.alone for step in found] == [False] * 6 + [True]
     assert [step.name for step in nightly.steps(nightly.parse(["--only", "chaos,seeds"]))] == ["seeds", "chaos"]
     with pytest.raises(SystemExit, match="no step nothing"):
         nightly.steps(nightly.parse(["--only", "nothing"]))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.examples import VARIABLE
 from nightly.report import Outcome, text
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,8 @@ class Step:
     needs_path: bool = False
     """It finds its modules by the path, as ``make`` gives it."""
     alone: bool = False
+    examples: int = 1
+    """Times as many for each property."""
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -56,6 +59,9 @@ def steps(given: argparse.Namespace) -> list[Step]:
     every = [
         Step("seeds", "Fresh seeds of the simulation", f"make simulation SEEDS={given.seeds} ARGS=--all",
              ("simulation.explore", "--seeds", str(given.seeds), "--jobs", jobs, "--all"), needs_path=True),
+        Step("properties", "Unit tests and properties, these with ten times the examples of `make test`",
+             f"{VARIABLE}=4 pytest tests/unit tests/properties",
+             ("pytest", "--quiet", "tests/unit", "tests/properties", "--numprocesses", jobs, "--dist", "worksteal"), examples=4),
         Step("integration", "Every crash point, cut and zombie on a real broker", "pytest tests/integration -m nightly",
              (*tests, "tests/integration", "--numprocesses", jobs, "--dist", "loadfile")),
         Step("spark", "Every operator, branch, crash and lost disk on real Spark; a whole pipeline on a secured broker",
@@ -77,6 +83,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
 def run(step: Step) -> Outcome:
     """Its output is shown as it comes, and kept."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment[VARIABLE] = str(step.examples)
     if step.needs_path:
         environment["PYTHONPATH"] = os.pathsep.join(str(ROOT / folder) for folder in ("tests", "services"))
     print(f"\n==== {step.title}: {step.command}", flush=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.boundary_log import StreamFold, contents
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Resent
 from harness.boundary_logs import LAST, WRITERS, Reference, folded, logs
+from harness.examples import examples
 
-EXAMPLES = settings(max_examples=200, deadline=None)
+EXAMPLES = examples(200)
 ALL = range(1, LAST + 3)
 
 

@@ -6,13 +6,14 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.delivery import REJECTED, CorrectedDelivery, Form, Slice, partition_of
 from anabranch.protocol.identifiers import TupleId
+from harness.examples import examples
 
 OUTCOMES = ("committed", "applied, unknown", "lost, unknown", "torn", "torn without progress", "killed before commit")
 
@@ -92,7 +93,7 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
     pytest.fail("no progress")
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     seed=st.integers(0, 2**32), partitions=st.integers(1, 4), outcomes=st.lists(st.sampled_from(OUTCOMES), max_size=8),
     sizes=st.dictionaries(st.integers(1, 30), st.integers(1, 9), max_size=8), large=st.sampled_from([0.0, 0.1, 1.0]),
@@ -109,7 +110,7 @@ def test_every_id_once_whatever_becomes_of_transactions(
             assert ids == sorted(ids)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     batches=st.lists(
         st.lists(st.binary(max_size=13) | st.sampled_from([b"k1", b"k22", b"k333", b"k4444"]) | st.integers(0, 99).map(b"%05d".__mod__), max_size=40),

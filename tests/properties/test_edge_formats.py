@@ -12,15 +12,16 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anabranch.codec.avro_records import AvroDecoder
 from anabranch.codec.edge import Decoder, Encoder, Format
 from anabranch.codec.record_schema import FLOAT_MAX, KINDS, Field, RecordSchema, from_avro
 from anabranch.protocol.errors import RecordRejected
+from harness.examples import examples
 
-EXAMPLES = settings(max_examples=300, deadline=None)
+EXAMPLES = examples(300)
 
 
 def schema(kinds: list[tuple[str, bool]]) -> RecordSchema:

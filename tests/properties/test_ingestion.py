@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol import ingestion
@@ -14,6 +14,7 @@ from anabranch.protocol.buckets import bucket_of, closed_by
 from anabranch.protocol.ingestion import ChunkFacts, SourceMachine, SourceRules
 from anabranch.protocol.limits import END_SILENCE_MS, LOOK_EVERY_MS, LOOK_FRESH_MS, LOOK_GAP_MS
 from anabranch.protocol.records import InputPosition
+from harness.examples import examples
 
 WIDTH = 10
 DISORDER = 15
@@ -124,7 +125,7 @@ def run(data: list[list[int]], schedule: list[tuple[list[int], str]], rules: Sou
     return shell.log
 
 
-@settings(deadline=None)
+@examples(100)
 @given(sources, schedules)
 def test_any_chunking_and_any_crash_give_the_same_buckets(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
     log = run(data, schedule)
@@ -138,7 +139,7 @@ def test_any_chunking_and_any_crash_give_the_same_buckets(data: list[list[int]],
     assert log.closed == max(expected, default=0)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.lists(st.lists(st.integers(1, 300), max_size=10), min_size=1, max_size=3), schedules)
 def test_wild_disorder_neither_loses_nor_repeats(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
     log = run(data, schedule)
@@ -148,7 +149,7 @@ def test_wild_disorder_neither_loses_nor_repeats(data: list[list[int]], schedule
     assert not set(log.named) & set(log.dead), "a record is both late and in the stream"
 
 
-@settings(deadline=None)
+@examples(100)
 @given(sources, schedules)
 def test_the_boundary_never_passes_a_partition_that_is_not_idle(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
     rules = SourceRules(bucket_ms=WIDTH, disorder_ms=DISORDER, partition_idle_ms=None, ahead_ms=None)
@@ -164,7 +165,7 @@ def test_the_boundary_never_passes_a_partition_that_is_not_idle(data: list[list[
             assert shell.log.closed == max(0, closed_by(min(marks) - DISORDER, WIDTH))
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.lists(partition(), min_size=2, max_size=3), st.permutations([0, 1, 2]))
 def test_a_drained_backlog_with_skewed_partitions_equals_the_live_result(data: list[list[int]], order: list[int]) -> None:
     live = sorted((stime, i) for i, stimes in enumerate(data) for stime in stimes)
@@ -174,7 +175,7 @@ def test_a_drained_backlog_with_skewed_partitions_equals_the_live_result(data: l
     assert (a.buckets, a.closed, a.dead) == (b.buckets, b.closed, b.dead)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(sources, schedules, st.integers(0, 2), st.integers(0, 10))
 def test_a_record_of_the_year_2100_closes_nothing(
     data: list[list[int]], schedule: list[tuple[list[int], str]], where: int, offset: int
@@ -190,7 +191,7 @@ def test_a_record_of_the_year_2100_closes_nothing(
     assert len(log.named) == sum(len(stimes) for stimes in data)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.lists(st.lists(st.integers(1, 9), max_size=30), min_size=2, max_size=3), st.data())
 def test_much_that_is_open_delays_but_neither_loses_nor_stops(steps: list[list[int]], choices: st.DataObject) -> None:
     """G8: partitions that end together are read to their end in any order, with little open; each record is in a bucket of its own."""
@@ -220,7 +221,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(events, st.integers(2_000, 6_000))
 def test_a_partition_is_left_out_only_after_observed_silence_while_others_speak(history: list[tuple[str, int, int]], idle_ms: int) -> None:
     """An independent reading of G3 from the history: who passed the low mark of a partition had the right to."""
@@ -261,7 +262,7 @@ def _may_be_left_out(p: int, now: int, idle_ms: int, spoke: list[list[int]], loo
     assert max(max(s) for s in spoke) - spoke[p][-1] >= idle_ms, "left out although nobody else spoke meanwhile"
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.lists(st.integers(1, 4_000), max_size=40), st.integers(1, 3))
 def test_a_silent_source_closes_nothing(waits: list[int], partitions: int) -> None:
     rules = SourceRules(bucket_ms=WIDTH, disorder_ms=0, partition_idle_ms=2_000)
@@ -275,7 +276,7 @@ def test_a_silent_source_closes_nothing(waits: list[int], partitions: int) -> No
         assert shell.machine.advance(shell.now_ms) == closed
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(st.sampled_from(["silence", "pause"]), st.integers(1, 5_000)), max_size=12))
 def test_a_source_that_may_be_silent_goes_on_by_observed_time_only(spans: list[tuple[str, int]]) -> None:
     rules = SourceRules(bucket_ms=WIDTH, disorder_ms=5, partition_idle_ms=None, source_idle_ms=1_000)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.codec import live_records
@@ -20,6 +20,7 @@ from anabranch.protocol.identifiers import TupleId
 from anabranch.protocol.live_delivery import Available, Kind, LiveDelivery, LiveProgress, LiveRun
 from anabranch.protocol.live_view import LiveRecord, LiveView
 from anabranch.protocol.upsert_view import State, UpsertView, Version, Write
+from harness.examples import examples
 
 EVENTS = ("stable", "stable", "tentative", "tentative", "branch", "crash", "lost", "applied", "corrects", "settles")
 WIDTH_MS = 100
@@ -215,7 +216,7 @@ def small_transactions() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES, partitions=st.integers(1, 3))
 def test_what_a_strict_reader_sees(seed: int, sizes: dict[int, int], events: list[str], partitions: int) -> None:
     topic = deliver(seed, sizes, events, partitions)
@@ -238,7 +239,7 @@ def test_what_a_strict_reader_sees(seed: int, sizes: dict[int, int], events: lis
     assert not reader.failure
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES, partitions=st.integers(1, 3))
 def test_a_view_shows_only_ends_of_transactions(seed: int, sizes: dict[int, int], events: list[str], partitions: int) -> None:
     topic = deliver(seed, sizes, events, partitions)
@@ -260,7 +261,7 @@ def test_a_view_shows_only_ends_of_transactions(seed: int, sizes: dict[int, int]
     }
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES, partitions=st.integers(1, 3))
 def test_what_is_read_again_changes_nothing(seed: int, sizes: dict[int, int], events: list[str], partitions: int) -> None:
     """A consumer that stands at an earlier record after a rebalance, any one, sees what one sees that reads on."""
@@ -282,7 +283,7 @@ def test_what_is_read_again_changes_nothing(seed: int, sizes: dict[int, int], ev
         assert answer(again) == answer(once)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES)
 def test_the_compacted_view_is_the_answer_by_key(seed: int, sizes: dict[int, int], events: list[str]) -> None:
     topic = deliver(seed, sizes, events, 1)

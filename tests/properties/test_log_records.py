@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TypeVar
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.codec import boundary_records, control_records
@@ -39,8 +39,9 @@ from anabranch.protocol.records import (
     Summary,
     TentativeRange,
 )  # fmt: skip
+from harness.examples import examples
 
-EXAMPLES = settings(max_examples=300, deadline=None)
+EXAMPLES = examples(300)
 GOLDEN = [path.read_bytes() for path in sorted((schemas_folder() / "examples").glob("*/*/*.avro"))]
 
 T = TypeVar("T")

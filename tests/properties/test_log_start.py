@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.codec import boundary_records
@@ -16,6 +16,7 @@ from anabranch.protocol.log_start import LogStart
 from anabranch.protocol.records import LogEntry, Part, Resent, Summary
 from anabranch.protocol.summaries import LogSummaries, forgettable
 from harness.boundary_logs import LAST, WRITERS, logs
+from harness.examples import examples
 
 Entries = list[tuple[int, LogEntry]]
 
@@ -120,7 +121,7 @@ def agrees(reader: Reader, world: World) -> None:
                 assert found in (None, whole.points.base(entry.replica, entry.id, fingerprint, LAST)), "K1, K5"
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(logs(steps=30), st.integers(0, 6), st.data())
 def test_w1_whenever_a_reader_begins_it_knows_what_the_whole_log_says(entries: list[LogEntry], every: int, data: st.DataObject) -> None:
     """A summary has the offset of the record that it stands before: epochs of the log are offsets."""

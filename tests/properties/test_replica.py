@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from anabranch.protocol.availability import Policy
@@ -15,6 +15,7 @@ from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica import Decision
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan
+from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, part
 
 FIRST = WAITS.first_ms
@@ -185,7 +186,7 @@ def action(g: random.Random) -> Action:
     return act
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.integers(0, 2**32), st.integers(0, 120), st.sampled_from(["a", "ab"]), st.sampled_from(TRAITS),
     st.sampled_from([Policy.PROCESS, Policy.PROCESS, Policy.PROCESS, Policy.DELAY, Policy.SUSPEND]), st.sampled_from([100, 1_000]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from anabranch.adapters.local.log import Operation
@@ -14,6 +14,7 @@ from anabranch.protocol.lineage import epoch_of
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.replica_states import ReplicaState
+from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS
 from harness.replica_world import OUT, Relay, World
 
@@ -82,7 +83,7 @@ class Random(Relay):
         event("branches" if len(branches) > 1 else "no branch")
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(
     st.integers(0, 2**32), st.integers(5, 40), st.sampled_from(["a", "ab"]), st.sampled_from(TRAITS),
     st.sampled_from([Policy.PROCESS, Policy.PROCESS, Policy.DELAY, Policy.SUSPEND]), st.sampled_from([0.0, 0.005, 0.03]),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.limits import CORRECTION_STALL_MS, CORRECTION_TURN_MS, FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS
+from harness.examples import examples
 from harness.staggered import TICK_MS, StaggeredStage
 
 HEARD_MS = HEARTBEAT_EVERY_MS + 2 * TICK_MS
@@ -65,7 +66,7 @@ class Watch:
         assert stage.now_ms - heard_since_ms <= HEARD_MS, f"G1: {stage.why()}"
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(replicas=st.integers(1, 3), wanting=st.booleans(), skews=st.tuples(*[st.integers(-400, 400)] * 3), steps=STEPS)
 def test_g1_never_two_and_g2_never_none(
     replicas: int, wanting: bool, skews: tuple[int, int, int], steps: list[tuple[Fault, int, list[str]]]
@@ -99,7 +100,7 @@ def test_g1_never_two_and_g2_never_none(
             stage.want(name, False)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(replicas=st.integers(2, 3), wishes=st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(1, 30)), max_size=20))
 def test_where_all_are_well_the_first_begins_at_once(replicas: int, wishes: list[tuple[int, bool, int]]) -> None:
     stage = StaggeredStage(replicas)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.boundary_log import StreamFold
@@ -10,6 +10,7 @@ from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, LogEntry, Part
 from anabranch.protocol.serialization import Plan, QueryPosition, next_plan, next_tentative_plan
 from harness.boundary_logs import LAST, WRITERS, logs
+from harness.examples import examples
 
 Folds = dict[str, StreamFold]
 Chosen = dict[str, str | None]
@@ -72,7 +73,7 @@ def assert_tentative(
     assert plan.after.has_rows == (position.has_rows or bool(sizes) or plan.after.has_rows)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     logs(steps=8, parts_max=5, faults=False), logs(steps=8), traits_drawn, st.integers(0, 5),
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(0, LAST), chosen_drawn), min_size=1, max_size=4),
@@ -111,7 +112,7 @@ def test_every_bucket_once_in_order_from_the_best_there_is(
         assert position.bucket == position.closed == max(due, read_upto), "none left out"
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     logs(tentative=False, steps=12, parts_max=4, faults=False),
     logs(tentative=False, steps=12, parts_max=4, faults=False),

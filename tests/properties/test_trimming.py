@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.boundary_log import Outcome, StreamFold
@@ -14,6 +14,7 @@ from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.trim_offsets import Place, TrimOffsets
 from anabranch.protocol.trimming import StreamReader, Trimming
+from harness.examples import examples
 
 WRITERS, PARTITIONS = "01", 2
 NAMES = "xyz"
@@ -177,7 +178,7 @@ ACTION = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.lists(ACTION, min_size=10, max_size=120))
 def test_nothing_is_deleted_that_a_reader_has_still_to_read(actions: list[tuple]) -> None:  # type: ignore[type-arg]
     world = World()

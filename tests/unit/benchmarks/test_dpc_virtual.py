@@ -18,8 +18,7 @@ from benchmarks.dpc.sources import Withhold, tuples, window_of
 from benchmarks.dpc.virtual import Costs, VirtualSession
 from benchmarks.dpc.watch import Sum, check_answer
 
-pytestmark = pytest.mark.no_cover
-"""What is covered is shown by the tests of the rules themselves; tracing would double the time of these."""
+pytestmark = pytest.mark.no_cover  # the same lines ten thousand times, each of which a test of its own covers
 
 ONE_NODE = Session("one-node", (1,), 1, 2_000, failures_s=(6,))
 
@@ -60,6 +59,7 @@ def test_a_failure_shorter_than_the_wait_leaves_no_trace_in_a_chain_of_four(tmp_
     assert result.failures[0].delay_ms <= 8_000
 
 
+@pytest.mark.nightly
 def test_the_same_bound_holds_for_every_length_of_a_chain(tmp_path: Path) -> None:
     delays = [run(chain(nodes, "process", (15.0,)), tmp_path).failures[0].delay_ms for nodes in (1, 2, 3, 4)]
     assert max(delays) <= 4_000

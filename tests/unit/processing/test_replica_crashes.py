@@ -12,6 +12,8 @@ from anabranch.protocol.replica_states import ReplicaState
 from harness.replica_bench import STATEFUL, STATELESS
 from harness.replica_world import Relay, World
 
+pytestmark = pytest.mark.no_cover  # the same lines a thousand times, each of which a test of its own covers
+
 
 class Story(Relay):
     """Two failures of ``a``, the second while the first is being corrected, told to one process after the other."""
@@ -73,7 +75,10 @@ def check_at(story: Story, at: int) -> None:
         raise AssertionError(message) from error
 
 
-@pytest.mark.parametrize(("traits", "again"), [(STATELESS, 0), (STATEFUL, 0), (STATEFUL, 3)])
+@pytest.mark.parametrize(
+    ("traits", "again"),
+    [(STATEFUL, 0), *(pytest.param(traits, again, marks=pytest.mark.nightly) for traits, again in ((STATELESS, 0), (STATEFUL, 3)))],
+)
 def test_a_crash_at_any_step_leaves_something_to_go_on_from(traits: PlanTraits, again: int) -> None:
     """Once, and once more ``again`` steps after: in the middle of the next process's start."""
     for at in range(1, points(traits) + 1):

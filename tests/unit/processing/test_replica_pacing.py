@@ -16,6 +16,8 @@ from anabranch.protocol.replica_states import ReplicaState
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness.replica_world import OUT, Process, World
 
+pytestmark = pytest.mark.no_cover  # the same lines ten thousand times, each of which a test of its own covers
+
 TICK_MS = 30
 MAX_DELAY_MS = 3_000
 
