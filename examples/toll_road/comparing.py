@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from examples.toll_road.traffic import Refused
 
 EXAMPLES_MAX = 5
+TEXTS_MAX = 20
+_TEXT_CHARS_MAX = 700
 
 
 class Result(NamedTuple):
@@ -161,6 +163,12 @@ def compare_refused(expected: Iterable[Refused], found: Iterable[Refused]) -> Re
     examples += [f"refused, but good: {entry}" for entry in unexpected[:EXAMPLES_MAX]]
     examples += [f"refused as something else: {entry}" for entry in altered[:EXAMPLES_MAX]]
     return Refusals(len(wanted), len(got), len(missing), len(unexpected), len(altered), tuple(examples))
+
+
+def shortened(texts: Sequence[str]) -> list[str]:
+    """For people: the first of many texts, each one's beginning."""
+    found = [text if len(text) <= _TEXT_CHARS_MAX else f"{text[:_TEXT_CHARS_MAX]} ..." for text in texts[:TEXTS_MAX]]
+    return found if len(texts) <= TEXTS_MAX else [*found, f"and {len(texts) - TEXTS_MAX} more"]
 
 
 def percentile_ms(values_ms: Sequence[int], share: float) -> int | None:

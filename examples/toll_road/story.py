@@ -13,7 +13,7 @@ from confluent_kafka import Message
 
 from anabranch.client import LiveView
 from examples.toll_road import tentative
-from examples.toll_road.comparing import Comparison, Delivered, compare, followed, percentile_ms, result
+from examples.toll_road.comparing import Comparison, Delivered, compare, followed, percentile_ms, result, shortened
 from examples.toll_road.consuming import received_ms
 from examples.toll_road.live import account, delays, events, live_record, seen_stimes_ms
 from examples.toll_road.live_checker import REC_DONE, TENTATIVE, UNDO, LiveRecord, Transaction, check, transactions, until
@@ -250,7 +250,7 @@ class Story:
             rec_dones=verdict.rec_dones,
             missing=tuple(sorted(found.missing)),
             answer=compare(road.answer, again.answer()),
-            broken=tuple(broken),
+            broken=tuple(shortened(broken)),
         )
 
     def _not_shown(self, again: LiveTopic, road: Road, cut_ms: int, heal_ms: int) -> list[str]:

@@ -13,6 +13,7 @@ from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
 from chaos.schedule import Kind, has_sibling, service_of
 from checkers import streams
 from examples.toll_road import live_checker, tentative
+from examples.toll_road.comparing import shortened
 from examples.toll_road.live import Delay
 from examples.toll_road.story import LiveTopic
 from examples.toll_road.tentative import Road
@@ -250,11 +251,11 @@ def live_promises(name: str, topic: LiveTopic, end_ms: int, road: Road, missing_
     stages.
     """
     verdict = live_checker.check(topic.records(), topic.partitions, road.answer, is_complete=True, end_ms=end_ms)
-    wrong = verdict.wrong[:_EXAMPLES_MAX]
-    wrong += tentative.check(topic.transactions(end_ms), road, {*road.sources, tentative.STAGE}, missing_of)[:_EXAMPLES_MAX]
+    wrong = [*verdict.wrong]
+    wrong += tentative.check(topic.transactions(end_ms), road, {*road.sources, tentative.STAGE}, missing_of)
     if not verdict.undos <= verdict.failures == verdict.rec_dones:
         wrong.append(f"{verdict.failures} failures, {verdict.undos} undos, {verdict.rec_dones} rec_dones")
-    return [f"{name}: {text}" for text in wrong]
+    return [f"{name}: {text}" for text in shortened(wrong)]
 
 
 def missing_by_bucket(entries: Iterable[LogEntry]) -> Callable[[int], Collection[str]]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from examples.toll_road.comparing import Delivered, Result, compare, compare_refused, followed, percentile_ms, result
+from examples.toll_road.comparing import TEXTS_MAX, Delivered, Result, compare, compare_refused, followed, percentile_ms, result, shortened
 from examples.toll_road.traffic import Refused
 
 
@@ -78,6 +78,12 @@ def test_dead_letters_count_once_and_must_be_what_was_written() -> None:
         found = compare_refused(expected, [expected[0], altered, Refused("reports.0", 0, 6, "late", b"z")])
         assert (found.expected, found.found, found.missing, found.unexpected, found.altered) == (2, 2, 1, 1, 1)
         assert not found.is_equal()
+
+
+def test_many_long_texts_are_shortened_and_their_number_is_told() -> None:
+    assert shortened(["a", "b"]) == ["a", "b"]
+    found = shortened(["x" * 1_000] * (TEXTS_MAX + 3))
+    assert (len(found), len(found[0]), found[-1]) == (TEXTS_MAX + 1, 704, "and 3 more")
 
 
 def test_percentiles_are_values_that_were_seen() -> None:
