@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import EventLog
 from anabranch.protocol.errors import AnabranchError
 
@@ -99,7 +100,7 @@ def create_topics(log: EventLog, pipeline: Pipeline) -> None:
     """The internal topics of every stream."""
     admin, names = log.admin(), pipeline.topic_names
     streams = [*pipeline.sources, *pipeline.stages]
-    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [TopicSettings(names.control(), 1)]
+    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [TopicSettings(topic, 1) for topic in speakers(pipeline)]
     topics += [TopicSettings(names.blocks(s, r), pipeline.partitions) for s in streams for r in pipeline.stream_writers(s)]
     admin.create(topics)
     admin.close()

@@ -151,7 +151,7 @@ def test_brokers_die_one_after_the_other_and_come_back(topic_prefix: str, tmp_pa
         admin = log.admin()
         assert admin.create([topic_settings("input", source.topics[0], PARTITIONS, 3)]) == []
         with deployed(pipeline, cluster, tmp_path) as run:
-            for topic in (names.boundaries("s"), names.blocks("s", "0"), names.control(), f"{topic_prefix}.out"):
+            for topic in (names.boundaries("s"), names.blocks("s", "0"), names.manager(), f"{topic_prefix}.out"):
                 assert admin.settings(topic)["min.insync.replicas"] == str(IN_SYNC), topic
             traffic, results = Traffic(cluster.address, source.topics[0]), Results(cluster.address, f"{topic_prefix}.out")
             wait_until(lambda: results.read() > 500, 120, "results flow")

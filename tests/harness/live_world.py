@@ -40,7 +40,9 @@ class World:
         """A heartbeat of a replica of the stage."""
         beat = Heartbeat("processing", outputs.STAGE, replica, 0, "running", 0, self.clock.now_ms(), replica_state=state)
         writer = self.log.writer()
-        writer.send(TopicPartition(self.pipeline.topic_names.control(), 0), control_records.encode(beat))
+        writer.send(
+            TopicPartition(self.pipeline.topic_names.control("processing", f"{outputs.STAGE}.{replica}"), 0), control_records.encode(beat)
+        )
         writer.flush()
         writer.close()
 

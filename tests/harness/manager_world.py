@@ -21,7 +21,7 @@ class ManagerWorld:
         self.pipeline = outputs.pipeline("p", replicas=2)
         create_topics(self.log, self.pipeline)
         self.replicas = [Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n)) for n in (0, 1)]
-        self._sender = HeartbeatSender(self.log, "p.control", self.clock)
+        self._sender = HeartbeatSender(self.log, "p.control.delivery.out", self.clock)
         self.started = 0
 
     def manager(self, pipeline: Pipeline | None = None) -> ConsistencyManager:

@@ -15,6 +15,7 @@ from anabranch.codec import boundary_records, control_records, live_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.delivery.service import DeliveryService, build
 from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Stage
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition
 from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.identifiers import BatchId, TupleId
@@ -54,7 +55,7 @@ def pipeline(
 def create_topics(log: EventLog, of: Pipeline) -> None:
     """The internal topics."""
     names, admin = of.topic_names, log.admin()
-    specs = [topic_settings("boundaries", names.boundaries(STAGE)), topic_settings("control", names.control())]
+    specs = [topic_settings("boundaries", names.boundaries(STAGE)), *(topic_settings("control", topic) for topic in speakers(of))]
     specs += [topic_settings("alarms", names.alarms())]
     specs += [topic_settings("blocks", names.blocks(STAGE, r), of.partitions) for r in of.stream_writers(STAGE)]
     assert not admin.create(specs)

@@ -16,6 +16,7 @@ from anabranch.codec import record_schema
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService, build
 from anabranch.pipeline.model import Idle, Pipeline, Source, Stime
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Chunk, Clock, Entropy, EventLog, TopicPartition
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.records import BoundaryRecord
@@ -67,7 +68,9 @@ def create_topics(log: EventLog, of: Pipeline, partitions: int = 2, *, config: M
     admin, names = log.admin(), of.topic_names
     inputs = [TopicSettings(topic, partitions, config=dict(config or {})) for topic in of.sources["reports"].topics]
     blocks = TopicSettings(names.blocks("reports", "0"), of.partitions, config={"max.message.bytes": str(8 * 1024 * 1024)})
-    differences = admin.create([*inputs, blocks, TopicSettings(names.boundaries("reports"), 1), TopicSettings(names.control(), 1)])
+    differences = admin.create(
+        [*inputs, blocks, TopicSettings(names.boundaries("reports"), 1), *(TopicSettings(topic, 1) for topic in speakers(of))]
+    )
     admin.close()
     assert not differences
 

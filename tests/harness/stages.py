@@ -24,6 +24,7 @@ from anabranch.codec.blocks import split_by_bucket
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.speakers import speakers
 from anabranch.processing.service import ProcessingService
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord
@@ -87,7 +88,7 @@ def create_topics(kafka: str, pipeline: Pipeline) -> None:
     admin = KafkaEventLog(kafka).admin()
     names = pipeline.topic_names
     streams = [*pipeline.sources, *pipeline.stages]
-    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [TopicSettings(names.control(), 1)]
+    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [TopicSettings(topic, 1) for topic in speakers(pipeline)]
     topics += [TopicSettings(names.blocks(s, r), pipeline.partitions) for s in streams for r in pipeline.stream_writers(s)]
     admin.create(topics)
     admin.close()

@@ -16,11 +16,13 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.local.embedded_redis import EmbeddedRedis
+from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.staggering import CorrectionGate, Why
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from harness import outputs
+from harness.control_topics import said
 from harness.outputs import Replica, after_step, create_topics, rows
 from harness.sources import everything
 from harness.waiting import wait_until
@@ -34,10 +36,10 @@ class Neighbour:
     """The part of a replica that talks on the control topic."""
 
     def __init__(self, world: World, name: str) -> None:
-        control, self.name, self.epoch = world.pipeline.topic_names.control(), name, world.replicas[int(name)].epoch
+        self.name, self.epoch = name, world.replicas[int(name)].epoch
         self.gate = CorrectionGate("totals", name, world.pipeline.stream_writers("totals"), self.epoch)
-        self._control = ReplicaControl(ControlReader(world.log, control), world.clock, self.gate, {})
-        self._sender = HeartbeatSender(world.log, control, world.clock)
+        self._control = ReplicaControl(ControlReader(world.log, speakers(world.pipeline)), world.clock, self.gate, {})
+        self._sender = HeartbeatSender(world.log, world.pipeline.topic_names.control("processing", f"totals.{name}"), world.clock)
         self.wants = False
 
     def step(self) -> None:
@@ -113,9 +115,7 @@ class World:
         return self.index.get(f"anabranch:{self.prefix}:stream:totals").get("upto")
 
     def said(self, kind: type[ControlRecord]) -> list[ControlRecord]:
-        topic = self.pipeline.topic_names.control()
-        found = [control_records.decode(value) for chunk in everything(self.log, topic) for value in chunk.values]
-        return [entry for entry in found if isinstance(entry, kind)]
+        return [entry for entry in said(self.log, self.pipeline) if isinstance(entry, kind)]
 
     def alarms(self) -> list[Alarm]:
         topic = self.pipeline.topic_names.alarms()
@@ -227,7 +227,7 @@ def test_while_it_is_dead_results_are_delivered_and_it_catches_up_later(world: W
 def test_trim_points_follow_the_delivery(world: World) -> None:
     manager = world.manager()
     world.replicas[0].close_buckets(9, {9: rows(9, 4)})
-    sender = HeartbeatSender(world.log, world.pipeline.topic_names.control(), world.clock)
+    sender = HeartbeatSender(world.log, world.pipeline.topic_names.control("delivery", "out"), world.clock)
     beat = Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=6)
 
     def said() -> list[ControlRecord]:

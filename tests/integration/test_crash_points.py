@@ -22,6 +22,7 @@ from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import BatchId, TopicNames, TupleId
@@ -78,7 +79,7 @@ class World:
         self.clock, self.entropy = SystemClock(), SystemEntropy()
         self.pipeline: Pipeline = load(path)
         names = self.pipeline.topic_names
-        specs = [topic_settings("control", names.control()), topic_settings("alarms", names.alarms())]
+        specs = [topic_settings("alarms", names.alarms()), *(topic_settings("control", topic) for topic in speakers(self.pipeline))]
         specs += [topic_settings("boundaries", names.boundaries(s)) for s in self.pipeline.streams()]
         specs += [topic_settings("blocks", names.blocks(s, r), 2) for s in self.pipeline.streams() for r in self.pipeline.stream_writers(s)]
         admin = self.log.admin()
@@ -244,7 +245,7 @@ def _live(world: World) -> list[TupleId]:
 def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, point: str) -> None:
     world = World(kafka, topic_prefix, tmp_path)
     replicas = [Replica(world.log, world.pipeline, world.clock, world.entropy, name) for name in "01"]
-    index, topic = RedisIndex(redis_url), world.pipeline.topic_names.control()
+    index, topic = RedisIndex(redis_url), world.pipeline.topic_names.control("delivery", "out")
     index.put(f"anabranch:{world.name}:stream:gone", {"upto": "1"})
     for replica, count in zip(replicas, (6, 7), strict=True):
         replica.close_buckets(9, {**{n: rows(n, 10) for n in range(1, 9)}, 9: rows(9, count)})

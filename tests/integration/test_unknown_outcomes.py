@@ -151,7 +151,7 @@ def test_what_is_said_on_the_control_topic_holds_nobody_up(broker: CutBroker, to
     """Its answers do not come: heartbeats wait for nothing, the manager's word for a second; healed, both are heard again."""
     of = outputs.pipeline(topic_prefix)
     outputs.create_topics(broker.direct, of)
-    topic, log = of.topic_names.control(), KafkaEventLog(broker.address)
+    topic, log = of.topic_names.manager(), KafkaEventLog(broker.address)
     sender, writer = HeartbeatSender(log, topic, CLOCK, every_ms=100), ControlWriter(log, topic, CLOCK)
 
     def beat(bucket: int) -> Heartbeat:

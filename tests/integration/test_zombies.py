@@ -19,6 +19,7 @@ from anabranch.consistency_manager.service import build as build_manager
 from anabranch.delivery import live as delivery_live
 from anabranch.delivery import service as delivery_service
 from anabranch.ingestion import service as ingestion_service
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol import trimming
 from anabranch.protocol.control import TrimPoint
@@ -162,7 +163,7 @@ def test_a_manager(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
     outputs.create_topics(log, of)
     replica, delivery = Replica(log, of, CLOCK, ENTROPY), outputs.service(log, of, CLOCK, ENTROPY)
     delivery.start()
-    control = ControlReader(log, of.topic_names.control())
+    control = ControlReader(log, speakers(of))
     points: list[int] = []
 
     def manager() -> ConsistencyManager:

@@ -23,6 +23,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.consistency_manager.service import build as build_manager
 from anabranch.delivery.service import build as build_delivery
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import Unavailable
@@ -105,8 +106,12 @@ def test_what_the_matrix_never_gives() -> None:
             if "W" in letters:
                 writers.setdefault(topic, []).append(who)
     for topic, several in writers.items():
-        if ".blocks." in topic or topic.startswith("secure-out.") or topic.endswith(".progress"):
+        if ".blocks." in topic or ".control." in topic or topic.startswith("secure-out.") or topic.endswith((".progress", ".manager")):
             assert len(several) == 1, f"{topic} has one writer"
+    assert writers["secure.manager"] == ["secure.consistency_manager"], "nobody else fences or trims"
+    for topic, several in writers.items():
+        if topic.startswith("secure.control.") and topic != "secure.control.alarms":
+            assert several == [topic.replace(".control", "", 1)], "each says only what it is itself"
     assert writers["secure.totals.boundaries"] == ["secure.processing.totals.0", "secure.processing.totals.1", "secure.consistency_manager"]
     assert writers["secure.reports.boundaries"] == ["secure.ingestion.reports", "secure.consistency_manager", "secure.operator"]
     north, south = ("reports", "totals", ".out"), ("payments", "audits", ".audit.")
@@ -141,8 +146,8 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
     ] == [b"no record"]
     ingestion.stop()
     # ... and writes its own; both hear one another.
-    control = ControlReader(stage, of.topic_names.control())
-    sender = HeartbeatSender(log("secure.processing.totals.1"), of.topic_names.control(), CLOCK)
+    control = ControlReader(stage, speakers(of))
+    sender = HeartbeatSender(log("secure.processing.totals.1"), of.topic_names.control("processing", "totals.1"), CLOCK)
     assert sender.send(Heartbeat("processing", "totals", "1", 1, "running", 1, 0))
     assert wait_until(lambda: control.poll(100), DEADLINE_S, "the other replica is not heard")
     replicas = [outputs.Replica(log(f"secure.processing.totals.{r}"), of, CLOCK, ENTROPY, r) for r in ("0", "1")]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
 from anabranch.pipeline.shape import policy, waits
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.surroundings import Recovery, Upstream
@@ -131,9 +132,9 @@ class SimulatedReplica:
             schema=schema_text(SCHEMA),
         )  # fmt: skip
         self._gate = CorrectionGate(stage.name, self._replica, [other for other in own if other != self._replica])
-        self._heartbeats = HeartbeatSender(context.log, names.control(), context.clock)
+        self._heartbeats = HeartbeatSender(context.log, names.control("processing", f"{stage.name}.{self._replica}"), context.clock)
         states = {s: StatesSeen(s, pipeline.stream_writers(s), "processing") for s in stage.reads}
-        self._control = ReplicaControl(ControlReader(context.log, names.control()), context.clock, self._gate, states, lock=lock)
+        self._control = ReplicaControl(ControlReader(context.log, speakers(pipeline)), context.clock, self._gate, states, lock=lock)
         self._boundary = boundary
         runner = ReplicaRunner(
             replica=self._replica, inputs=self._inputs, traits=self._traits, boundary=boundary, disk=self._disk, availability=Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name)),

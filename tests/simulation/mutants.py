@@ -106,6 +106,8 @@ MUTANTS: Final = (
     Mutant("live_outcome_believed", "delivery.live:LiveTopic.step", "self._delay(error, _RETRY_MS if self._unknown_before else 0)", "self._machine.advance(run)", "rule 19", ("commit lost",), by=("live",)),
     Mutant("shown_twice", "delivery.live:LiveTopic._available", "max(fold.upto, now.stable, now.shown)", "max(fold.upto, now.stable)", "rule 20, V2", by=("live",)),
     Mutant("timers_by_boundaries_only", f"{_FOLD}._boundary", "self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])", "pass", "rule 13", ("silent",), by=("delays",)),
+    Mutant("forged_word_believed", "protocol.speaking:Speaker.may_say", "return self.is_manager and isinstance", "return isinstance", "W3", ("hostile",)),
+    Mutant("forged_beat_believed", "protocol.speaking:Speaker.may_say", "return (entry.service, entry.name, entry.replica) in self.beats", "return True", "W1", ("hostile",)),
     Mutant("older_branch_wins", "protocol.tentative:Branches.refusal", 'return "older_branch"', 'return ""', "rule 16, T1", ("hostile",)),
     Mutant("pending_not_inherited", "protocol.replica:RecordChain.record", "parts=(*pending, *parts)", "parts=parts", "rule 11"),
     Mutant("blocks_of_any_attempt", "runtime.block_reader:BlockReader._take", "index.get((partition, head.attempt, head.bucket))", "next((i for (p, _, b), i in index.items() if (p, b) == (partition, head.bucket)), None)", "rule 7", ("zombie", "double", "twins", "race")),

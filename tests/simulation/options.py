@@ -10,6 +10,7 @@ from typing import Literal
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin
 from simulation import scenarios
 
@@ -256,7 +257,7 @@ def pipeline(options: Options) -> Pipeline:
 def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
     """What ``anabranch up`` makes before it starts services."""
     names = of.topic_names
-    specs = [topic_settings("control", names.control()), topic_settings("alarms", names.alarms())]
+    specs = [topic_settings("alarms", names.alarms()), *(topic_settings("control", topic) for topic in speakers(of))]
     specs += [
         topic_settings("input", f"in.{source}", options.source_partitions - (options.grown_ms is not None)) for source in options.sources
     ]

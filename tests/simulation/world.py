@@ -17,18 +17,20 @@ from anabranch.adapters.local.clock import SeededEntropy
 from anabranch.adapters.local.index import LocalIndex
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.adapters.local.partition import Partition, Record
-from anabranch.codec import boundary_records
+from anabranch.codec import boundary_records, control_records
 from anabranch.consistency_manager import service as consistency_manager
 from anabranch.delivery import service as delivery
 from anabranch.ingestion import service as ingestion
 from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol import boundary_log, limits, record_pieces, trimming
 from anabranch.protocol import delivery as corrected_delivery
 from anabranch.protocol import replica as replica_machine
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.consistency import REJECTED
+from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, Fenced, RemoteProtocolError
 from anabranch.protocol.lineage import epoch_of
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part, Summary
@@ -44,7 +46,7 @@ from simulation.engine import SimulatedReplica
 from simulation.faults import Fault
 from simulation.history import History
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
-from simulation.options import Options, create_topics, pipeline
+from simulation.options import OUTPUT, Options, create_topics, pipeline
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex
 from simulation.striking import ProcessFaults, Runs
@@ -475,6 +477,23 @@ class World:
         if value is not None:
             partition.append(Record(value, None, (), workload.BASE_MS + self.scheduler.now_ms))
             self.network.wake({at.topic})
+        self._forge_control(stream, choice)
+
+    def _forge_control(self, stream: str, choice: int) -> None:
+        """A process says in its own control topic what only the manager, or another process, may say."""
+        now_ms = workload.BASE_MS + self.scheduler.now_ms
+        topics = [topic for topic, speaker in speakers(self.pipeline).items() if not speaker.is_manager]
+        at = TopicPartition(topics[choice % len(topics)], 0)
+        forged: list[ControlRecord] = [TrimPoint(stream, self._last, now_ms)]
+        forged += [
+            Fence(stream, writer, self._epochs.get((stream, writer), -1), "forged", now_ms)
+            for writer in self.pipeline.stream_writers(stream)
+        ]
+        if "delivery" not in at.topic:
+            forged.append(Heartbeat("delivery", OUTPUT, "0", -1, "forged", self._last, now_ms, checkpoint_bucket=self._last))
+        for entry in forged:
+            self.log.partition(at).append(Record(control_records.encode(entry), control_records.key_of(entry), (), now_ms))
+        self.network.wake({at.topic})
 
     def _delete_blocks(self, stream: str, choice: int) -> None:
         """Blocks of one writer are gone, as far as another one has closed the same buckets."""

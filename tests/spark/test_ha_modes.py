@@ -12,11 +12,12 @@ from typing import Any, Final
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.codec import boundary_records, control_records
+from anabranch.codec import boundary_records
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.records import BoundaryRecord, EpochStarted
+from harness.control_topics import said
 from harness.sources import everything
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
@@ -132,8 +133,7 @@ def test_a_standby_takes_over_and_the_old_primary_is_fenced(kafka: str, topic_pr
                 run.closed("s", 31, again)
     assert run.made("s", FIRST, 31) == expected(FIRST, 31)
     epochs = [offset for offset, entry in enumerate(run.entries("s")) if isinstance(entry, EpochStarted)]
-    chunks = everything(run.log, run.pipeline.topic_names.control())
-    beats = [beat for chunk in chunks for value in chunk.values if isinstance(beat := control_records.decode(value), Heartbeat)]
+    beats = [beat for beat in said(run.log, run.pipeline) if isinstance(beat, Heartbeat)]
     starting = {beat.epoch for beat in beats if (beat.service, beat.state) == ("processing", "starting") and not beat.checkpoint}
     assert set(epochs) <= starting, "each primary was heard before its query ran"
     assert sum(isinstance(entry, EpochStarted) for entry in run.entries("s")) == 3

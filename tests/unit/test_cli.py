@@ -85,7 +85,7 @@ def test_topics_as_text_and_json(run) -> None:  # type: ignore[no-untyped-def]  
     _, out, _ = run("topics", str(_FILE), "--json")
     found = {topic["name"]: topic for topic in json.loads(out)}
     assert found["reports.0"]["owner"] == "input"
-    assert found["toll-road.control"]["partitions"] == 1
+    assert found["toll-road.manager"]["partitions"] == 1
     assert run("topics", str(_FILE), "--create")[0] == 2
 
 

@@ -27,7 +27,7 @@ from anabranch.protocol.errors import ConfigurationError
 SERVICES: Final = ("ingestion", "processing", "delivery", "consistency_manager", "user")
 _TOPIC_KEYS: Final = ("description", "pattern", "producers", "consumers", "records", "partitions", "config")
 _RECORD_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}\Z")
-_PATTERN = re.compile(r"([a-z.]|\{(pipeline|stream|replica|output|topic)\})+\Z")
+_PATTERN = re.compile(r"([a-z.]|\{(pipeline|stream|replica|output|topic|process)\})+\Z")
 
 
 BROKERS_OWN: Final = -1

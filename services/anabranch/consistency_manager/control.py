@@ -1,4 +1,4 @@
-"""The manager's part in the control topic: it hears all heartbeats, and says who must end, and what may be trimmed."""
+"""The manager's part in the control topics: it hears all heartbeats, and says who must end, and what may be trimmed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
+from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.consistency import REJECTED, IndexImage
 from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.fencing import FenceBook
@@ -25,12 +26,11 @@ _DELIVERY: Final = "delivery"
 
 
 class ControlRoom:
-    """Created with the manager; ``start`` reads the whole topic, so that nothing is said twice."""
+    """Created with the manager; ``start`` reads the topics whole, so that nothing is said twice."""
 
     def __init__(self, context: ServiceContext, image: IndexImage) -> None:
         self._clock, self._log, self._pipeline, self._image = context.clock, context.log, context.pipeline, image
-        topic = self._pipeline.topic_names.control()
-        self._topic = topic
+        topic = self._pipeline.topic_names.manager()
         self._reader: ControlReader | None = None
         self._writer = ControlWriter(context.log, topic, context.clock)
         self._heartbeats = HeartbeatSender(context.log, topic, context.clock)
@@ -39,23 +39,23 @@ class ControlRoom:
         self._unsent: list[Fence] = []
         self.alarms: list[Alarm] = []
         """What was heard that a person should look at; whoever writes it takes it out."""
-        self._said = Counter("anabranch_control_said", "Records that the manager wrote to the control topic", (*_LABELS, "record"),
+        self._said = Counter("anabranch_control_said", "Records that the manager wrote to its topic", (*_LABELS, "record"),
                              registry=context.registry)  # fmt: skip
         self.refused = Counter("anabranch_refused_control_records", "Control records that could not be used", _LABELS,
                                 registry=context.registry).labels(self._pipeline.name)  # fmt: skip
         self._trimmable = Gauge("anabranch_trim_point_bucket", "No reader needs buckets up to this one", (*_LABELS, "stream"),
                                 registry=context.registry)  # fmt: skip
-        self._undecodable = 0
+        self._refused = 0
         self._points: dict[str, int] = {}
         """Trim points that were read in the topic."""
 
     def start(self) -> None:
-        """Read the topic to its end.
+        """Read the topics to their ends.
 
         Raises:
             Unavailable: there is no such topic, or no answer.
         """
-        self._reader = ControlReader(self._log, self._topic, from_beginning=True)
+        self._reader = ControlReader(self._log, speakers(self._pipeline), from_beginning=True)
         self._reader.read_to_end(self._take)
 
     def round(self, uptos: Mapping[str, int], state: str) -> int:
@@ -64,9 +64,8 @@ class ControlRoom:
         entries = self._reader.poll()
         for entry in entries:
             self._take(entry)
-        undecodable = self._reader.counts["undecodable"]
-        self.refused.inc(undecodable - self._undecodable)
-        self._undecodable = undecodable
+        self.refused.inc(self._reader.refused - self._refused)
+        self._refused = self._reader.refused
         self._say(uptos)
         slowest = min(uptos.values(), default=0)
         self._heartbeats.send(Heartbeat(MANAGER_SERVICE, self._pipeline.name, "0", -1, state, slowest, 0))

@@ -22,6 +22,7 @@ from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.pipeline import shape
 from anabranch.pipeline.model import LiveSink, Output
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
 from anabranch.protocol import switching
 from anabranch.protocol.boundary_log import TentativeBucket
@@ -150,7 +151,7 @@ class LiveTopic:
             self._partitions = self._check_topics(admin)
         finally:
             admin.close()
-        self._control = ControlReader(self._context.log, self._pipeline.topic_names.control())
+        self._control = ControlReader(self._context.log, speakers(self._pipeline))
         self._try_to_take_over()
 
     def step(self) -> bool:

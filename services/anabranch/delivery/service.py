@@ -87,7 +87,7 @@ class DeliveryService:
         self._split: tuple[int, list[Ordered]] | None = None
         self._passed = 0
         """Buckets up to this one are not read again by whoever takes over."""
-        self._heartbeats = HeartbeatSender(context.log, names.control(), context.clock)
+        self._heartbeats = HeartbeatSender(context.log, names.control("delivery", output.name), context.clock)
         self._asker = BlockAsker(context, f"delivery.{output.name}", (output.stage,))
         labels = (self._pipeline.name, output.name)
         self._transactions = Counter(

@@ -107,7 +107,7 @@ class IngestionService:
             registry=context.registry,
         )
         self._blocks_kept = 0
-        self._heartbeats = HeartbeatSender(context.log, self._pipeline.topic_names.control(), context.clock)
+        self._heartbeats = HeartbeatSender(context.log, self._pipeline.topic_names.control("ingestion", source.name), context.clock)
         self._closers: list[BlockWriter | BoundaryWriter | DeadLetters | HeartbeatSender | LogReader] = [self._heartbeats]
 
     def start(self) -> None:

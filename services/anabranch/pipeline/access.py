@@ -65,6 +65,7 @@ class _Topic:
     replica: str = ""
     source: str = ""
     output: str = ""
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +80,17 @@ class _Instance:
     reads: frozenset[str] = frozenset()
     source: str = ""
     output: str = ""
+    process: str = ""
     everything: bool = False
 
     def may_write(self, topic: _Topic) -> bool:
-        """Whether ``topic`` is its own; the control topics are everybody's."""
+        """Whether ``topic`` is its own: what it says of itself, too, nobody else can say."""
         return self.everything or (
             (not topic.stream or topic.stream in self.writes)
             and (not topic.replica or topic.replica == self.replica)
             and topic.source in ("", self.source)
             and topic.output in ("", self.output)
+            and topic.process in ("", self.process)
         )
 
     def may_read(self, topic: _Topic) -> bool:
@@ -104,7 +107,7 @@ _ASKS_SETTINGS: Final = frozenset(
     {
         ("ingestion", "input"), ("ingestion", "arrivals"), ("ingestion", "dead_letters"),
         ("delivery", "output"), ("delivery", "live"), ("delivery", "live_upsert"),
-        *(("consistency_manager", kind) for kind in ("boundaries", "blocks", "control", "alarms")),
+        *(("consistency_manager", kind) for kind in ("boundaries", "blocks", "control", "manager", "alarms")),
     }
 )  # fmt: skip
 """(service, kind of topic): it refuses to start where a setting would lose data; the manager says so of internal ones."""
@@ -184,16 +187,18 @@ def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str])
 
 def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
     for source in pipeline.sources:
-        yield _Instance("ingestion", f"{before}ingestion.{source}", frozenset({source}), "0", source=source)
+        yield _Instance("ingestion", f"{before}ingestion.{source}", frozenset({source}), "0", source=source, process=f"ingestion.{source}")
     for stage in pipeline.order():
         declared = pipeline.stages[stage]
         writers = declared.replica_ids()
         for process in declared.process_ids():
             own = f"{before}participant.{declared.participant}" if by_participant else f"{before}processing.{stage}.{process}"
             replica = process if process in writers else writers[0]
-            yield _Instance("processing", own, frozenset({stage}), replica, frozenset(declared.reads))
+            yield _Instance(
+                "processing", own, frozenset({stage}), replica, frozenset(declared.reads), process=f"processing.{stage}.{process}"
+            )
     for name, output in pipeline.outputs.items():
-        yield _Instance("delivery", f"{before}delivery.{name}", reads=frozenset({output.stage}), output=name)
+        yield _Instance("delivery", f"{before}delivery.{name}", reads=frozenset({output.stage}), output=name, process=f"delivery.{name}")
     yield _Instance("consistency_manager", f"{before}consistency_manager", everything=True)
     for source in pipeline.sources:
         yield _Instance("user", f"{before}producer.{source}", source=source)
@@ -211,7 +216,10 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
         yield _Topic("boundaries", names.boundaries(stream), stream)
         for replica in pipeline.stream_writers(stream):
             yield _Topic("blocks", names.blocks(stream, replica), stream, replica)
-    yield _Topic("control", names.control())
+    for service, name in pipeline.processes():
+        if service != "consistency_manager":
+            yield _Topic("control", names.control(service, name), process=f"{service}.{name}")
+    yield _Topic("manager", names.manager())
     yield _Topic("alarms", names.alarms())
     for name, output in pipeline.outputs.items():
         yield _Topic("progress", names.progress(name), output=name)

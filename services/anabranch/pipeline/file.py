@@ -374,13 +374,13 @@ class _Walk(Document):
     ) -> None:
         """A user's topic may not be one of ours: both would write it."""
         names = TopicNames(name)
-        internal = {names.control(), names.alarms()}
+        internal = {names.manager(), names.alarms()}
         internal |= {topic for output in outputs for topic in (names.progress(output), names.live_progress(output))}
         writers = {**{key: ["0"] for key in sources}, **{key: stage.replica_ids() for key, stage in stages.items()}}
         for stream, replicas in writers.items():
             internal |= {names.boundaries(stream), *(names.blocks(stream, replica) for replica in replicas)}
         for topic, at in self._topics.items():
-            if topic in internal:
+            if topic in internal or topic.startswith(f"{name}.control."):
                 self.mistake(at, f"topic {topic} is an internal topic of this pipeline; give it another name")
 
 

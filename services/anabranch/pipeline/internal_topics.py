@@ -18,7 +18,10 @@ def internal_topics(pipeline: Pipeline, replication: int = BROKERS_OWN) -> Itera
         yield "boundaries", topic_settings("boundaries", names.boundaries(stream), replication=replication)
         for replica in pipeline.stream_writers(stream):
             yield "blocks", topic_settings("blocks", names.blocks(stream, replica), pipeline.partitions, replication)
-    yield "control", topic_settings("control", names.control(), replication=replication)
+    for service, name in pipeline.processes():
+        if service != "consistency_manager":
+            yield "control", topic_settings("control", names.control(service, name), replication=replication)
+    yield "manager", topic_settings("manager", names.manager(), replication=replication)
     yield "alarms", topic_settings("alarms", names.alarms(), replication=replication)
     for output in pipeline.outputs.values():
         yield "progress", topic_settings("progress", names.progress(output.name), replication=replication)

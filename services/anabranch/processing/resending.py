@@ -129,7 +129,7 @@ class Resending:
         self._context, self._made, self._pipeline, self._names = context, made, pipeline, pipeline.topic_names
         self._writers = pipeline.stream_writers(made.stage)
         self._answering = Answering(made.stage, made.replica, self._writers)
-        self._control = ControlWriter(context.log, self._names.control(), context.clock)
+        self._control = ControlWriter(context.log, self._names.control("processing", context.settings.name), context.clock)
         self._thread: threading.Thread | None = None
         self._answers: list[AskAnswer] = []
 

@@ -15,6 +15,7 @@ from anabranch.adapters.spark.sink import BatchDone, OutputStream, ResultsExpect
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import policy, waits
+from anabranch.pipeline.speakers import speakers
 from anabranch.pipeline.transforms import import_root
 from anabranch.processing.beats import Beats
 from anabranch.processing.failures import cause_of, short
@@ -104,7 +105,7 @@ class ProcessingService:
         self._synced_ms = context.clock.now_ms()
         self._syncing: threading.Thread | None = None
         self._gate = CorrectionGate(stage, self._replica, siblings)
-        self._beats = Beats(context.log, self._names.control(), context.clock, self._beat)
+        self._beats = Beats(context.log, self._names.control("processing", settings.name), context.clock, self._beat)
         self._inputs = StageInputs(context.log, self._names, self._followers, self._changed, self._pause_start)
         self._neighbours: ReplicaControl | None = None
         self._asker = BlockAsker(context, f"processing.{settings.name}", self._stage.reads)
@@ -196,7 +197,7 @@ class ProcessingService:
         stage, name = self._stage, self._stage_name
         states = {stream: StatesSeen(stream, self._pipeline.stream_writers(stream), "processing") for stream in stage.reads}
         self._neighbours = neighbours = ReplicaControl(
-            ControlReader(context.log, self._names.control()), context.clock, self._gate, states, self._hear, self._changed
+            ControlReader(context.log, speakers(self._pipeline)), context.clock, self._gate, states, self._hear, self._changed
         )
         upstream = Upstream(neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.sibling_serves)
         runner = ReplicaRunner(
@@ -236,7 +237,7 @@ class ProcessingService:
         """The newest fenced epoch of each replica of the stage, read in the control topic; of so few that nobody is outvoted, none."""
         if len(self._siblings) + 1 < VOTERS_MIN:
             return {}
-        reader, entries = ControlReader(self._context.log, self._names.control(), from_beginning=True), list[ControlRecord]()
+        reader, entries = ControlReader(self._context.log, speakers(self._pipeline), from_beginning=True), list[ControlRecord]()
         try:
             reader.read_to_end(lambda entry: entries.append(entry) if isinstance(entry, Fence) else None)
         finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import LocalProtocolError, Unavailable
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
@@ -56,8 +57,8 @@ class Standby:
         self._clock, self._stage, self._process, self._disk, self._token = clock, stage, process, disk, token
         self._watch = StandbyWatch(REPLICA_SERVICE, stage, process, pipeline.stages[stage].process_ids())
         self._boundary = BoundaryReader(log, names.boundaries(stage), pipeline.stream_writers(stage), bucket_ms=pipeline.bucket_ms)
-        self._control = ControlReader(log, names.control())
-        self._beats = HeartbeatSender(log, names.control(), clock)
+        self._control = ControlReader(log, speakers(pipeline))
+        self._beats = HeartbeatSender(log, names.control(REPLICA_SERVICE, f"{stage}.{process}"), clock)
         self._writer = pipeline.stream_writers(stage)[0]
         self._log_was_read = False
         self._next_copy_ms = 0

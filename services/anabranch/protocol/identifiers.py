@@ -81,9 +81,13 @@ class TopicNames:
         """The blocks that one replica writes for a stream."""
         return f"{self.pipeline}.{stream}.blocks.{replica}"
 
-    def control(self) -> str:
-        """Heartbeats."""
-        return f"{self.pipeline}.control"
+    def control(self, service: str, name: str) -> str:
+        """What one process says: heartbeats, asks and their answers."""
+        return f"{self.pipeline}.control.{service}.{name}"
+
+    def manager(self) -> str:
+        """What the manager says: its heartbeats, fences and trim points."""
+        return f"{self.pipeline}.manager"
 
     def alarms(self) -> str:
         """What a person should look at."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
+from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.asking import Asking, AskState
 from anabranch.protocol.control import AskAnswer, AskOutcome
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter
@@ -23,11 +24,12 @@ class BlockAsker:
     """The asks of one process. Nothing is contacted before blocks are gone. Not thread-safe."""
 
     def __init__(self, context: ServiceContext, reader: str, streams: Collection[str]) -> None:
-        """``reader``: who asks, unique in the pipeline. ``streams``: what it reads."""
+        """``reader``: who asks, the process by service and name. ``streams``: what it reads."""
         pipeline = context.pipeline
         self._context, self._reader, self._streams = context, reader, tuple(streams)
         self._asking = Asking(reader, {s: pipeline.stream_writers(s) for s in streams if s in pipeline.stages})
-        self._topic = pipeline.topic_names.control()
+        service, _, name = reader.partition(".")
+        self._topic = pipeline.topic_names.control(service, name)
         self._control: tuple[ControlReader, ControlWriter] | None = None
         self._told: dict[str, str] = {}
         self._asks = Counter("anabranch_asks", "Asks for blocks that are gone", _LABELS, registry=context.registry)
@@ -41,7 +43,7 @@ class BlockAsker:
         """
         clock, log = self._context.clock, self._context.log
         if self._control is None:
-            self._control = ControlReader(log, self._topic), ControlWriter(log, self._topic, clock)
+            self._control = ControlReader(log, speakers(self._context.pipeline)), ControlWriter(log, self._topic, clock)
         control, writer = self._control
         for entry in control.poll():
             if isinstance(entry, AskAnswer):

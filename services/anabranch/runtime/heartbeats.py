@@ -1,4 +1,4 @@
-"""Heartbeats: saying what a process does, and hearing what others do, on the pipeline's control topic.
+"""Heartbeats: saying what a process does, on the control topic that it alone writes, and hearing what others do, on theirs.
 
 Theory of operation. What a heartbeat says is news only, so nothing is ever repaired: one that could not be sent is followed by the next, one
 that could not be read is counted. A process without contact to the broker says nothing and hears nothing, and others take it for dead, which
@@ -19,6 +19,7 @@ from anabranch.protocol.control import ControlRecord, Fence, Heartbeat
 from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.limits import CONTROL_WAIT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.speaking import Speaker
 from anabranch.protocol.staggering import CorrectionGate
 from anabranch.protocol.switching import StatesSeen, choose
 
@@ -29,7 +30,7 @@ _ALONE: Final = nullcontext()
 
 
 class ControlWriter:
-    """Writes to the control topic what may be lost. Never holds its caller up where the broker does not answer. Not thread-safe."""
+    """Writes to a control topic what may be lost. Never holds its caller up where the broker does not answer. Not thread-safe."""
 
     def __init__(self, log: EventLog, topic: str, clock: Clock) -> None:
         """Nothing is contacted yet."""
@@ -148,20 +149,23 @@ class HeartbeatSender:
 
 
 class ControlReader:
-    """Follows the control topic, by default from now on: what is alive is heard again within a moment. Not thread-safe."""
+    """Follows all control topics, by default from now on: what is alive is heard again within a moment. Not thread-safe.
 
-    def __init__(self, log: EventLog, topic: str, *, from_beginning: bool = False) -> None:
-        """Open the topic.
+    Of each topic only what its writer may say counts (``protocol.speaking``).
+    """
+
+    def __init__(self, log: EventLog, speakers: Mapping[str, Speaker], *, from_beginning: bool = False) -> None:
+        """Open the topics. ``speakers``: who writes each.
 
         Raises:
-            Unavailable: there is no such topic, or no answer.
+            Unavailable: one of them does not exist, or there is no answer.
         """
-        self._at = TopicPartition(topic, 0)
+        self._speakers = {TopicPartition(topic, 0): speaker for topic, speaker in speakers.items()}
         self._reader = log.reader(committed=False, headers=False, follows=True)
-        start, end = self._reader.offsets(self._at)
-        self._reader.assign({self._at: start if from_beginning else end})
+        self._next = {at: self._reader.offsets(at)[0 if from_beginning else 1] for at in self._speakers}
+        self._reader.assign(self._next)
         self.counts: Counter[str] = Counter()
-        """Records by kind, and ``undecodable`` and ``lost`` (retention was faster than this reader)."""
+        """Records by kind, and ``undecodable``, ``forged`` (its writer may not say it) and ``lost`` (retention was faster than this reader)."""
 
     def poll(self, wait_ms: int = 0) -> list[ControlRecord]:
         """What is there; waits up to ``wait_ms`` for the first record."""
@@ -170,24 +174,35 @@ class ControlReader:
         except DataMissing:
             # Old news is no loss; what counts is said again.
             self.counts["lost"] += 1
-            self._reader.assign({self._at: self._reader.offsets(self._at)[0]})
+            for at, (start, end) in [(at, self._reader.offsets(at)) for at in self._next]:
+                self._next[at] = self._next[at] if start <= self._next[at] <= end else start
+            self._reader.assign(self._next)
             return []
         found: list[ControlRecord] = []
         for chunk in chunks:
+            self._next[chunk.at] = chunk.offset_next
             for value in chunk.values:
                 try:
                     entry = control_records.decode(value)
                 except RemoteProtocolError:
                     self.counts["undecodable"] += 1
                     continue
+                if not self._speakers[chunk.at].may_say(entry):
+                    self.counts["forged"] += 1
+                    continue
                 self.counts[type(entry).__name__.lower()] += 1
                 found.append(entry)
         return found
 
+    @property
+    def refused(self) -> int:
+        """Records that could not be used."""
+        return self.counts["undecodable"] + self.counts["forged"]
+
     def read_to_end(self, take: Callable[[ControlRecord], object]) -> None:
-        """Give ``take`` everything up to an end that is asked for now."""
-        end = self._reader.offsets(self._at)[1]
-        while self._reader.position(self._at) < end:
+        """Give ``take`` everything up to the ends that are asked for now."""
+        ends = {at: self._reader.offsets(at)[1] for at in self._next}
+        while any(self._reader.position(at) < end for at, end in ends.items()):
             for entry in self.poll(_WAIT_MS):
                 take(entry)
 
@@ -197,7 +212,7 @@ class ControlReader:
 
 
 class ReplicaControl:
-    """What one replica hears on the control topic, and what follows: whose tentative buckets to take, whether to correct. Not thread-safe.
+    """What one replica hears on the control topics, and what follows: whose tentative buckets to take, whether to correct. Not thread-safe.
 
     ``choose``, ``states``, ``may_correct`` and ``sibling_serves`` are what ``processing.replica`` asks of its neighbours.
     """

@@ -71,9 +71,16 @@ def test_each_version_of_each_record_has_an_example_and_no_file_is_left_over() -
 
 def test_each_internal_topic_has_its_kind() -> None:
     names = TopicNames("p")
-    made = [names.boundaries("s"), names.blocks("s", "0"), names.control(), names.alarms(), names.progress("o")]
-    kinds = [catalog.catalog().topics[kind] for kind in ("boundaries", "blocks", "control", "alarms", "progress")]
-    words = {"pipeline": "p", "stream": "s", "replica": "0", "output": "o"}
+    made = [
+        names.boundaries("s"),
+        names.blocks("s", "0"),
+        names.control("delivery", "o"),
+        names.manager(),
+        names.alarms(),
+        names.progress("o"),
+    ]
+    kinds = [catalog.catalog().topics[kind] for kind in ("boundaries", "blocks", "control", "manager", "alarms", "progress")]
+    words = {"pipeline": "p", "stream": "s", "replica": "0", "output": "o", "process": "delivery.o"}
     assert [kind.pattern.format(**words) for kind in kinds] == made
 
 

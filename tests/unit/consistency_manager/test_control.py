@@ -17,8 +17,8 @@ from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, Contro
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
 from anabranch.protocol.trimming import StreamReader
 from harness import outputs
+from harness.control_topics import said, say
 from harness.outputs import create_topics
-from harness.sources import everything
 
 BEAT = Heartbeat("processing", "totals", "0", 7, "running", 9, 0)
 DELIVERY = Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=5)
@@ -40,15 +40,14 @@ class World:
         return room
 
     def hears(self, *entries: ControlRecord) -> None:
-        writer = self.log.writer()
-        for entry in entries:
-            stamped = replace(entry, written_ms=self.clock.now_ms())
-            writer.send(TopicPartition("p.control", 0), control_records.encode(stamped), control_records.key_of(stamped))
-        writer.flush()
+        say(self.log, self.pipeline, *(replace(entry, written_ms=self.clock.now_ms()) for entry in entries))
 
     def said(self, kind: type[ControlRecord]) -> list[ControlRecord]:
-        found = [control_records.decode(value) for chunk in everything(self.log, "p.control") for value in chunk.values]
-        return [entry for entry in found if isinstance(entry, kind) and getattr(entry, "service", "") in ("", "consistency_manager")]
+        return [
+            entry
+            for entry in said(self.log, self.pipeline)
+            if isinstance(entry, kind) and getattr(entry, "service", "") in ("", "consistency_manager")
+        ]
 
     def content(self) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -77,7 +76,7 @@ def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
     fence = room.fence("totals", "2", 9, 42)
     assert fence is not None
     assert room.fence("totals", "2", 9, 43) is None
-    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.control")
+    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.manager")
     room.round({}, "running")
     assert world.said(Fence) == []
     world.clock.advance(HEARTBEAT_SEND_MS)
@@ -105,10 +104,34 @@ def test_trim_points_follow_the_slowest_reader(world: World) -> None:
 
 def test_what_is_of_no_use_is_counted(world: World) -> None:
     room = world.room()
-    world.hears(Alarm("k", "s", 1, "t", 0), Ask("unknown", "0", 1, 1, 1, 0), TrimPoint("unknown", 1, 0))
+    writer = world.log.writer()
+    for entry in (Alarm("k", "s", 1, "t", 0), Ask("unknown", "0", 1, 1, 1, 0), TrimPoint("unknown", 1, 0)):
+        writer.send(TopicPartition("p.manager", 0), control_records.encode(entry))
+    writer.flush()
     room.round({}, "running")
     assert room.refused._value.get() == 3
     assert world.content() == {}
+
+
+def test_what_others_say_in_its_name_is_counted_and_changes_nothing(world: World) -> None:
+    """Each process writes where it likes in its own topic; what it says there of trimming, fencing or of others does not count."""
+    room = world.room()
+    writer = world.log.writer()
+    forged = (
+        TrimPoint("totals", 9, 1),
+        Fence("totals", "1", 7, "forged", 1),
+        replace(DELIVERY, checkpoint_bucket=9),
+        replace(BEAT, replica="1"),
+    )
+    for entry in forged:
+        writer.send(TopicPartition("p.control.processing.totals.0", 0), control_records.encode(entry))
+    writer.flush()
+    for _ in range(3):
+        room.round({"totals": 9}, "running")
+    assert room.refused._value.get() == len(forged)
+    assert room.trim_point("totals") == 0
+    assert list(world.content()) == ["process:consistency_manager:p:0"], "only what it says itself"
+    assert room.fence("totals", "1", 7, 3) is not None, "no fence of it is known"
 
 
 def test_every_reader_of_a_stream_holds_its_trimming_back() -> None:

@@ -19,10 +19,11 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness import outputs
+from harness.control_topics import said, say
 from harness.outputs import Replica, create_topics, rows
 from harness.sources import everything
 
-CONTROL = TopicPartition("p.control", 0)
+CONTROL = TopicPartition("p.control.processing.totals.0", 0)
 
 
 class World:
@@ -53,10 +54,7 @@ class World:
         writer.flush()
 
     def delivery_says(self, rejected: int) -> None:
-        writer = self.log.writer()
-        beat = Heartbeat("delivery", "out", "0", -1, "running", 1, self.clock.now_ms(), rejected=rejected)
-        writer.send(CONTROL, control_records.encode(beat))
-        writer.flush()
+        say(self.log, self.pipeline, Heartbeat("delivery", "out", "0", -1, "running", 1, self.clock.now_ms(), rejected=rejected))
 
     def content(self) -> dict[str, object]:
         """All but who wrote it, and the heartbeats, which pass."""
@@ -114,7 +112,7 @@ def test_a_replica_that_two_contradict_is_fenced_once_over_restarts() -> None:
     manager.step()
     world.manager().step()
     manager.step()
-    control = [control_records.decode(value) for chunk in everything(world.log, "p.control") for value in chunk.values]
+    control = said(world.log, world.pipeline)
     (fence,) = [entry for entry in control if isinstance(entry, Fence)]
     assert (fence.stage, fence.replica, fence.epoch) == ("totals", "2", world.replicas[2].epoch)
     assert sorted(alarm.kind for alarm in world.alarms()) == ["digest_mismatch", "digest_mismatch", "replica_fenced"]

@@ -451,7 +451,7 @@ def test_heartbeats_say_what_no_take_over_reads_again(world: World) -> None:
     world.replica.close_buckets(4, {4: rows(4, 1)})
     settle(service, 20)
     service.stop()
-    beats = [control_records.decode(value) for chunk in everything(world.log, "p.control", 1) for value in chunk.values]
+    beats = [control_records.decode(value) for chunk in everything(world.log, "p.control.delivery.out", 1) for value in chunk.values]
     found = [(b.service, b.name, b.state, b.bucket, b.checkpoint_bucket) for b in beats if isinstance(b, Heartbeat)]
     assert (found[0], found[-1]) == (("delivery", "out", "running", 0, 0), ("delivery", "out", "running", 4, 3))
 

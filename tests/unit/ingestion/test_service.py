@@ -537,7 +537,7 @@ def test_it_says_that_it_lives_and_how_far_it_is() -> None:
     world.run(process, lambda: world.view.closed() == 9)
     world.clock.advance(HEARTBEAT_EVERY_MS)
     process.step()
-    beats = [control_records.decode(value) for chunk in everything(world.log, "p.control") for value in chunk.values]
+    beats = [control_records.decode(value) for chunk in everything(world.log, "p.control.ingestion.reports") for value in chunk.values]
     last = beats[-1]
     assert isinstance(last, Heartbeat)
     assert (last.service, last.name, last.replica, last.epoch, last.bucket) == (
@@ -553,7 +553,7 @@ def test_it_says_that_it_lives_and_how_far_it_is() -> None:
 def test_it_goes_on_where_nobody_can_hear_it() -> None:
     """The control topic is missing, or its broker does not answer: heartbeats are nobody's loss."""
     world = World()
-    del world.log.topics["p.control"]
+    del world.log.topics["p.control.ingestion.reports"]
     process = world.process()
     world.produce(0, report(1_000, 1))
     world.produce(1, report(1_120, 3))

@@ -75,7 +75,8 @@ def test_all_topics_of_the_example(pipeline: Pipeline) -> None:
         ),
         *(f"toll-road.{stream}.boundaries" for stream in streams),
         *(f"toll-road.{stream}.blocks.0" for stream in streams),
-        "toll-road.control",
+        *(f"toll-road.control.{service}.{name}" for service, name in pipeline.processes() if service != "consistency_manager"),
+        "toll-road.manager",
         "toll-road.control.alarms",
         "toll-road.tolls.progress",
         "toll-road.tolls.live.progress",
@@ -118,14 +119,14 @@ def test_a_missing_input_on_a_given_broker_is_an_error_that_says_so(pipeline: Pi
 
 
 def test_missing_topics_are_created_and_existing_users_topics_left_alone(pipeline: Pipeline) -> None:
-    log, admin = _log(**{"reports.0": 7, "tolls": 9, "toll-road.control": 1})
+    log, admin = _log(**{"reports.0": 7, "tolls": 9, "toll-road.manager": 1})
     said: list[str] = []
     created = prepare(log, topics_of(pipeline), create_inputs=True, say=said.append)
     asked = {topic.name for topic in admin.asked}
     assert "reports.0" not in asked
     assert "tolls" not in asked
-    assert "toll-road.control" in asked
-    assert set(created) == asked - {"toll-road.control"}
+    assert "toll-road.manager" in asked
+    assert set(created) == asked - {"toll-road.manager"}
     assert said[:2] == ["note: topic x has a=1 instead of 2", "note: topic reports.0 was not looked at: not allowed"]
     (told,) = said[2:]
     assert told.startswith("note: topic tolls has unclean.leader.election.enable=true instead of false: acknowledged records would be lost")

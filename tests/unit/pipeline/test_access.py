@@ -8,6 +8,7 @@ from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.local.topics import topics_of
 from anabranch.pipeline.access import CLOCK_TOPIC, UNUSED_GROUP, Operation, Resource, Right, rights
 from anabranch.pipeline.file import load
+from anabranch.pipeline.speakers import speakers
 
 PIPELINE = load(Path(__file__).parents[2] / "security" / "pipeline.yaml")
 
@@ -38,10 +39,12 @@ def test_a_prefix_of_ones_own() -> None:
 def test_one_principal_for_a_participant() -> None:
     found = rights(PIPELINE, by_participant=True)
     assert of(found, "secure.participant.north", Operation.WRITE) == {
-        "secure.totals.boundaries", "secure.totals.blocks.0", "secure.totals.blocks.1", "secure.control",
+        "secure.totals.boundaries", "secure.totals.blocks.0", "secure.totals.blocks.1", "secure.control.processing.totals.0",
+        "secure.control.processing.totals.1",
     }  # fmt: skip
     assert of(found, "secure.participant.south", Operation.READ) == {
-        "secure.payments.boundaries", "secure.payments.blocks.0", "secure.audits.boundaries", "secure.control",
+        "secure.payments.boundaries", "secure.payments.blocks.0", "secure.audits.boundaries",
+        *speakers(PIPELINE),
     }  # fmt: skip
     assert not [right for right in found if ".processing." in right.principal]
 

@@ -28,8 +28,8 @@ from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.heartbeats import ControlReader
 from harness import outputs
+from harness.control_topics import said
 from harness.outputs import STAGE
 from harness.summed_up import sum_up
 
@@ -182,10 +182,7 @@ class World:
         return Ask(STAGE, "delivery.out", number, first, last, 0)
 
     def answers(self) -> list[AskAnswer]:
-        reader, found = ControlReader(self.log, self.names.control(), from_beginning=True), list[AskAnswer]()
-        reader.read_to_end(lambda entry: found.append(entry) if isinstance(entry, AskAnswer) else None)
-        reader.close()
-        return found
+        return [entry for entry in said(self.log, self.pipeline) if isinstance(entry, AskAnswer)]
 
     def settle(self, resending: Resending) -> list[tuple[AskOutcome, str]]:
         """Work off what was asked."""

@@ -12,9 +12,9 @@ import pytest
 from anabranch.adapters.local.checkpoints import ReplicaDisk
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
-from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
+from anabranch.pipeline.speakers import speakers
 from anabranch.processing.standby import Standby
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
@@ -23,7 +23,7 @@ from anabranch.protocol.lineage import Answer, Lineage, Step, lineage_name
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import spark_files
-from harness.sources import everything
+from harness.control_topics import said
 from harness.waiting import wait_until
 
 
@@ -38,7 +38,7 @@ class World:
         self.pipeline = Pipeline(
             name="p", path=Path("p.yaml"), bucket_ms=100, max_delay_ms=1_000, partitions=1, sources={}, stages={"s": stage}, outputs={"out": output}
         )  # fmt: skip
-        self.log.admin().create([TopicSettings("p.s.boundaries", 1), TopicSettings("p.control", 1)])
+        self.log.admin().create([TopicSettings("p.s.boundaries", 1), *(TopicSettings(topic, 1) for topic in speakers(self.pipeline))])
         self.primary = self.disk("0", "1")
         self.made: list[Standby] = []
 
@@ -206,7 +206,7 @@ def test_it_takes_over_when_the_primary_is_silent(world: World) -> None:
     epoch = writer.start()
     world.run(Lineage.fresh(epoch), 3)
     made = world.standby()
-    beats = HeartbeatSender(world.log, "p.control", world.clock)
+    beats = HeartbeatSender(world.log, "p.control.processing.s.0", world.clock)
     for _ in range(2 * PRIMARY_SILENT_MS // 500):
         beats.send(Heartbeat("processing", "s", "0", epoch, "running", 3, 0))
         assert not made.round()
@@ -219,8 +219,7 @@ def test_it_takes_over_when_the_primary_is_silent(world: World) -> None:
     world.clock.advance(STANDBY_COPY_EVERY_MS)
     made.say("primary", 70, 66)
     made.close()
-    said = [control_records.decode(value) for chunk in everything(world.log, "p.control") for value in chunk.values]
-    own = [entry for entry in said if isinstance(entry, Heartbeat) and entry.service == "standby"]
+    own = [entry for entry in said(world.log, world.pipeline) if isinstance(entry, Heartbeat) and entry.service == "standby"]
     assert (own[0].replica, own[0].state, own[0].checkpoint_bucket) == ("1", "standby", 0)
     assert (own[-1].state, own[-1].checkpoint_bucket) == ("primary", 66)
     assert 30 in [beat.checkpoint_bucket for beat in own]

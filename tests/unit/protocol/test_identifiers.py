@@ -40,5 +40,14 @@ def test_ids_are_ordered_by_number_not_by_text() -> None:
 
 def test_topics_of_a_pipeline_differ() -> None:
     names = TopicNames("p")
-    topics = [names.boundaries("s"), names.blocks("s", "0"), names.blocks("s", "1"), names.control(), names.alarms(), names.progress("out")]
-    assert topics == ["p.s.boundaries", "p.s.blocks.0", "p.s.blocks.1", "p.control", "p.control.alarms", "p.out.progress"]
+    topics = [names.boundaries("s"), names.blocks("s", "0"), names.blocks("s", "1"), names.control("delivery", "out"), names.manager()]
+    topics += [names.alarms(), names.progress("out")]
+    assert topics == [
+        "p.s.boundaries",
+        "p.s.blocks.0",
+        "p.s.blocks.1",
+        "p.control.delivery.out",
+        "p.manager",
+        "p.control.alarms",
+        "p.out.progress",
+    ]

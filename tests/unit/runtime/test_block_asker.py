@@ -9,13 +9,17 @@ from structlog.testing import capture_logs
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
+from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.control import Ask, AskAnswer, AskOutcome, ControlRecord
 from anabranch.protocol.limits import ASK_AGAIN_MS
+from anabranch.protocol.speaking import Speaker
 from anabranch.runtime.block_asker import BlockAsker
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter
 from anabranch.runtime.service import ServiceContext
 from harness import outputs
 from harness.outputs import STAGE
+
+OWN = "p.control.processing.next.0"
 
 
 @pytest.fixture
@@ -23,6 +27,7 @@ def context() -> ServiceContext:
     clock = VirtualClock()
     log, of = LocalEventLog(clock), outputs.pipeline("p", replicas=2)
     outputs.create_topics(log, of)
+    log.admin().create([TopicSettings(OWN, 1)])
     return outputs.context(log, of, clock, SeededEntropy(1), "processing", "next.0")
 
 
@@ -35,7 +40,7 @@ def asker(context: ServiceContext) -> Iterator[BlockAsker]:
 
 
 def said(context: ServiceContext) -> list[ControlRecord]:
-    reader, found = ControlReader(context.log, "p.control", from_beginning=True), list[ControlRecord]()
+    reader, found = ControlReader(context.log, {OWN: Speaker(frozenset(), "processing.next.0")}, from_beginning=True), list[ControlRecord]()
     reader.read_to_end(found.append)
     reader.close()
     return found
@@ -43,7 +48,7 @@ def said(context: ServiceContext) -> list[ControlRecord]:
 
 def answer(context: ServiceContext, ask: ControlRecord, outcome: AskOutcome, replica: str, reason: str = "") -> None:
     assert isinstance(ask, Ask)
-    writer = ControlWriter(context.log, "p.control", context.clock)
+    writer = ControlWriter(context.log, f"p.control.processing.{STAGE}.{replica}", context.clock)
     assert writer.write([AskAnswer(ask.stream, replica, ask.reader, ask.number, outcome, reason, 0)])
     writer.close()
 

@@ -16,12 +16,15 @@ from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoin
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.speaking import Speaker
 from anabranch.protocol.staggering import CorrectionGate, Why
 from anabranch.protocol.switching import StatesSeen
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl
 from harness.sources import everything
 
-TOPIC = "p.control"
+TOPIC = "p.control.processing.tolls.0"
+BEATS = frozenset(("processing", stage, replica) for stage in ("tolls", "means") for replica in "01")
+SPEAKERS = {TOPIC: Speaker(BEATS, is_manager=True)}
 BEAT = Heartbeat("processing", "tolls", "0", 7, "running", 3, 0, "stable")
 
 
@@ -159,7 +162,7 @@ def test_a_writer_that_failed_while_nobody_looked(log: LocalEventLog, clock: Vir
 
 def test_a_reader_begins_now_or_at_the_beginning(log: LocalEventLog) -> None:
     write(log, BEAT)
-    now, all_of_it = ControlReader(log, TOPIC), ControlReader(log, TOPIC, from_beginning=True)
+    now, all_of_it = ControlReader(log, SPEAKERS), ControlReader(log, SPEAKERS, from_beginning=True)
     write(log, replace(BEAT, bucket=4))
     assert [entry.bucket for entry in now.poll() if isinstance(entry, Heartbeat)] == [4]
     found: list[ControlRecord] = []
@@ -170,14 +173,40 @@ def test_a_reader_begins_now_or_at_the_beginning(log: LocalEventLog) -> None:
 
 
 def test_what_cannot_be_read_is_counted(log: LocalEventLog) -> None:
-    reader = ControlReader(log, TOPIC)
+    reader = ControlReader(log, SPEAKERS)
     write(log, b"rubbish", TrimPoint("s", 1, 1))
     assert len(reader.poll()) == 1
     assert reader.counts == {"undecodable": 1, "trimpoint": 1}
 
 
+def test_only_what_its_writer_may_say_counts(log: LocalEventLog) -> None:
+    """Whatever a record says of who wrote it: the topic tells who did."""
+    log.admin().create([TopicSettings("p.control.delivery.out", 1), TopicSettings("p.manager", 1)])
+    speakers = {
+        TOPIC: Speaker(frozenset({("processing", "tolls", "0")})), "p.control.delivery.out": Speaker(frozenset({("delivery", "out", "0")})),
+        "p.manager": Speaker(frozenset(), is_manager=True),
+    }  # fmt: skip
+    reader = ControlReader(log, speakers)
+    write(
+        log,
+        BEAT,
+        TrimPoint("s", 9, 1),
+        Fence("tolls", "1", 7, "forged", 1),
+        replace(BEAT, replica="1"),
+        Heartbeat("delivery", "out", "0", -1, "", 9, 1),
+    )
+    writer = log.writer()
+    writer.send(TopicPartition("p.manager", 0), control_records.encode(TrimPoint("s", 3, 1)))
+    writer.flush()
+    found: list[ControlRecord] = []
+    while len(found) < 2:
+        found += reader.poll(100)
+    assert set(found) == {BEAT, TrimPoint("s", 3, 1)}
+    assert (reader.counts["forged"], reader.refused) == (4, 4)
+
+
 def test_what_retention_took_is_no_loss(log: LocalEventLog) -> None:
-    reader = ControlReader(log, TOPIC)
+    reader = ControlReader(log, SPEAKERS)
     log.fail_next(Operation.FETCH, error=DataMissing, topic=TOPIC)
     write(log, BEAT)
     assert reader.poll() == []
@@ -191,7 +220,7 @@ class Neighbours:
     def __init__(self, log: LocalEventLog, clock: VirtualClock) -> None:
         self._log, self._clock = log, clock
         self.gate = CorrectionGate("tolls", "0", ["1"], epoch=7)
-        self.control = ReplicaControl(ControlReader(log, TOPIC), clock, self.gate, {"means": StatesSeen("means", ["0", "1"])})
+        self.control = ReplicaControl(ControlReader(log, SPEAKERS), clock, self.gate, {"means": StatesSeen("means", ["0", "1"])})
 
     def hears(self, *entries: ControlRecord) -> None:
         now_ms = self._clock.now_ms()
@@ -206,7 +235,7 @@ def neighbours(log: LocalEventLog, clock: VirtualClock) -> Neighbours:
 
 def test_the_topic_is_read_with_no_lock_held(log: LocalEventLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is slow would hold up every decision of the replica. What follows from the records changes under the lock."""
-    lock, reader, gate = threading.Lock(), ControlReader(log, TOPIC), CorrectionGate("tolls", "0", ["1"], epoch=7)
+    lock, reader, gate = threading.Lock(), ControlReader(log, SPEAKERS), CorrectionGate("tolls", "0", ["1"], epoch=7)
     control = ReplicaControl(reader, clock, gate, {}, lock=lock)
     poll, look, seen = reader.poll, gate.look, list[bool]()
 

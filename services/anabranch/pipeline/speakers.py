@@ -1,0 +1,29 @@
+"""The control topics of a pipeline, and who writes each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.protocol.speaking import Speaker
+from anabranch.protocol.staggering import MANAGER_SERVICE, REPLICA_SERVICE
+from anabranch.protocol.standby import STANDBY_SERVICE
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+
+
+def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
+    """By topic: one for each process, the last one the manager's."""
+    names = pipeline.topic_names
+    found = {}
+    for service, name in pipeline.processes():
+        if service == REPLICA_SERVICE:
+            stage, _, process = name.rpartition(".")
+            replicas = pipeline.stages[stage].replica_ids()
+            replica = process if process in replicas else replicas[0]
+            beats = frozenset({(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)})
+            found[names.control(service, name)] = Speaker(beats, f"{service}.{name}", frozenset({(stage, replica)}))
+        elif service != MANAGER_SERVICE:
+            found[names.control(service, name)] = Speaker(frozenset({(service, name, "0")}), f"{service}.{name}")
+    found[names.manager()] = Speaker(frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), is_manager=True)
+    return found

@@ -1,0 +1,29 @@
+"""What is said on the control topics of a pipeline, whoever says it."""
+
+from __future__ import annotations
+
+from anabranch.codec import control_records
+from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.speakers import speakers
+from anabranch.ports import EventLog, TopicPartition
+from anabranch.protocol.control import ControlRecord
+from harness.sources import everything
+
+
+def topic_of(of: Pipeline, entry: ControlRecord) -> str:
+    """The topic in which ``entry`` counts; of several the first."""
+    return next(topic for topic, speaker in speakers(of).items() if speaker.may_say(entry))
+
+
+def say(log: EventLog, of: Pipeline, *entries: ControlRecord) -> None:
+    """Write each where it counts."""
+    writer = log.writer()
+    for entry in entries:
+        writer.send(TopicPartition(topic_of(of, entry), 0), control_records.encode(entry), control_records.key_of(entry))
+    writer.flush()
+    writer.close()
+
+
+def said(log: EventLog, of: Pipeline) -> list[ControlRecord]:
+    """All that stands in the topics, one after the other."""
+    return [control_records.decode(value) for topic in speakers(of) for chunk in everything(log, topic) for value in chunk.values]
