@@ -23,16 +23,16 @@ import pytest
 
 BUDGET_S: Final = {
     "tidy": 30,
-    "unit": 60,
-    "properties": 50,
+    "unit": 80,
+    "properties": 35,
     "transcripts": 5,
     "checkers": 10,
-    "simulation": 200,
+    "simulation": 230,
     "chaos": 10,
     "conformance": 60,
-    "security": 130,
-    "integration": 180,
-    "spark": 320,
+    "security": 120,
+    "integration": 170,
+    "spark": 330,
 }
 """Of each folder that ``make test`` runs. What is marked ``nightly`` does not count."""
 

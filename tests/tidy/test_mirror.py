@@ -17,6 +17,11 @@ SHIPPED = "anabranch.adapters.local."
 """The ports in memory: for the tests of services, and of whoever writes one."""
 
 
+STARTS_SPARK = {
+    "anabranch.adapters.spark.session.start_session", "harness.stage_processes", "harness.stages.RunningStage", "pyspark.sql.SparkSession",
+}  # fmt: skip
+
+
 def mirror(module: str) -> Path:
     """``anabranch.codec.blocks`` -> ``tests/unit/codec/test_blocks.py``."""
     _, *folders, name = module.split(".")
@@ -76,6 +81,22 @@ def test_each_module_is_used(modules: dict[str, str]) -> None:
         if name not in used | ENTRY_POINTS and not name.startswith(SHIPPED) and not name.endswith("__main__") and names_in(source)
     ]
     assert dead == []
+
+
+def starts_spark(source: str) -> bool:
+    return bool(imported_modules(source) & STARTS_SPARK)
+
+
+def test_what_starts_spark_is_where_nothing_runs_beside_it(root: Path, files: list[Path]) -> None:
+    """Beside other tests it would be slow, and make them slow."""
+    beside = [path for path in files if path.suffix == ".py" and path.parts[:2] in {("tests", "integration"), ("tests", "unit")}]
+    assert [str(path) for path in beside if starts_spark((root / path).read_text())] == []
+
+
+def test_a_start_of_spark_is_found() -> None:
+    assert starts_spark("from harness.stages import Feed, RunningStage")
+    assert starts_spark("def f():\n    from pyspark.sql import SparkSession")
+    assert not starts_spark("from harness.stages import Feed")
 
 
 def test_each_limit_is_in_force_and_says_why(modules: dict[str, str]) -> None:
