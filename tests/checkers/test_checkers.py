@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
-from checkers import availability, conservation, corrected, streams, upsert
+from checkers import availability, conservation, corrected, streams, trimming, upsert
 from checkers.corrected import Delivered
 
 ANSWER: dict[int, list[tuple[object, ...]]] = {3: [("a",), ("b",)], 5: [("c",)]}
@@ -199,6 +199,13 @@ def test_who_says_stable_and_is_behind_is_found() -> None:
     said = [(29, "s", 5), (30, "s", 9), (30, "t", 7), (5, "s", 0)]
     assert availability.check_said(said, complete, reads, 10) == []
     assert len(availability.check_said([*said, (30, "s", 8), (20, "t", 4)], complete, reads, 10)) == 2
+
+
+def test_what_is_trimmed_before_a_living_reader_is_found() -> None:
+    said = [(10, "a", 5), (10, "b", 9), (50, "a", 8)]
+    readers = {"s": ["a", "b"], "t": ["b", "c"]}
+    assert trimming.check(said, [(20, "s", 5), (50, "s", 8), (200, "t", 99)], readers, 60) == []
+    assert len(trimming.check(said, [(20, "s", 6), (50, "s", 9), (59, "t", 1)], readers, 60)) == 3
 
 
 def test_replicas_that_correct_together_are_found() -> None:

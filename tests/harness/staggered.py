@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
+from anabranch.protocol.presence import Presence
 from anabranch.protocol.staggering import OPEN, CorrectionGate, Why
 
 STAGE = "tolls"
@@ -17,6 +18,7 @@ class ReplicaProcess:
     """One replica, its place in the topic, and whether it runs; ``bucket`` grows while it corrects, as it would."""
 
     gate: CorrectionGate
+    presence: Presence
     epoch: int
     position: int
     skew_ms: int = 0
@@ -56,9 +58,10 @@ class StaggeredStage:
     def start(self, name: str) -> None:
         """A new process of a replica, on the same machine."""
         self._epochs += 1
-        gate = CorrectionGate(STAGE, name, self.names, self._epochs)
+        presence = Presence.of_replicas({STAGE: self.names})
+        gate = CorrectionGate(STAGE, name, presence, self._epochs)
         skew_ms = self.replicas[name].skew_ms if name in self.replicas else 0
-        self.replicas[name] = ReplicaProcess(gate, self._epochs, len(self.topic), skew_ms)
+        self.replicas[name] = ReplicaProcess(gate, presence, self._epochs, len(self.topic), skew_ms)
 
     def kill(self, name: str) -> None:
         """A replica dies."""
@@ -94,7 +97,7 @@ class StaggeredStage:
         replica = self.replicas[name]
         now_ms = self.now_ms + replica.skew_ms
         for entry in () if replica.deaf else self.topic[replica.position :]:
-            replica.gate.heard(entry, now_ms)
+            replica.presence.heard(entry, now_ms)
         replica.position = replica.position if replica.deaf else len(self.topic)
 
     def _round(self, name: str) -> None:

@@ -19,6 +19,7 @@ from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import Fenced
+from anabranch.protocol.presence import Presence
 from anabranch.protocol.staggering import CorrectionGate, Why
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from harness import outputs
@@ -37,8 +38,9 @@ class Neighbour:
 
     def __init__(self, world: World, name: str) -> None:
         self.name, self.epoch = name, world.replicas[int(name)].epoch
-        self.gate = CorrectionGate("totals", name, world.pipeline.stream_writers("totals"), self.epoch)
-        self._control = ReplicaControl(ControlReader(world.log, speakers(world.pipeline)), world.clock, self.gate, {})
+        presence = Presence.of_replicas({"totals": world.pipeline.stream_writers("totals")})
+        self.gate = CorrectionGate("totals", name, presence, self.epoch)
+        self._control = ReplicaControl(ControlReader(world.log, speakers(world.pipeline)), world.clock, self.gate, presence)
         self._sender = HeartbeatSender(world.log, world.pipeline.topic_names.control("processing", f"totals.{name}"), world.clock)
         self.wants = False
 

@@ -11,9 +11,10 @@ from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.presence import Peer
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.trim_offsets import Place, TrimOffsets
-from anabranch.protocol.trimming import StreamReader, Trimming
+from anabranch.protocol.trimming import Trimming
 from harness.examples import examples
 
 WRITERS, PARTITIONS = "01", 2
@@ -53,7 +54,7 @@ class World:
     def __init__(self) -> None:
         self.fold, self.offsets = StreamFold(WRITERS), TrimOffsets()
         self.readers = [Reader(name) for name in NAMES]
-        self.trimming = Trimming({"s": [StreamReader("delivery", name, "0") for name in NAMES]})
+        self.trimming = Trimming({"s": [Peer("delivery", name, "0") for name in NAMES]})
         self.ends: dict[Place, int] = {}
         self.said: dict[Place, int] = {}
         """By the manager that runs."""
@@ -138,7 +139,8 @@ class World:
 
     def _say(self, reader: Reader) -> None:
         self.trimming.heard(
-            Heartbeat("delivery", reader.name, "0", -1, "running", reader.position, self.now_ms, checkpoint_bucket=reader.synced)
+            Heartbeat("delivery", reader.name, "0", -1, "running", reader.position, self.now_ms, checkpoint_bucket=reader.synced),
+            self.now_ms,
         )
 
     def restart(self, number: int) -> None:

@@ -24,10 +24,10 @@ from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.presence import Presence
 from anabranch.protocol.records import Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.staggering import CorrectionGate
-from anabranch.protocol.switching import StatesSeen
 from anabranch.runtime.block_reach import missing_blocks
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
@@ -131,10 +131,10 @@ class SimulatedReplica:
             context.log, names.boundaries(stage.name), own, self._replica, f"{stage.name} {stage.operator}", context.clock, context.entropy,
             schema=schema_text(SCHEMA),
         )  # fmt: skip
-        self._gate = CorrectionGate(stage.name, self._replica, [other for other in own if other != self._replica])
+        presence = Presence.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)})
+        self._gate = CorrectionGate(stage.name, self._replica, presence)
         self._heartbeats = HeartbeatSender(context.log, names.control("processing", f"{stage.name}.{self._replica}"), context.clock)
-        states = {s: StatesSeen(s, pipeline.stream_writers(s), "processing") for s in stage.reads}
-        self._control = ReplicaControl(ControlReader(context.log, speakers(pipeline)), context.clock, self._gate, states, lock=lock)
+        self._control = ReplicaControl(ControlReader(context.log, speakers(pipeline)), context.clock, self._gate, presence, lock=lock)
         self._boundary = boundary
         runner = ReplicaRunner(
             replica=self._replica, inputs=self._inputs, traits=self._traits, boundary=boundary, disk=self._disk, availability=Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name)),

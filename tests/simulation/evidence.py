@@ -10,16 +10,19 @@ from operator import itemgetter
 import pyarrow as pa
 
 from anabranch.adapters.local.partition import Fate, Record
-from anabranch.codec import boundary_records
+from anabranch.codec import boundary_records, control_records
 from anabranch.codec.blocks import BlockHeaders
+from anabranch.consistency_manager.control import readers_of
 from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.shape import normal_ms, policy, waits
+from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.availability import Policy
 from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.control import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.records import LogEntry, Part
-from checkers import availability, conservation, corrected, ingestion, streams, upsert
+from checkers import availability, conservation, corrected, ingestion, streams, trimming, upsert
 from checkers.corrected import Delivered
 from examples.toll_road import live_checker as live
 from examples.toll_road.live_checker import LiveRecord
@@ -27,7 +30,7 @@ from examples.toll_road.oracle import murmur2
 from simulation import branches, workload
 from simulation.options import Options
 from simulation.workload import Row
-from simulation.world import Run
+from simulation.world import READER_MS, Run
 
 _REJECTED = -1
 """The number of the partition of rejected results, beside those of the output topic."""
@@ -270,6 +273,7 @@ def judge(run: Run) -> list[str]:
     wrong += told("conservation", _conservation(run, sources, replays))
     reads = {stage.name: stage.reads for stage in options.stages}
     wrong += told("states", availability.check_said(_said_stable(run), complete, reads, _in_time_ms(run)))
+    wrong += told("trimming", _trimmed(run))
     if only_silence(run):
         wrong += told("staggering", availability.check_staggered(_turns(run), _HEARD_MS))
     answer = user_rows(answers[options.final], options.output_partitions)
@@ -308,6 +312,26 @@ def _forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
 def _appended_ms(run: Run, topic: str) -> dict[int, int]:
     """When each record of a topic of one partition was appended; what nobody appended is not named."""
     return {int(facts[2] or 0): at_ms for at_ms, _, what, facts in run.history.events if what == "append" and facts[0] == topic}
+
+
+def _trimmed(run: Run) -> list[str]:
+    """What readers said that they hold, and what was trimmed."""
+    found = []
+    for topic, speaker in speakers(run.pipeline).items():
+        times, at_ms = _appended_ms(run, topic), 0
+        for _, offset, record in records(run, topic):
+            at_ms = times.get(offset, at_ms)
+            with contextlib.suppress(RemoteProtocolError):
+                entry = control_records.decode(record.value)
+                if speaker.may_say(entry):
+                    found.append((at_ms, entry))
+    found.sort(key=itemgetter(0))
+    said = [(at_ms, f"{e.service} {e.name}.{e.replica}", e.checkpoint_bucket) for at_ms, e in found if isinstance(e, Heartbeat)]
+    points = [(at_ms, e.stream, e.bucket) for at_ms, e in found if isinstance(e, TrimPoint)]
+    readers = {
+        stream: [f"{each.service} {each.name}.{each.replica}" for each in those] for stream, those in readers_of(run.pipeline).items()
+    }
+    return trimming.check(said, points, readers, READER_MS)
 
 
 def _said_stable(run: Run) -> Iterator[tuple[int, str, int]]:

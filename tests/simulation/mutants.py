@@ -122,6 +122,7 @@ MUTANTS: Final = (
     Mutant("summary_forgets_all", "protocol.summaries:forgettable", "min(trim_point, fold.upto)", "fold.upto", "S3", _OVER),
     Mutant("trims_beyond_the_summary", "protocol.summaries:LogSummaries.cut", "return below[-1] if below else 0", "return self.newest + 1 if below else 0", "S1"),
     Mutant("summary_without_pending", "protocol.boundary_log:_restored", "pending=OpenParts(r.pending)", "pending=OpenParts()", "L8", _OVER),
+    Mutant("clocks_of_readers_decide", "protocol.trimming:Trimming._position", "if self._presence.silent_ms(reader, now_ms) > TRIM_READER_MS:", "if (last := self._presence.last(reader)) is not None and now_ms - last.written_ms > TRIM_READER_MS:", "T2", ("clock",), by=("trimming",)),
     Mutant("nothing_cleaned", "protocol.lineage:take_over_steps", "yield Clean(epoch)", "pass", "rule 8", ("crash",), by=("leaks",)),
     Mutant("healthy_rows_left_out", "protocol.serialization:_best", "fold.stable(first, min(last, fold.upto), count_max) if first <= fold.upto else []", "[]", "V6", _BRANCH, by=("tentative",)),
     Mutant("missing_is_empty", "protocol.serialization:next_tentative_plan", "missing=tuple(sorted(missing)[:MISSING_MAX])", "missing=()", "V7", _BRANCH, by=("tentative",)),
@@ -141,7 +142,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
     "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
     "sibling_not_asked": 63, "summary_forgets_all": 68, "trims_beyond_the_summary": 6, "summary_without_pending": 6,
-    "no_room_for_what_is_missing": 141, "one_failure_told_as_two": 3137, "waits_too_long": 34, "old_branch_shown_at_once": 2539,
+    "no_room_for_what_is_missing": 141, "one_failure_told_as_two": 3137, "waits_too_long": 34, "old_branch_shown_at_once": 2539, "clocks_of_readers_decide": 1484,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

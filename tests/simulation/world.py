@@ -55,6 +55,8 @@ _OVERTAKING: Final = ("zombie", "double", "pause", "twins", "race", "fork zombie
 """Faults after which a process that was replaced may still write on the disk."""
 RECOVERY_MS: Final = 90_000
 """Virtual time after healing in which everything must be done: several of the longest time-outs one after the other."""
+READER_MS: Final = 60_000
+"""In place of the day after which a silent reader holds trimming back no more: longer than any fault, shorter than clocks may differ."""
 _LOOK_MS: Final = 200
 _SETTLE_MS: Final = 1_500
 """Virtual time after the end of the work, for what is still under way."""
@@ -560,6 +562,7 @@ def _hurried(options: Options) -> Iterator[None]:
     changed: list[tuple[Any, str, int | None]] = [
         (boundary_writer, "_SEEN_WAIT_MS", options.seen_wait_ms),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
+        (trimming, "TRIM_READER_MS", READER_MS),
         (limits, "SUMMARY_EVERY_RECORDS", options.summary_every),
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
         (replica_machine, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),

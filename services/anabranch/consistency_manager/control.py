@@ -11,9 +11,9 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.consistency import REJECTED, IndexImage
 from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.fencing import FenceBook
-from anabranch.protocol.staggering import MANAGER_SERVICE, REPLICA_SERVICE
+from anabranch.protocol.presence import MANAGER_SERVICE, REPLICA_SERVICE, Peer
 from anabranch.protocol.standby import STANDBY_SERVICE
-from anabranch.protocol.trimming import StreamReader, Trimming
+from anabranch.protocol.trimming import Trimming
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender
 
@@ -96,7 +96,7 @@ class ControlRoom:
     def _take(self, entry: ControlRecord) -> None:
         now_ms = self._clock.now_ms()
         if isinstance(entry, Heartbeat):
-            self._trimming.heard(entry)
+            self._trimming.heard(entry, now_ms)
             if not self._image.heartbeat(entry):
                 self.refused.inc()
             if entry.service == _DELIVERY and entry.rejected and entry.name in self._pipeline.outputs:
@@ -136,17 +136,17 @@ class ControlRoom:
                 self._trimmable.labels(self._pipeline.name, entry.stream).set(entry.bucket)
 
 
-def readers_of(pipeline: Pipeline) -> dict[str, list[StreamReader]]:
+def readers_of(pipeline: Pipeline) -> dict[str, list[Peer]]:
     """Every process that reads each stream: replicas of the stages that do, processes that stand by for one, and deliveries."""
     found = {}
     for stream in pipeline.streams():
-        stages = [StreamReader(REPLICA_SERVICE, s, r) for s in pipeline.readers(stream) for r in pipeline.stages[s].replica_ids()]
+        stages = [Peer(REPLICA_SERVICE, s, r) for s in pipeline.readers(stream) for r in pipeline.stages[s].replica_ids()]
         stages += [
-            StreamReader(STANDBY_SERVICE, s, process)
+            Peer(STANDBY_SERVICE, s, process)
             for s in pipeline.readers(stream)
             if pipeline.stages[s].ha == "passive"
             for process in pipeline.stages[s].process_ids()
         ]
-        outputs = [StreamReader(_DELIVERY, output.name, "0") for output in pipeline.outputs.values() if output.stage == stream]
+        outputs = [Peer(_DELIVERY, output.name, "0") for output in pipeline.outputs.values() if output.stage == stream]
         found[stream] = [*stages, *outputs]
     return found

@@ -43,6 +43,7 @@ from anabranch.protocol.late_start import live_begins_after
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_CHUNK_ROWS, MESSAGE_BYTES_DEFAULT, UNREADABLE_MAX
 from anabranch.protocol.live_delivery import Available, Failure, LiveDelivery, LiveProgress, LiveRun, resumed
 from anabranch.protocol.live_hold import Hold, Offer
+from anabranch.protocol.presence import Presence
 from anabranch.protocol.records import BranchNumber, Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.upsert_view import UpsertView
@@ -86,7 +87,7 @@ class LiveTopic:
         self._progress_topic = self._pipeline.topic_names.live_progress(output.name)
         self._transactional_id = f"{self._pipeline.name}.{output.name}.live"
         self._replicas = self._pipeline.stream_writers(output.stage)
-        self._states = switching.StatesSeen(output.stage, self._replicas)
+        self._presence = Presence.of_replicas({output.stage: self._replicas})
         self._buckets = BucketReader(context.log, context.clock, self._pipeline, output, following, context.logger)
         self._control: ControlReader | None = None
         self._writer: TransactionalWriter | None = None
@@ -314,7 +315,7 @@ class LiveTopic:
         floor = max(fold.upto, now.stable, now.shown)
         offers = self._following.tentative_offers(floor)
         chosen: str | None = None
-        states = self._states.states(self._context.clock.now_ms())
+        states = self._presence.states(self._output.stage, self._context.clock.now_ms())
         settled = not switching.awaits_corrections(states)
         if offers:
             chosen = self._choose(self._chosen, states, offers, floor + 1)
@@ -335,8 +336,8 @@ class LiveTopic:
         entries, now_ms = self._control.poll(0), self._context.clock.now_ms()
         for entry in entries:
             if isinstance(entry, Heartbeat):
-                self._states.heard(entry, now_ms)
-        self._states.look(now_ms)
+                self._presence.heard(entry, now_ms)
+        self._presence.look(now_ms)
 
     def _stable_sizes(self, after: int) -> Iterator[tuple[int, int]]:
         fold = self._following.fold

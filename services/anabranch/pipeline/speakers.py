@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch.protocol.presence import MANAGER_SERVICE, REPLICA_SERVICE
 from anabranch.protocol.speaking import Speaker
-from anabranch.protocol.staggering import MANAGER_SERVICE, REPLICA_SERVICE
 from anabranch.protocol.standby import STANDBY_SERVICE
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced
 from anabranch.protocol.fencing import VOTERS_MIN, fenced_epochs
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
+from anabranch.protocol.presence import Presence
 from anabranch.protocol.reach import Reach, buckets_of
 from anabranch.protocol.serialization import EmptyBatches
 from anabranch.protocol.staggering import CorrectionGate
-from anabranch.protocol.switching import StatesSeen
 from anabranch.runtime.block_asker import BlockAsker
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -104,7 +104,8 @@ class ProcessingService:
         self._epoch_checked_ms = 0
         self._synced_ms = context.clock.now_ms()
         self._syncing: threading.Thread | None = None
-        self._gate = CorrectionGate(stage, self._replica, siblings)
+        self._presence = Presence.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage, *self._stage.reads)})
+        self._gate = CorrectionGate(stage, self._replica, self._presence)
         self._beats = Beats(context.log, self._names.control("processing", settings.name), context.clock, self._beat)
         self._inputs = StageInputs(context.log, self._names, self._followers, self._changed, self._pause_start)
         self._neighbours: ReplicaControl | None = None
@@ -195,9 +196,8 @@ class ProcessingService:
             bucket_ms=self._pipeline.bucket_ms,
         )  # fmt: skip
         stage, name = self._stage, self._stage_name
-        states = {stream: StatesSeen(stream, self._pipeline.stream_writers(stream), "processing") for stream in stage.reads}
         self._neighbours = neighbours = ReplicaControl(
-            ControlReader(context.log, speakers(self._pipeline)), context.clock, self._gate, states, self._hear, self._changed
+            ControlReader(context.log, speakers(self._pipeline)), context.clock, self._gate, self._presence, self._hear, self._changed
         )
         upstream = Upstream(neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.sibling_serves)
         runner = ReplicaRunner(

@@ -30,7 +30,7 @@ from anabranch.protocol.lineage import (
     Write,
     carry_out,
 )
-from anabranch.protocol.staggering import REPLICA_SERVICE
+from anabranch.protocol.presence import REPLICA_SERVICE
 from anabranch.protocol.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
@@ -55,7 +55,7 @@ class Standby:
         """
         names = pipeline.topic_names
         self._clock, self._stage, self._process, self._disk, self._token = clock, stage, process, disk, token
-        self._watch = StandbyWatch(REPLICA_SERVICE, stage, process, pipeline.stages[stage].process_ids())
+        self._watch = StandbyWatch(stage, pipeline.stream_writers(stage)[0], process, pipeline.stages[stage].process_ids())
         self._boundary = BoundaryReader(log, names.boundaries(stage), pipeline.stream_writers(stage), bucket_ms=pipeline.bucket_ms)
         self._control = ControlReader(log, speakers(pipeline))
         self._beats = HeartbeatSender(log, names.control(REPLICA_SERVICE, f"{stage}.{process}"), clock)

@@ -24,18 +24,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
 from anabranch.protocol.control import Fence, Heartbeat
 from anabranch.protocol.limits import CORRECTION_STALL_MS, CORRECTION_TURN_MS, FAILURE_AFTER_MS
-from anabranch.protocol.observed_time import ObservedTime
-from anabranch.protocol.presence import Presence
+from anabranch.protocol.presence import REPLICA_SERVICE, Peer, Presence
 from anabranch.protocol.replica_states import ReplicaState
-
-REPLICA_SERVICE: Final = "processing"
-MANAGER_SERVICE: Final = "consistency_manager"
 
 
 class Why(Enum):
@@ -53,20 +48,19 @@ OPEN: Final = frozenset({Why.GOES_ON, Why.OWN_TURN})
 
 
 class CorrectionGate:
-    """One replica: may it correct at full speed? Not thread-safe. ``now_ms`` is the wall clock; call ``look`` or ``open`` at least every second.
+    """One replica: may it correct at full speed? Not thread-safe. ``now_ms`` is a clock of this process.
 
     After a restart nothing is wanted.
     """
 
-    def __init__(self, stage: str, replica: str, siblings: Iterable[str], epoch: int = -1) -> None:
-        """``siblings``: the other replicas of the stage. ``epoch``: see the attribute."""
+    def __init__(self, stage: str, replica: str, presence: Presence, epoch: int = -1) -> None:
+        """``presence``: what is heard of the replicas of ``stage``. ``epoch``: see the attribute."""
         self.epoch = epoch
         """Of this process, set once it has one (rule 1): a fence names it."""
         self.why = Why.NOTHING_WANTED
         """What decided at the last look."""
-        self._stage, self._replica = stage, replica
-        self._siblings = Presence(REPLICA_SERVICE, stage, [s for s in siblings if s != replica])
-        self._time = ObservedTime()
+        self._stage, self._replica, self._presence = stage, replica, presence
+        self._has_siblings = presence.replicas(REPLICA_SERVICE, stage) not in ([], [replica])
         self._wanted_at: int | None = None
 
     @property
@@ -76,7 +70,7 @@ class CorrectionGate:
 
     def want(self, now_ms: int) -> None:
         """Corrections are possible. Again: nothing changes."""
-        at = self._time.at(now_ms)
+        at = self._presence.look(now_ms)
         if self._wanted_at is None:
             self._wanted_at = at
             self.why = Why.WAITING
@@ -86,17 +80,9 @@ class CorrectionGate:
         self._wanted_at = None
         self.why = Why.NOTHING_WANTED
 
-    def look(self, now_ms: int) -> None:
-        """The control topic was read to its end: time that passed until here was observed."""
-        self._time.at(now_ms)
-
-    def heard(self, beat: Heartbeat, now_ms: int) -> None:
-        """Take note of any heartbeat of the control topic."""
-        self._siblings.heard(beat, now_ms, self._time.at(now_ms))
-
     def sibling_serves(self, now_ms: int) -> bool:
         """Whether another replica of the stage is alive that gives new results: one that does not correct at full speed."""
-        alive = self._siblings.alive(self._time.at(now_ms)).values()
+        alive = self._siblings(now_ms).values()
         return any(ReplicaState.heard(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects for beat in alive)
 
     def is_fenced_by(self, fence: Fence) -> bool:
@@ -105,22 +91,28 @@ class CorrectionGate:
 
     def open(self, now_ms: int) -> bool:
         """Whether to correct at full speed now. To be asked again and again: it may close."""
-        self.why = self._decide(self._time.at(now_ms))
+        self.why = self._decide(now_ms)
         return self.why in OPEN
 
-    def _decide(self, at: int) -> Why:
+    def _siblings(self, now_ms: int) -> dict[str, Heartbeat]:
+        alive = self._presence.alive(REPLICA_SERVICE, self._stage, now_ms)
+        return {replica: beat for replica, beat in alive.items() if replica != self._replica}
+
+    def _decide(self, now_ms: int) -> Why:
         """The table in the text above, row by row."""
+        at, presence = self._presence.look(now_ms), self._presence
         if self._wanted_at is None:
             return Why.NOTHING_WANTED
-        alive = self._siblings.alive(at)
-        active = {r: beat for r, beat in alive.items() if not self._siblings.stalled(r, at, CORRECTION_STALL_MS)}
-        correcting = [r for r, beat in active.items() if beat.corrects]
+        alive = self._siblings(now_ms)
+        stalled = {r for r in alive if presence.stalled(Peer(REPLICA_SERVICE, self._stage, r), CORRECTION_STALL_MS, now_ms)}
+        correcting = [r for r, beat in alive.items() if beat.corrects and r not in stalled]
+        able = [r for r, beat in alive.items() if beat.replica_state == ReplicaState.STABILIZATION and r not in stalled]
         if self.why in OPEN and not any(r < self._replica for r in correcting):
             return Why.GOES_ON
         if correcting:
             return Why.ANOTHER_CORRECTS
-        if any(r < self._replica and ReplicaState.heard(b.replica_state) is ReplicaState.STABILIZATION for r, b in active.items()):
+        if any(r < self._replica for r in able):
             return Why.ANOTHER_IS_FIRST
         turn_at = self._wanted_at + (CORRECTION_TURN_MS if any(r < self._replica for r in alive) else 0)
-        heard_at = FAILURE_AFTER_MS if self._siblings.replicas else 0
+        heard_at = FAILURE_AFTER_MS if self._has_siblings else 0
         return Why.OWN_TURN if at >= max(turn_at, heard_at) else Why.WAITING

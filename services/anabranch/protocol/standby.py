@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.limits import FAILURE_AFTER_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
+from anabranch.protocol.limits import PRIMARY_SILENT_MS, STANDBY_TURN_MS
 from anabranch.protocol.lineage import (
     Answer,
     Clean,
@@ -59,51 +59,43 @@ from anabranch.protocol.lineage import (
     lineages_of,
     number_of,
 )
-from anabranch.protocol.observed_time import ObservedTime
+from anabranch.protocol.presence import REPLICA_SERVICE, Peer, Presence
 
 STANDBY_SERVICE: Final = "standby"
 """Under this name each process of a passive stage says which bucket its own checkpoint holds, beside what the primary says as the replica."""
 
 
 class StandbyWatch:
-    """What one process knows of the others of its stage. ``now_ms`` is any clock of its own that does not go back."""
+    """What one process knows of the others of its stage. ``now_ms`` is a clock of its own."""
 
-    def __init__(self, service: str, stage: str, process: str, processes: Sequence[str]) -> None:
-        """``service``: under which the primary is heard; ``processes``: all ids, in the order of their turns."""
-        self._service, self._stage, self._process = service, stage, process
+    def __init__(self, stage: str, writer: str, process: str, processes: Sequence[str]) -> None:
+        """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the order of their turns."""
+        self._stage, self._process, self._primary = stage, process, Peer(REPLICA_SERVICE, stage, writer)
         self._order = {each: number for number, each in enumerate(processes)}
-        self._time = ObservedTime()
+        self._presence = Presence([self._primary, *(Peer(STANDBY_SERVICE, stage, each) for each in processes)])
         self._epoch: int | None = None
         self._log_was_read = False
-        self._sign_at = 0
-        self._heard: dict[str, tuple[int, bool]] = {}
-        """Of the other standbys: observed time when it was last heard, whether it has no checkpoint."""
 
     def heard(self, beat: Heartbeat, now_ms: int) -> None:
         """A heartbeat was read that was written since this process listens (S1, S2)."""
-        at = self._time.at(now_ms)
-        if (beat.service, beat.name) == (self._service, self._stage):
-            if beat.epoch >= (self._epoch or 0):
-                self._sign_at = at
-        elif (beat.service, beat.name) == (STANDBY_SERVICE, self._stage) and beat.replica in self._order and beat.replica != self._process:
-            self._heard[beat.replica] = at, beat.checkpoint_bucket == 0
+        self._presence.heard(beat, now_ms)
 
     def epoch_seen(self, epoch: int | None, now_ms: int) -> None:
         """The newest epoch in the stage's log, which was read to its end at least once: a new one is a sign of life (S1). None: there is none."""
-        at = self._time.at(now_ms)
-        self._log_was_read = True
-        if epoch != self._epoch:
-            self._epoch, self._sign_at = epoch, at
+        self._log_was_read, self._epoch = True, epoch
+        if epoch is not None:
+            self._presence.began(self._primary, epoch, now_ms)
 
     def due(self, now_ms: int, bucket: int) -> bool:
         """Whether to take over now. ``bucket``: that of the own checkpoint; 0: none (S3, S4)."""
-        at = self._time.at(now_ms)
+        silent_ms = self._presence.silent_ms(self._primary, now_ms)
         if not self._log_was_read:
             return False
         own = bucket == 0, self._order[self._process]
-        alive = [(empty, self._order[each]) for each, (heard_at, empty) in self._heard.items() if at - heard_at < FAILURE_AFTER_MS]
-        silent_ms = 0 if self._epoch is None else PRIMARY_SILENT_MS
-        return at - self._sign_at >= silent_ms + STANDBY_TURN_MS * sum(other < own for other in alive)
+        alive = self._presence.alive(STANDBY_SERVICE, self._stage, now_ms)
+        turns = [(beat.checkpoint_bucket == 0, self._order[each]) for each, beat in alive.items() if each != self._process]
+        wait_ms = 0 if self._epoch is None else PRIMARY_SILENT_MS
+        return silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.observed_time import ObservedTime
-from anabranch.protocol.presence import Presence
 from anabranch.protocol.replica_states import ReplicaState
 
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = (
@@ -89,24 +86,3 @@ def works_on_tentative(states: Mapping[str, ReplicaState]) -> bool:
 def awaits_corrections(states: Mapping[str, ReplicaState]) -> bool:
     """W4. A replica that is not heard decides nothing: nobody waits for the corrections of the dead."""
     return works_on_tentative(states) and STABLE not in states.values()
-
-
-class StatesSeen:
-    """The states of the replicas of one stream, from their heartbeats. ``now_ms`` is the wall clock."""
-
-    def __init__(self, stream: str, replicas: Iterable[str], service: str = "processing") -> None:
-        self._presence = Presence(service, stream, replicas)
-        self._time = ObservedTime()
-
-    def heard(self, beat: Heartbeat, now_ms: int) -> bool:
-        """Take note of any heartbeat of the control topic; whether it was news of this stream."""
-        return self._presence.heard(beat, now_ms, self._time.at(now_ms))
-
-    def look(self, now_ms: int) -> None:
-        """The control topic was read to its end: time that passed until here was observed."""
-        self._time.at(now_ms)
-
-    def states(self, now_ms: int) -> dict[str, ReplicaState]:
-        """The state of every replica; FAILURE of those not heard for ``FAILURE_AFTER_MS``, or that are only starting."""
-        alive = self._presence.alive(self._time.at(now_ms))
-        return {r: ReplicaState.heard(alive[r].replica_state) if r in alive else FAILURE for r in self._presence.replicas}

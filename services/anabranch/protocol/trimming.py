@@ -3,13 +3,15 @@
 Theory of operation. A reader never again reads what its *synced* stable position covers: the directory of its newest lineage file (a fork point,
 while a branch runs), or what stands in the output for good. Each says so in its heartbeats (``checkpoint_bucket``). The trim point of a stream
 is the least over its readers. A reader that was not heard for a day holds nothing back any more: it re-enters by copying a sibling. A reader
-that was never heard may exist all the same, so it holds everything back until a day was observed.
+that was never heard may exist all the same, so it holds everything back until a day was observed. The day is counted by who trims, from when it
+heard the reader (``protocol.presence``); after its restart what stands in the topic counts as heard then.
 
 What is trimmed is trimmed whoever reads it later, so every doubt means to trim less.
 
 Invariants:
     T1  the trim point of a stream never falls, over restarts of the manager too.
-    T2  it is at most the position of every reader heard within ``TRIM_READER_MS``, and at most the stream's last stable bucket.
+    T2  it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time, whatever the clocks of the readers say, and
+        at most the stream's last stable bucket.
     T3  a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time.
     T4  without a single reader that counts nothing is trimmed.
     T5  the process of the highest epoch speaks for a reader; one that is starting, and names no checkpoint yet, has read nothing.
@@ -18,39 +20,24 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from anabranch.protocol.control import Heartbeat, TrimPoint
 from anabranch.protocol.limits import TRIM_EVERY_MS, TRIM_READER_MS
-from anabranch.protocol.observed_time import ObservedTime
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class StreamReader:
-    """A process that reads a stream, as its heartbeats name it."""
-
-    service: str
-    name: str
-    replica: str
+from anabranch.protocol.presence import Peer, Presence
 
 
 class Trimming:
-    """The trim points of a pipeline's streams. ``now_ms`` is the wall clock."""
+    """The trim points of a pipeline's streams. ``now_ms`` is the wall clock of the process that trims."""
 
-    def __init__(self, readers: Mapping[str, Collection[StreamReader]]) -> None:
+    def __init__(self, readers: Mapping[str, Collection[Peer]]) -> None:
         """``readers``: all that a stream may have, by stream."""
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
-        self._known = frozenset().union(*self._readers.values())
-        self._heard: dict[StreamReader, Heartbeat] = {}
+        self._presence = Presence(frozenset().union(*self._readers.values()))
         self._points: dict[str, TrimPoint] = {}
-        self._time = ObservedTime()
 
-    def heard(self, beat: Heartbeat) -> None:
+    def heard(self, beat: Heartbeat, now_ms: int) -> None:
         """Take note of any heartbeat of the control topic, however old (T5)."""
-        reader = StreamReader(beat.service, beat.name, beat.replica)
-        before = self._heard.get(reader)
-        if reader in self._known and (before is None or beat.epoch >= before.epoch):
-            self._heard[reader] = beat
+        self._presence.heard(beat, now_ms)
 
     def seen(self, point: TrimPoint) -> None:
         """Take note of a trim point in the control topic, one's own too (T1)."""
@@ -65,27 +52,27 @@ class Trimming:
 
     def due(self, now_ms: int, uptos: Mapping[str, int]) -> list[TrimPoint]:
         """The trim points to write now; ``uptos``: last stable bucket of each stream."""
-        at = self._time.at(now_ms)
+        self._presence.look(now_ms)
         made = []
         for stream in self._readers:
             last = self._points.get(stream)
             if last is not None and 0 <= now_ms - last.written_ms < TRIM_EVERY_MS:
                 continue
-            bucket = min(self._position(stream, now_ms, at), uptos.get(stream, 0))
+            bucket = min(self._position(stream, now_ms), uptos.get(stream, 0))
             if bucket > self.point(stream):
                 made.append(TrimPoint(stream, bucket, now_ms))
         for point in made:
             self.seen(point)
         return made
 
-    def _position(self, stream: str, now_ms: int, at: int) -> int:
+    def _position(self, stream: str, now_ms: int) -> int:
         """The least position of the readers that count (T2-T4)."""
         positions = []
         for reader in self._readers[stream]:
-            beat = self._heard.get(reader)
+            if self._presence.silent_ms(reader, now_ms) > TRIM_READER_MS:
+                continue
+            beat = self._presence.last(reader)
             if beat is None:
-                if at < TRIM_READER_MS:
-                    return 0
-            elif now_ms - beat.written_ms <= TRIM_READER_MS:
-                positions.append(beat.checkpoint_bucket)
+                return 0
+            positions.append(beat.checkpoint_bucket)
         return min(positions, default=0)

@@ -18,10 +18,11 @@ from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.control import ControlRecord, Fence, Heartbeat
 from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.limits import CONTROL_WAIT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.presence import Presence
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.speaking import Speaker
 from anabranch.protocol.staggering import CorrectionGate
-from anabranch.protocol.switching import StatesSeen, choose
+from anabranch.protocol.switching import choose
 
 _FETCH_RECORDS: Final = 2_000
 _WAIT_MS: Final = 100
@@ -218,16 +219,17 @@ class ReplicaControl:
     """
 
     def __init__(
-        self, reader: ControlReader, clock: Clock, gate: CorrectionGate, inputs: Mapping[str, StatesSeen],
+        self, reader: ControlReader, clock: Clock, gate: CorrectionGate, presence: Presence,
         listener: Callable[[ControlRecord], None] = lambda _: None, lock: AbstractContextManager[object] = _ALONE,
     ) -> None:  # fmt: skip
-        """``gate.epoch`` is this process's epoch: set it before the first ``poll``. ``inputs``: by the name of the stream.
+        """``gate.epoch`` is this process's epoch: set it before the first ``poll``.
 
+        ``presence``: what is heard of its siblings, and of the replicas of its inputs.
         ``listener`` is told every record. ``lock``: held while what follows changes, for callers that ask from other threads; not while the
         topic is read.
         """
         self._listener, self._lock = listener, lock
-        self._reader, self._clock, self._gate, self._inputs = reader, clock, gate, dict(inputs)
+        self._reader, self._clock, self._gate, self._presence = reader, clock, gate, presence
         self._current: dict[str, str] = {}
 
     def poll(self, wait_ms: int = 0) -> int:
@@ -246,15 +248,11 @@ class ReplicaControl:
     def _take(self, entries: Sequence[ControlRecord], now_ms: int) -> None:
         for entry in entries:
             if isinstance(entry, Heartbeat):
-                self._gate.heard(entry, now_ms)
-                for states in self._inputs.values():
-                    states.heard(entry, now_ms)
+                self._presence.heard(entry, now_ms)
             elif isinstance(entry, Fence) and self._gate.is_fenced_by(entry):
                 message = f"replica {entry.replica} of {entry.stage}, epoch {entry.epoch}, must end: {entry.reason}"
                 raise Fenced(message)
-        self._gate.look(now_ms)
-        for states in self._inputs.values():
-            states.look(now_ms)
+        self._presence.look(now_ms)
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
         """The replica from which to take tentative buckets of an input, of those that ``offers`` names; one stays with a good one."""
@@ -264,8 +262,8 @@ class ReplicaControl:
         return chosen
 
     def states(self, stream: str) -> Mapping[str, ReplicaState]:
-        """What each replica of an input says of itself; FAILURE: it says nothing."""
-        return self._inputs[stream].states(self._clock.now_ms())
+        """What each replica of an input says of itself; FAILURE: it says nothing. Empty: it has none."""
+        return self._presence.states(stream, self._clock.now_ms())
 
     def may_correct(self, wanted: bool) -> bool:
         """Tell the gate whether corrections are possible now; whether they may be made at full speed."""

@@ -15,7 +15,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.consistency import IndexImage
 from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
-from anabranch.protocol.trimming import StreamReader
+from anabranch.protocol.presence import Peer
 from harness import outputs
 from harness.control_topics import said, say
 from harness.outputs import create_topics
@@ -139,7 +139,7 @@ def test_every_reader_of_a_stream_holds_its_trimming_back() -> None:
     after = Stage(name="after", participant="north", reads=["totals"], transform=["m:f"], replicas=2)
     pipeline = pipeline.model_copy(update={"stages": {**pipeline.stages, "after": after}})
     assert readers_of(pipeline) == {
-        "totals": [*(StreamReader("processing", "after", r) for r in "01"), StreamReader("delivery", "out", "0")],
+        "totals": [*(Peer("processing", "after", r) for r in "01"), Peer("delivery", "out", "0")],
         "after": [],
     }
 
@@ -148,8 +148,8 @@ def test_each_process_that_stands_by_holds_it_back_too() -> None:
     pipeline = outputs.pipeline("p", replicas=1)
     after = Stage(name="after", participant="north", reads=["totals"], transform=["m:f"], replicas=2, ha="passive")
     pipeline = pipeline.model_copy(update={"stages": {**pipeline.stages, "after": after}})
-    standbys = [StreamReader("standby", "after", process) for process in "01"]
-    assert readers_of(pipeline)["totals"] == [StreamReader("processing", "after", "0"), *standbys, StreamReader("delivery", "out", "0")]
+    standbys = [Peer("standby", "after", process) for process in "01"]
+    assert readers_of(pipeline)["totals"] == [Peer("processing", "after", "0"), *standbys, Peer("delivery", "out", "0")]
 
 
 def test_rows_that_came_out_differently_are_an_alarm(world: World) -> None:

@@ -24,7 +24,7 @@ def test_nobody_takes_over_from_a_process_that_is_long_in_starting() -> None:
     made = Beats(
         log, TOPIC, clock, lambda: None if epoch < 0 else Heartbeat("processing", "s", "0", epoch, "starting", 0, written_ms=0)
     )  # fmt: skip
-    watch = StandbyWatch("processing", "s", "1", ["0", "1"])
+    watch = StandbyWatch("s", "0", "1", ["0", "1"])
     watch.epoch_seen(7, clock.monotonic_ms())
 
     def said() -> list[Heartbeat]:

@@ -38,7 +38,7 @@ class Standby:
     """A watch and its clock."""
 
     def __init__(self, process: str = "1", bucket: int = 5, epoch: int | None = 7) -> None:
-        self.watch = StandbyWatch("processing", "tolls", process, ["0", "1", "2"])
+        self.watch = StandbyWatch("tolls", "0", process, ["0", "1", "2"])
         self.now_ms, self.bucket = 1_000_000, bucket
         self.watch.epoch_seen(epoch, self.now_ms)
 
@@ -80,7 +80,7 @@ def test_where_no_epoch_began_there_is_nobody_to_wait_for() -> None:
 
 
 def test_before_the_log_was_read_nobody_takes_over() -> None:
-    watch = StandbyWatch("processing", "tolls", "0", ["0", "1"])
+    watch = StandbyWatch("tolls", "0", "0", ["0", "1"])
     assert not watch.due(0, 0)
 
 

@@ -6,10 +6,8 @@ from itertools import product
 
 import pytest
 
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.limits import FAILURE_AFTER_MS
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.switching import NOBODY, TABLE, Action, StatesSeen, awaits_corrections, choose, decide, works_on_tentative
+from anabranch.protocol.switching import NOBODY, TABLE, Action, awaits_corrections, choose, decide, works_on_tentative
 
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
@@ -70,22 +68,3 @@ def test_w4_corrections_are_awaited_while_one_has_a_branch_and_none_is_stable(st
 
 def test_the_rows_are_numbered_in_their_order() -> None:
     assert [row.number for row in (*TABLE, NOBODY)] == list(range(1, 10))
-
-
-def test_states_seen_follow_the_heartbeats() -> None:
-    seen = StatesSeen("tolls", ["0", "1"])
-    assert seen.states(0) == {"0": FAILURE, "1": FAILURE}
-    assert seen.heard(Heartbeat("processing", "tolls", "0", 1, "running", 0, 100, "up_failure"), 100)
-    assert seen.heard(Heartbeat("processing", "tolls", "1", 2, "starting", 0, 100), 100)
-    assert not seen.heard(Heartbeat("ingestion", "tolls", "1", 2, "running", 0, 100, "stable"), 100)
-    assert seen.states(100) == {"0": UP_FAILURE, "1": FAILURE}
-    for now_ms in range(100, 100 + FAILURE_AFTER_MS, 500):
-        seen.look(now_ms)
-        assert seen.states(now_ms)["0"] is UP_FAILURE
-    assert seen.states(100 + FAILURE_AFTER_MS)["0"] is FAILURE
-
-
-def test_a_pause_of_the_reader_kills_nobody() -> None:
-    seen = StatesSeen("tolls", ["0"])
-    seen.heard(Heartbeat("processing", "tolls", "0", 1, "running", 0, 0, "stable"), 0)
-    assert seen.states(60_000) == {"0": STABLE}, "it must look again before it judges"

@@ -15,10 +15,10 @@ from anabranch.ports import Delivered, TopicPartition
 from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.presence import Presence
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.speaking import Speaker
 from anabranch.protocol.staggering import CorrectionGate, Why
-from anabranch.protocol.switching import StatesSeen
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl
 from harness.sources import everything
 
@@ -219,8 +219,9 @@ class Neighbours:
 
     def __init__(self, log: LocalEventLog, clock: VirtualClock) -> None:
         self._log, self._clock = log, clock
-        self.gate = CorrectionGate("tolls", "0", ["1"], epoch=7)
-        self.control = ReplicaControl(ControlReader(log, SPEAKERS), clock, self.gate, {"means": StatesSeen("means", ["0", "1"])})
+        presence = Presence.of_replicas({"tolls": "01", "means": "01"})
+        self.gate = CorrectionGate("tolls", "0", presence, epoch=7)
+        self.control = ReplicaControl(ControlReader(log, SPEAKERS), clock, self.gate, presence)
 
     def hears(self, *entries: ControlRecord) -> None:
         now_ms = self._clock.now_ms()
@@ -235,20 +236,21 @@ def neighbours(log: LocalEventLog, clock: VirtualClock) -> Neighbours:
 
 def test_the_topic_is_read_with_no_lock_held(log: LocalEventLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is slow would hold up every decision of the replica. What follows from the records changes under the lock."""
-    lock, reader, gate = threading.Lock(), ControlReader(log, SPEAKERS), CorrectionGate("tolls", "0", ["1"], epoch=7)
-    control = ReplicaControl(reader, clock, gate, {}, lock=lock)
-    poll, look, seen = reader.poll, gate.look, list[bool]()
+    presence = Presence.of_replicas({"tolls": "01"})
+    lock, reader, gate = threading.Lock(), ControlReader(log, SPEAKERS), CorrectionGate("tolls", "0", presence, epoch=7)
+    control = ReplicaControl(reader, clock, gate, presence, lock=lock)
+    poll, look, seen = reader.poll, presence.look, list[bool]()
 
     def polls(wait_ms: int) -> list[ControlRecord]:
         seen.append(lock.locked())
         return poll(wait_ms)
 
-    def looks(now_ms: int) -> None:
+    def looks(now_ms: int) -> int:
         seen.append(lock.locked())
-        look(now_ms)
+        return look(now_ms)
 
     monkeypatch.setattr(reader, "poll", polls)
-    monkeypatch.setattr(gate, "look", looks)
+    monkeypatch.setattr(presence, "look", looks)
     control.poll()
     assert seen == [False, True]
 

@@ -1,0 +1,33 @@
+"""Rule 18: nobody trims what a living reader has not said to hold for good."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+Said = tuple[int, str, int]
+"""(time, reader, bucket up to which it holds its input for good)."""
+
+
+def check(
+    said: Iterable[Said], points: Iterable[tuple[int, str, int]], readers: Mapping[str, Collection[str]], silent_ms: int
+) -> list[str]:
+    """Trim points that a reader had not reached.
+
+    Args:
+        said: What readers said, by the time at which it stood in the log, ascending.
+        points: (time, stream, bucket) of every trim point, ascending.
+        readers: Those of each stream.
+        silent_ms: One that has said nothing for so long holds nothing back. One that never said anything holds back everything so long.
+    """
+    held: dict[str, list[tuple[int, int]]] = {}
+    for at_ms, reader, bucket in said:
+        held.setdefault(reader, []).append((at_ms, bucket))
+    wrong = []
+    for at_ms, stream, bucket in points:
+        for reader in sorted(readers[stream]):
+            heard = [(when_ms, upto) for when_ms, upto in held.get(reader, []) if when_ms <= at_ms]
+            is_gone = at_ms - max((when_ms for when_ms, _ in heard), default=0) >= silent_ms
+            upto = max((upto for _, upto in heard), default=0)
+            if bucket > upto and not is_gone:
+                wrong.append(f"{stream}: trimmed up to {bucket} at {at_ms} ms, but {reader}, which lives, holds only {upto}")
+    return wrong
