@@ -27,6 +27,9 @@ class Rules:
     width_ms: int
     disorder_ms: int
     idle_ms: int | None
+    """A partition silent for so long may be left out while others speak."""
+    source_idle_ms: int | None
+    """When all of them are silent for so long the boundary may go on by the time."""
     is_restamped: bool
     """Late rows get the first time of the open bucket; else they are dead letters. (Those of a partition that was found late get it always.)"""
 
@@ -80,6 +83,7 @@ def replay(name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequen
     """Follow the boundary records of source ``name`` over its input."""
     result = Replay()
     partitions: dict[int, _Partition] = {}
+    low = _LowMark()
     closed = 0
     for number, record in enumerate(records):
         expected: list[Row] = []
@@ -108,7 +112,8 @@ def replay(name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequen
             )
         for row in sorted(expected):
             result.buckets.setdefault(-(-row[0] // rules.width_ms), []).append(row)
-        highest = max(closed, _closable(partitions, arrivals, record, rules))
+        low.rise(partitions, arrivals, record, rules)
+        highest = max(closed, (low.ms - 1) // rules.width_ms)
         if not closed <= record.closed <= highest:
             result.wrong.append(f"{name}: record {number} closes up to {record.closed}, from {closed} on it may up to {highest}")
         closed = max(closed, record.closed)
@@ -136,22 +141,40 @@ def _speak(partition: _Partition, read: Sequence[Arrival], record: Taken) -> Non
             partition.spoke_upto_ms = record.appended_ms
 
 
-def _closable(
-    partitions: Mapping[int, _Partition], arrivals: Mapping[int, Sequence[Arrival]], record: Taken, rules: Rules
-) -> int:  # fmt: skip
-    """The last bucket that ``record`` may close: by the lowest mark of the partitions that cannot have been taken for idle."""
-    now_ms = record.appended_ms if record.decided_ms is None else record.decided_ms + _MARGIN_MS
-    newest_ms = max(partition.spoke_upto_ms for partition in partitions.values())
-    counted: list[int] = []
-    left_out: list[int] = []
-    for at, partition in partitions.items():
-        is_idle = (
-            rules.idle_ms is not None
-            and min(now_ms, newest_ms) - partition.spoke_from_ms >= rules.idle_ms
-            and not _is_passed_by(arrivals[at][partition.next :], record)
-        )
-        (left_out if is_idle else counted).append(partition.mark_ms)
-    return ((min(counted) if counted else max(left_out)) - rules.disorder_ms - 1) // rules.width_ms
+@dataclass
+class _LowMark:
+    """How far the low mark of the whole source may be, at the most. It never goes back."""
+
+    ms: int = 0
+    silent_since_ms: int = -1
+    before_silence_ms: int = 0
+
+    def rise(
+        self, partitions: Mapping[int, _Partition], arrivals: Mapping[int, Sequence[Arrival]], record: Taken, rules: Rules
+    ) -> None:  # fmt: skip
+        """Up to the lowest mark of the partitions that cannot have been taken for idle, or with the time while all are silent."""
+        now_ms = record.appended_ms if record.decided_ms is None else record.decided_ms + _MARGIN_MS
+        newest_ms = max(partition.spoke_upto_ms for partition in partitions.values())
+        counted: list[int] = []
+        left_out: list[int] = []
+        for at, partition in partitions.items():
+            is_idle = (
+                rules.idle_ms is not None
+                and min(now_ms, newest_ms) - partition.spoke_from_ms >= rules.idle_ms
+                and not _is_passed_by(arrivals[at][partition.next :], record)
+            )
+            (left_out if is_idle else counted).append(partition.mark_ms)
+        self.ms = max(self.ms, (min(counted) if counted else max(left_out)) - rules.disorder_ms)
+        if rules.source_idle_ms is not None:
+            self._pass(now_ms - rules.source_idle_ms, partitions, rules)
+
+    def _pass(self, upto_ms: int, partitions: Mapping[int, _Partition], rules: Rules) -> None:
+        since_ms = max(partition.spoke_from_ms for partition in partitions.values())
+        spoken = [partition.mark_ms for partition in partitions.values() if partition.mark_ms]
+        if since_ms != self.silent_since_ms:
+            self.silent_since_ms, self.before_silence_ms = since_ms, self.ms
+        if spoken and upto_ms > since_ms:
+            self.ms = max(self.before_silence_ms, min(spoken) - rules.disorder_ms) + upto_ms - since_ms
 
 
 def _is_passed_by(unread: Sequence[Arrival], record: Taken) -> bool:

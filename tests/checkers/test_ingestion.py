@@ -8,7 +8,7 @@ import pytest
 
 from checkers.ingestion import Arrival, Replay, Rules, Taken, check_order, replay
 
-RULES = Rules(width_ms=100, disorder_ms=10, idle_ms=500, is_restamped=False)
+RULES = Rules(width_ms=100, disorder_ms=10, idle_ms=500, source_idle_ms=None, is_restamped=False)
 
 
 def row(time_ms: int, at_ms: int | None = None) -> Arrival:
@@ -94,6 +94,15 @@ def test_what_a_partition_brings_that_was_found_late_is_kept_until_it_is_beyond_
 
 def test_without_rules_for_idleness_every_partition_counts() -> None:
     assert any("record 2 closes up to 9, from 4 on it may up to 4" in line for line in judged(rules=replace(RULES, idle_ms=None)).wrong)
+
+
+def test_a_source_that_is_silent_as_a_whole_goes_on_with_the_time_if_the_rules_say_so() -> None:
+    rules, arrivals = replace(RULES, source_idle_ms=300), {0: [row(250)]}
+    begun = Taken(260, 261, {0: (1, 250, 0)}, 2, [(250, 1)])
+    for decided_ms, closed, is_right in ((560, 2, True), (660, 3, True), (960, 6, True), (660, 4, False), (500, 3, False)):
+        found = replay("a", arrivals, [begun, Taken(decided_ms, decided_ms + 1, {0: (1, 250, 0)}, closed, [])], rules)
+        assert (found.wrong == []) == is_right, (decided_ms, closed)
+    assert replay("a", arrivals, [begun, Taken(960, 961, {0: (1, 250, 0)}, 6, [])], RULES).wrong
 
 
 def test_with_a_wrong_clock_the_times_of_the_log_count() -> None:

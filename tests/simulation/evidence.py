@@ -105,6 +105,8 @@ def is_exact(run: Run) -> bool:
 def _is_whole(run: Run) -> bool:
     """No record can be late: nothing, or only silence that was not observed, is left out."""
     idle_ms = run.options.idle_ms
+    if run.options.source_idle_ms is not None:
+        return False
     if idle_ms is None or run.options.source_partitions == 1:
         return True
     if any(fault.kind.startswith("silent") for fault in run.faults):
@@ -141,7 +143,7 @@ def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
 def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.Replay:
     """What a source's stream and dead letters must be, from its input and from how far each boundary record says that it has read."""
     options = run.options
-    rules = ingestion.Rules(options.bucket_ms, options.disorder_ms, options.idle_ms, options.late == "restamp")
+    rules = ingestion.Rules(options.bucket_ms, options.disorder_ms, options.idle_ms, options.source_idle_ms, options.late == "restamp")
     topic = run.pipeline.topic_names.boundaries(source)
     appended = _appends(run)
     is_clock_right = not any(fault.kind in ("clock", "drift") and fault.target == f"ingestion/{source}" for fault in run.faults)

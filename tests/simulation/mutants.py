@@ -129,6 +129,8 @@ MUTANTS: Final = (
     Mutant("dead_letters_not_flushed", "ingestion.service:IngestionService._take", "self._dead_letters.flush()", "pass", "3.1", ("bad records",), by=("ingestion",)),
     Mutant("late_limit_off_by_one", "ingestion.batches:judge", "times <= limits.late_upto_ms", "times < limits.late_upto_ms", "B1", ("late edges",), by=("ingestion",)),
     Mutant("left_out_for_good", f"{_SOURCE}._leave_out", "partition.left_out = silent", "partition.left_out = partition.left_out or silent", "G3", ("idle",), by=("ingestion",)),
+    Mutant("ahead_is_taken", "ingestion.batches:judge", "ahead = times > limits.ahead_above_ms", "ahead = times > times", "G5", ("ahead",), by=("ingestion",)),
+    Mutant("source_waits_too_little", f"{_SOURCE}._advance_in_silence", "until_ms - since_ms - self._rules.source_idle_ms", "until_ms - since_ms", "G4", ("source idle",), by=("ingestion",)),
     Mutant("unsynced_named", "processing.replica:ReplicaRunner.sync", "max(self.synced_bucket, position.bucket)", "max(self.synced_bucket, position.bucket + 1)", "rule 18", by=("disk",)),
     Mutant("wrong_key_partition", "delivery.partitioning:Partitioner._learn", "partition_of(key, BEGINNING, self._partitions)", "(partition_of(key, BEGINNING, self._partitions) + 1) % self._partitions", "D6", by=("corrected",)),
     Mutant("wrong_stime_header", "delivery.rendering:Renderer.render", "(STIME_HEADER, t)", '(STIME_HEADER, t + b"0")', "4.1", by=("corrected",)),
@@ -142,7 +144,8 @@ FOUND_BY: Final[dict[str, int]] = {
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
     "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
     "sibling_not_asked": 63, "summary_forgets_all": 68, "trims_beyond_the_summary": 6, "summary_without_pending": 6,
-    "no_room_for_what_is_missing": 141, "one_failure_told_as_two": 3137, "waits_too_long": 34, "old_branch_shown_at_once": 2539, "clocks_of_readers_decide": 1484,
+    "no_room_for_what_is_missing": 141, "one_failure_told_as_two": 3137, "waits_too_long": 34, "old_branch_shown_at_once": 2539,
+    "clocks_of_readers_decide": 1484, "late_limit_off_by_one": 577, "ahead_is_taken": 12, "source_waits_too_little": 31,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 
@@ -154,6 +157,8 @@ def _near(chosen: Options) -> set[str]:
         "grown": chosen.grown_ms is not None,
         "idle": is_left_out,
         "late edges": is_left_out and chosen.edge_percent > 0,
+        "source idle": chosen.source_idle_ms is not None,
+        "ahead": chosen.ahead_ms is not None,
         "bad records": chosen.hostile_percent > 0,
     }
     return {name for name, is_there in traits.items() if is_there}

@@ -94,6 +94,11 @@ class Options:
     edge_percent: int = 0
     """Of the rows: so many have the first or the last time of their bucket."""
 
+    source_idle_ms: int | None = None
+    """A source that is silent as a whole for so long goes on by the time."""
+    ahead_ms: int | None = None
+    """Records further in front of the clock are dead letters. More than any clock here is wrong by."""
+
     @property
     def final(self) -> str:
         """The stream that is delivered."""
@@ -105,9 +110,17 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     drawn = _draw(seed, stages_max=stages_max)
     scenario = scenarios.of(seed) if stages_max else ""
     drawn = replace(drawn, edge_percent=random.Random(f"{seed}/edges").choice((0, 0, 60)))
-    drawn = _shaped(replace(drawn, scenario=scenario)) if scenario else _grown(drawn)
+    drawn = _shaped(replace(drawn, scenario=scenario)) if scenario else _idling(_grown(drawn))
     room = random.Random(f"{seed}/output")
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
+
+
+def _idling(options: Options) -> Options:
+    """The same, in some seeds with a source that may be silent as a whole, or with records far in front of the clock."""
+    rng = random.Random(f"{options.seed}/idling")
+    if rng.random() < 0.15:
+        options = replace(options, source_idle_ms=rng.choice((600, 1_500)))
+    return replace(options, ahead_ms=400_000, hostile_percent=10) if rng.random() < 0.15 else options
 
 
 def _grown(options: Options) -> Options:
@@ -232,7 +245,7 @@ def pipeline(options: Options) -> Pipeline:
     sources = {
         name: Source(
             name=name, topics=[f"in.{name}"], record=SCHEMA, stime=Stime(field="time"), disorder_ms=options.disorder_ms,
-            idle=Idle(partition_ms=options.idle_ms), ahead_ms=None, late=options.late, dead_letter=f"in.{name}.rejected",
+            idle=Idle(partition_ms=options.idle_ms, source_ms=options.source_idle_ms), ahead_ms=options.ahead_ms, late=options.late, dead_letter=f"in.{name}.rejected",
         )
         for name in options.sources
     }  # fmt: skip

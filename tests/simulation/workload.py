@@ -17,6 +17,8 @@ Buckets = dict[int, list[Row]]
 
 BASE_MS = 1_000_000
 """Wall clock at the beginning of a run."""
+AHEAD_MS = 3_600_000
+"""So far in front of the clock are records that are too far in front of it."""
 WINDOW_BUCKETS = 2
 FAR_BUCKETS = 8
 TIMED_BUCKETS = 8
@@ -84,7 +86,7 @@ def records(options: Options) -> list[Sent]:
                     if rng.randrange(100) < options.hostile_percent:
                         mine.append((mine[-1][0], None))
             for due_ms, row in sorted(mine, key=lambda item: (item[0], item[1] or (0, 0, 0, 0))):
-                sent.append(Sent(due_ms + rng.randint(0, 20), source, partition, _value(row, rng), row))
+                sent.append(Sent(due_ms + rng.randint(0, 20), source, partition, _value(row, due_ms, options, rng), row))
     # Within a partition in the order of their times: a producer sends one after the other.
     return sorted(_in_order(sent), key=lambda each: each.at_ms)
 
@@ -99,7 +101,9 @@ def _in_order(sent: list[Sent]) -> list[Sent]:
     return result
 
 
-def _value(row: Row | None, rng: random.Random) -> bytes | None:
+def _value(row: Row | None, due_ms: int, options: Options, rng: random.Random) -> bytes | None:
+    if row is None and options.ahead_ms is not None and rng.random() < 0.5:
+        row = BASE_MS + due_ms + AHEAD_MS, 0, 0, 0
     if row is None:
         return rng.choice((b"{", b"", None, b'{"time": null, "id": 1, "key": 1, "v": 1}', b'{"id": "x"}'))
     stime_ms, ident, key, v = row
@@ -119,7 +123,7 @@ def row_of(value: bytes | None) -> Row | None:
         stime_ms, ident, key, v = (fields[name] for name in ("time", "id", "key", "v"))
     except (ValueError, KeyError):
         return None
-    return None if stime_ms is None else (stime_ms, ident, key, v)
+    return None if stime_ms is None or stime_ms >= BASE_MS + AHEAD_MS else (stime_ms, ident, key, v)
 
 
 def bucket_of(stime_ms: int, width_ms: int) -> int:
