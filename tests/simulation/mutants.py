@@ -66,8 +66,8 @@ MUTANTS: Final = (
     Mutant("no_read_back", f"{_DELIVERY}.there", "return True", "return False", "rule 19, D1", by=("corrected",)),
     Mutant("last_run_believed", f"{_DELIVERY}._go_on", "= begin_of(progress), end_of", "= end_of(progress), end_of", "D2", by=("corrected",)),
     Mutant("second_recovery_blind", f"{_DELIVERY}.progress", "self._read_from if self.comparing else self._ends", "self._ends", "D4", ("commit lost", "commit applied", "commit torn"), by=("corrected",)),
-    Mutant("rejected_not_read_back", "delivery.service:DeliveryService._take_over", "foreign += read_back.ids(log, self._rejected_topic, read_from[-1:], rejected_stops, take, self._wait_for)", "pass", "D8", ("commit applied",)),
-    Mutant("neighbours_rejected", f"{_DELIVERY}.refused", "if len(sizes) > 1:", "if False:", "D8"),
+    Mutant("rejected_not_read_back", "delivery.service:DeliveryService._take_over", "foreign += read_back.ids(log, self._rejected_topic, read_from[-1:], rejected_stops, take, self._wait_for)", "pass", "D8", ("commit applied",), by=("corrected",)),
+    Mutant("neighbours_rejected", f"{_DELIVERY}.refused", "if len(sizes) > 1:", "if False:", "D8", by=("corrected",)),
     Mutant("delivery_not_fenced", "delivery.service:DeliveryService._take_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie"), by=("corrected",)),
     Mutant("outcome_believed", "delivery.service:DeliveryService.step", "self._give_up_writer()", "self._delivery.advance(run, {})", "rule 19", by=("corrected",)),
     Mutant("stale_log_at_take_over", "delivery.service:DeliveryService._take_over", "self._following().read_to_end()", "pass", "rule 19, D7", by=("corrected",)),
@@ -106,8 +106,8 @@ MUTANTS: Final = (
     Mutant("live_outcome_believed", "delivery.live:LiveTopic.step", "self._delay(error, _RETRY_MS if self._unknown_before else 0)", "self._machine.advance(run)", "rule 19", ("commit lost",), by=("live",)),
     Mutant("shown_twice", "delivery.live:LiveTopic._available", "max(fold.upto, now.stable, now.shown)", "max(fold.upto, now.stable)", "rule 20, V2", by=("live",)),
     Mutant("timers_by_boundaries_only", f"{_FOLD}._boundary", "self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])", "pass", "rule 13", ("silent",), by=("delays",)),
-    Mutant("forged_word_believed", "protocol.speaking:Speaker.may_say", "return self.is_manager and isinstance", "return isinstance", "W3", ("hostile",)),
-    Mutant("forged_beat_believed", "protocol.speaking:Speaker.may_say", "return (entry.service, entry.name, entry.replica) in self.beats", "return True", "W1", ("hostile",)),
+    Mutant("forged_word_believed", "protocol.speaking:Speaker.may_say", "return self.is_manager and isinstance", "return isinstance", "W3", ("hostile",), by=("ends",)),
+    Mutant("forged_beat_believed", "protocol.speaking:Speaker.may_say", "return (entry.service, entry.name, entry.replica) in self.beats", "return True", "W1", ("hostile",), by=("progress",)),
     Mutant("older_branch_wins", "protocol.tentative:Branches.refusal", 'return "older_branch"', 'return ""', "rule 16, T1", ("hostile",)),
     Mutant("pending_not_inherited", "protocol.replica:RecordChain.record", "parts=(*pending, *parts)", "parts=parts", "rule 11"),
     Mutant("blocks_of_any_attempt", "runtime.block_reader:BlockReader._take", "index.get((partition, head.attempt, head.bucket))", "next((i for (p, _, b), i in index.items() if (p, b) == (partition, head.bucket)), None)", "rule 7", ("zombie", "double", "twins", "race")),
@@ -139,6 +139,7 @@ MUTANTS: Final = (
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "forged_word_believed": 720085, "forged_beat_believed": 720094, "rejected_not_read_back": 720304, "neighbours_rejected": 720069,
     "off_chain_accepted": 53, "token_not_compared": 168, "silence_not_observed": 1410, "copy_not_checked": 197, "delete_all_others": 148,
     "dropped_at_a_hole": 25, "forks_again_at_once": 14, "later_buckets_wait_again": 108, "shown_twice": 28, "pending_not_inherited": 43,
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
