@@ -26,13 +26,14 @@ def started(replica: str = "0", token: str = "t", version: int = 1) -> EpochStar
 def record(
     epoch: int, batch: int, closed: int, parts: tuple[Part, ...] = (), *, replica: str = "0", lineage: str = "l", prev: BatchId | str | None = "",
     base: int | None = None, kind: BoundaryKind = BoundaryKind.STABLE, branch: BranchNumber | None = None, missing: tuple[str, ...] = (),
+    past: int = 0,
 ) -> BoundaryRecord:  # fmt: skip
     """``prev``: left out means the batch before in the same lineage, or None for the first. With a ``branch`` it is tentative."""
     if isinstance(prev, str):
         prev = BatchId(lineage, batch - 1) if batch else None
     if branch is not None:
         kind = BoundaryKind.TENTATIVE
-    return BoundaryRecord(replica, epoch, BatchId(lineage, batch), prev, closed, parts, base, kind, branch, missing)
+    return BoundaryRecord(replica, epoch, BatchId(lineage, batch), prev, closed, parts, base, kind, branch, missing, past=past)
 
 
 def folded(*entries: LogEntry, writers: Iterable[str] = WRITERS) -> StreamFold:
@@ -75,7 +76,7 @@ class Reference:
             return False
         self.newest[r, entry.epoch, entry.id.lineage] = entry.id.batch
         tentative = [n for own in self.branch_own.values() for n in own]
-        self.past = max([self.past, len(self.stable), *tentative, *(p.bucket - 1 for p in entry.parts)])
+        self.past = max([self.past, len(self.stable), *tentative, entry.past])
         return True
 
     def _begin(self, offset: int, entry: EpochStarted) -> bool:
@@ -223,7 +224,8 @@ def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
         prev = BatchId("never", 1)
     base = min(LAST, sibling + draw(st.sampled_from((0, 0, 1, 3)))) if what == "base" else None  # beyond the sibling: a hole, for a while
     w.closed = min(LAST, max(w.closed + draw(st.integers(-1, 3) if what != "slow" else st.integers(0, 1)), base or 0, 0))
-    made = record(epoch, step, w.closed, parts, replica=w.replica, lineage=w.lineage, prev=prev, base=base)
+    past = draw(st.sampled_from((0, 0, min(LAST, w.closed + 2))))
+    made = record(epoch, step, w.closed, parts, replica=w.replica, lineage=w.lineage, prev=prev, base=base, past=past)
     w.ids.append(made.id)
     return made
 

@@ -107,6 +107,8 @@ def _is_whole(run: Run) -> bool:
     idle_ms = run.options.idle_ms
     if run.options.source_idle_ms is not None:
         return False
+    if run.options.ahead[1]:  # its partition holds nothing back any more: what comes in it after the others is late
+        return False
     if idle_ms is None or run.options.source_partitions == 1:
         return True
     if any(fault.kind.startswith("silent") for fault in run.faults):
@@ -301,6 +303,8 @@ def _forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
     if _fails_only_input_or_branch(run):
         wrong += [line for stream, reading in readings.items() for line in streams.check_branches(stream, reading)]
         wrong += _forks_at_one_hole(run)
+    if not run.faults and _speaks_in_time(run):
+        wrong += [f"{who} forks at {at_ms} ms, and nothing fails" for at_ms, who, what, _ in run.history.events if what == "forks"]
     if only_silence(run):
         forks = [(at_ms, *facts) for at_ms, _, what, facts in run.history.events if what == "forks again"]
         wrong += [
@@ -497,7 +501,7 @@ def _live(
     width_ms = run.options.bucket_ms
     rows = {(f"in.{each.source}", each.row[1]): each.row for each in run.sent if each.row is not None}
     arrivals = [
-        (event.at_ms, workload.bucket_of(rows[str(event.facts[0]), int(event.facts[3])][0], width_ms))
+        (event.at_ms, workload.bucket_of(min(rows[str(event.facts[0]), int(event.facts[3])][0], workload.BASE_MS + event.at_ms), width_ms))
         for event in run.history.events
         if event.who == "producer" and event.facts[3] is not None
     ]

@@ -157,6 +157,9 @@ def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) 
             at_ms = rng.randint(600, 1_000)
             found.append(Fault(at_ms, "silent", source, partition, wait_ms + rng.randint(0, 1_000)))
             found.append(Fault(at_ms + rng.randint(400, 1_500), "silent", *others[0], options.heal_ms))
+        case "ahead":
+            if rng.random() < 0.3:
+                found.append(Fault(rng.randint(600, 2_500), "silent", source, partition, wait_ms + rng.randint(500, 3_000)))
         case "flapping":
             at_ms = rng.randint(300, 1_000)
             while at_ms < options.heal_ms - wait_ms:

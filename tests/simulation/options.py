@@ -89,6 +89,8 @@ class Options:
     """Of one boundary record; None: as for real."""
     output_bytes_max: int | None = None
     """Of a record of the output topic; in some seeds so few that results with many digits are refused. None: as for real."""
+    ahead: tuple[int, int] = (0, 0)
+    """One record of this bucket, counted from the beginning, is so many buckets in front of it; none is where the second is 0."""
     quiet: tuple[int, int] = (0, 0)
     """From the first of these buckets on, and before the second, there is no data; counted from the beginning."""
     edge_percent: int = 0
@@ -195,6 +197,12 @@ def _shaped(options: Options) -> Options:
             options = replace(
                 options, stages=_chain(options, rng, rng.choice((1, 1, 2)), (2, 2, 3), ("process",)), buckets=rng.randint(12, 20)
             )
+        case "ahead":
+            stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
+            options = replace(options, stages=stages, source_partitions=2, rows_max=4, idle_ms=None, max_delay_ms=1_600 + 600 * len(stages))
+            options = replace(
+                options, ahead=(rng.randint(2, 8), rng.randint(16, 40)), buckets=rng.randint(20, 24), hostile_percent=0, late="dead_letter"
+            )
         case "quiet gap":
             stages = tuple(
                 replace(stage, is_batch_safe=False) for stage in _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
@@ -206,7 +214,8 @@ def _shaped(options: Options) -> Options:
             options = replace(options, summary_every=10_000)  # many records: a reader of few would be overtaken
         case "far rows":
             first, *others = _chain(options, rng, rng.choice((1, 2, 2)), (1, 1, 2), ("process",))
-            options = replace(options, stages=(replace(first, operator="far"), *others), buckets=rng.randint(16, 24), rows_max=4)
+            first = replace(first, operator="far") if rng.random() < 0.7 else replace(first, operator="both", is_batch_safe=True)
+            options = replace(options, stages=(first, *others), buckets=rng.randint(16, 24), rows_max=4)
             options = replace(options, chain_records_max=rng.randint(3, 8), record_parts_max=rng.choice((None, 1, 2, 3)))
         case _:
             replicas = (1, 1, 2) if options.scenario == "second failure" else (1, 2)

@@ -17,6 +17,7 @@ CHANCES: Final[dict[str, int]] = {
     "forged": 15,
     "far rows": 15,
     "quiet gap": 15,
+    "ahead": 15,
 }
 """So many of 1 000 seeds are one of
 
@@ -31,7 +32,8 @@ recovery twice: delivery's transaction is torn, and the outcome of the smaller o
 forged: while a branch runs, records of all kinds that nobody should have written, and one that comes twice;
 far rows: a stage whose rows belong to a bucket far ahead dies again and again, and only few records of its chain are
 remembered; in most of these seeds a record names few parts, so that one batch has several;
-quiet gap: all producers say nothing for a while, and stages that are not batch-safe come to the many empty buckets at once."""
+quiet gap: all producers say nothing for a while, and stages that are not batch-safe come to the many empty buckets at once;
+ahead: a record of a producer whose clock is in front, and otherwise nothing wrong, or one silent partition."""
 
 
 def of(seed: int) -> str:

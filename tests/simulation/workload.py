@@ -48,7 +48,7 @@ def first_bucket(options: Options) -> int:
 
 def last_bucket(options: Options) -> int:
     """All data is in buckets up to this one, and every window that has data ends in one."""
-    return ends(options, first_bucket(options) + options.buckets)
+    return ends(options, first_bucket(options) + options.buckets + options.ahead[1])
 
 
 def ends(options: Options, bucket: int) -> int:
@@ -70,6 +70,7 @@ def records(options: Options) -> list[Sent]:
     rng, edges = random.Random(f"{options.seed}/records"), random.Random(f"{options.seed}/edges of buckets")
     width, first, number = options.bucket_ms, first_bucket(options), 0
     sent: list[Sent] = []
+    is_ahead, ahead_ms = options.ahead[1] > 0, 0
     for source in options.sources:
         for partition in range(options.source_partitions):
             mine: list[tuple[int, Row | None]] = []
@@ -81,7 +82,10 @@ def records(options: Options) -> list[Sent]:
                     stime_ms = (bucket - 1) * width + rng.randint(1, width)
                     if options.edge_percent and edges.randrange(100) < options.edge_percent:
                         stime_ms = (bucket - 1) * width + edges.choice((1, width))
-                    row: Row | None = (stime_ms, number, rng.randrange(3), rng.randrange(100))
+                    if (source, partition, bucket - first) == (options.sources[0], 0, options.ahead[0]) and is_ahead:
+                        is_ahead, ahead_ms = False, options.ahead[1] * width
+                    row: Row | None = (stime_ms + ahead_ms, number, rng.randrange(3), rng.randrange(100))
+                    ahead_ms = 0
                     mine.append((stime_ms - BASE_MS + rng.randint(0, options.disorder_ms), row))
                     if rng.randrange(100) < options.hostile_percent:
                         mine.append((mine[-1][0], None))

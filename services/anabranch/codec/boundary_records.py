@@ -131,6 +131,7 @@ def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
         "made_from": [{"stream": stream, "bucket": bucket} for stream, bucket in entry.made_from],
         "written_ms": entry.written_ms,
         "given_up": [asdict(each) for each in entry.given_up],
+        "past": entry.past,
     }
 
 
@@ -208,7 +209,7 @@ def _parts_of(items: Iterable[tuple[Any, ...]]) -> tuple[Part, ...]:
 
 
 def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
-    replica, epoch, ident, prev, closed, parts, base, kind, branch, missing, positions, made_from, written_ms, given_up = fields
+    replica, epoch, ident, prev, closed, parts, base, kind, branch, missing, positions, made_from, written_ms, given_up, past = fields
     return BoundaryRecord(
         replica=replica,
         epoch=epoch,
@@ -224,6 +225,7 @@ def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
         made_from=made_from,
         written_ms=written_ms,
         given_up=tuple([GivenUp(*each) for each in given_up]),
+        past=past,
     )
 
 
@@ -360,7 +362,7 @@ def _check_record(entry: BoundaryRecord) -> None:
     if entry.prev is not None:
         _check_texts(entry.prev.lineage)
     _require(entry.epoch >= 0, "an epoch out of range")
-    _check_buckets(entry.closed, entry.base or 0)
+    _check_buckets(entry.closed, entry.base or 0, entry.past)
     _require(
         (entry.branch is not None) == (entry.kind is BoundaryKind.TENTATIVE),
         "a branch that is not tentative, or a tentative record without",

@@ -143,9 +143,10 @@ class IngestionService:
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
             _rules(self._pipeline, source), self._first_offsets(self._topics.inputs), () if last is None else last.positions,
-            self._boundaries.fold.closed(REPLICA), now_ms,
+            self._boundaries.fold.closed(REPLICA), now_ms, past=0 if last is None else last.past,
+            away_ms=0 if last is None else max(0, context.clock.now_ms() - last.written_ms),
         )  # fmt: skip
-        self._closed = self._machine.closed
+        self._closed, self._past = self._machine.closed, self._machine.past
         self._reading: frozenset[tuple[str, int]] = frozenset()
         self._choose()
         self._report()
@@ -160,7 +161,7 @@ class IngestionService:
         with without_collection():
             self._read()
         self._look()
-        if self._machine.advance(clock.monotonic_ms()) > self._closed:
+        if self._machine.advance(clock.monotonic_ms()) > self._closed or self._machine.past > self._past:
             self._append(())
         self._look_around()
         self._choose()
@@ -210,6 +211,7 @@ class IngestionService:
         record = BoundaryRecord(
             replica=REPLICA, epoch=self._epoch, id=BatchId(self._lineage, self._batch), prev=self._boundaries.tip(),
             closed=self._machine.closed, parts=parts, positions=self._machine.positions(), written_ms=context.clock.now_ms(),
+            past=self._machine.past,
         )  # fmt: skip
         try:
             self._boundaries.append(record)
@@ -217,7 +219,7 @@ class IngestionService:
             holding = _names(self._machine.holding())
             raise TooManyParts(f"{error}: the boundary of source {self._source.name} is held back by {holding}") from error
         crash_point("ingestion.boundary_appended")
-        self._closed = record.closed
+        self._closed, self._past = record.closed, record.past
         self._boundaries.fold.forget(self._closed)
         now_ms = context.clock.monotonic_ms()
         self._append_next_ms = now_ms + self._machine.append_pause_ms(now_ms)

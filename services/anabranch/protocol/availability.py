@@ -1,9 +1,10 @@
 """When may a stage go on without some of its input? Timers of buckets, and the waits that a pipeline's ``max_delay`` leaves.
 
 Theory of operation. A bucket that is not complete is waited for, but not for ever. Its timer starts at the first sign that *any* input has
-got beyond the bucket before it (rule 13; Borealis' SUnion starts it at a boundary, here a named part of a later bucket is a sign too). Since
-the signs travel with the log and not with the results, the timers of all stages of a chain start together, so a chain waits once and not
-once per stage (as in Borealis' DPC). A stage waits so much shorter, the more stages come after it, that the tentative bucket of the stage
+got beyond the bucket before it (rule 13; Borealis' SUnion starts it at a boundary, here a source whose boundary is held back says how far it has
+got, ``protocol.source_pace``). Named parts are no sign: a record in front of the clock, or a result that belongs to the end of a long window, may lie
+far beyond what can be complete. Since the signs travel with the log and not with the results, the timers of all stages of a chain start together,
+so a chain waits once and not once per stage (as in Borealis' DPC). A stage waits so much shorter, the more stages come after it, that the tentative bucket of the stage
 before is there when its own wait is over.
 
 The first bucket of a failure gets the long wait, ``Waits.first_ms``: a failure that ends before leaves no trace. After that, with the

@@ -154,13 +154,14 @@ class StreamFold:
 
     @property
     def past_upto(self) -> int:
-        """Rule 13: by a boundary, stable or tentative, or by a named part of a later bucket, the stream is known to have got beyond this one."""
+        """Rule 13: by a boundary, stable or tentative, or by what a source says, the stream is known to have got beyond this bucket."""
         return self._past
 
     @property
     def seen_upto(self) -> int:
-        """The last bucket that is closed, stable or tentatively, or of which a writer has named a part."""
-        return max([self._past, *(writer.pending.highest for writer in self._writers.values())])
+        """The last bucket that the stream has got beyond; or the next one, where a writer has named a part of it. Parts further ahead say nothing."""
+        following = self._past + 1
+        return following if any(writer.pending.between(following, following) for writer in self._writers.values()) else self._past
 
     @property
     def forgotten(self) -> int:
@@ -258,7 +259,7 @@ class StreamFold:
             self._take(writer, entry)
             writer.origin = origin_after(writer.origin, entry, closed, writer.fingerprint)
         writer.know(entry.id)
-        self._past = max([self._past, *(part.bucket - 1 for part in entry.parts)])
+        self._past = max(self._past, entry.past)
         return "tentative" if is_tentative else "accepted"
 
     def _begin(self, offset: int, writer: _Writer, entry: EpochStarted) -> Outcome:

@@ -33,6 +33,7 @@ Invariants:
     G9  a record at or below the boundary at which its partition was found is not late before the partition's low mark has passed that boundary.
     G10 a source whose readers have left BLOCKS_KEPT_MAX of its blocks undone reads nothing until half of them are done with. Meanwhile its boundary
         stands still, as long as there is something to be read: that is no silence (G3).
+    G11 ``past`` never goes back, and is never below ``closed``; beyond it, it is what ``protocol.source_pace`` says.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ from anabranch.protocol.limits import (
     WAITING_AFTER_MS,
 )
 from anabranch.protocol.records import InputPosition
+from anabranch.protocol.source_pace import SourcePace
 
 InputPartition = tuple[str, int]
 """(topic, partition) of a user's topic."""
@@ -147,16 +149,22 @@ class SourceMachine:
             carried along, so that they are not read twice if they come back.
         closed: Last bucket that this source has closed.
         now_ms: Silence is counted from here.
+        past: Of the last accepted boundary record.
+        away_ms: Since that was written.
     """
 
     def __init__(
-        self, rules: SourceRules, partitions: Mapping[InputPartition, int], positions: Iterable[InputPosition], closed: int, now_ms: int
-    ) -> None:
+        self, rules: SourceRules, partitions: Mapping[InputPartition, int], positions: Iterable[InputPosition], closed: int, now_ms: int,
+        *, past: int = 0, away_ms: int = 0,
+    ) -> None:  # fmt: skip
         self._rules = rules
         self._restored = {(position.topic, position.partition): position for position in positions}
         self._partitions: dict[InputPartition, _Partition] = {}
         self._closed = closed
         self._low_ms: int | None = bound_ms(closed, rules.bucket_ms) + 1 if closed else None
+        got_to = max(past, closed)
+        self._pace = SourcePace(bound_ms(got_to, rules.bucket_ms) + 1 if got_to else 0, now_ms - away_ms)
+        self._speaks = False
         self._spoke_ms = now_ms
         self._silent_since_ms: int | None = None
         self._silence_counted_ms = 0
@@ -168,11 +176,17 @@ class SourceMachine:
         self._held: frozenset[InputPartition] = frozenset()
         for at, offset_first in partitions.items():
             self.add(at, offset_first, now_ms)
+        self._raise_low()
 
     @property
     def closed(self) -> int:
         """The last closed bucket, as ``advance`` last found it."""
         return self._closed
+
+    @property
+    def past(self) -> int:
+        """The source has got beyond this bucket, as ``advance`` last found it (G11)."""
+        return max(self._closed, bucket_of(self._pace.upto_ms, self._rules.bucket_ms) - 1)
 
     def add(self, at: InputPartition, offset_first: int, now_ms: int) -> None:
         """A further input partition: from now on it holds the boundary back like the others."""
@@ -258,6 +272,7 @@ class SourceMachine:
             partition.quiet_since_ms = partition.quiet_until_ms = None
             partition.was_idle = False
         if spoke:
+            self._speaks = True
             self._speech(now_ms)
 
     def _speech(self, now_ms: int) -> None:
@@ -300,11 +315,9 @@ class SourceMachine:
 
     def advance(self, now_ms: int) -> int:
         """Move the boundary as far as what was read and observed allows; the last closed bucket."""
-        before = self._closed
+        before, low_ms = self._closed, self._low_ms
         self._leave_out(now_ms)
-        counted = [partition.stime_max_ms for partition in self._partitions.values() if not partition.left_out]
-        if counted and min(counted) > 0:
-            self._raise_low(min(counted) - self._rules.disorder_ms)
+        self._raise_low()
         silence = self._silence(now_ms)
         if silence is not None:
             self._advance_in_silence(*silence)
@@ -314,6 +327,10 @@ class SourceMachine:
             self._closed = max(self._closed, bucket_of(self._stime_max(), self._rules.bucket_ms))
         if self._closed > before:
             self._moved_ms = now_ms
+        if self._low_ms is not None and self._low_ms != low_ms:
+            self._pace.moved(self._low_ms + self._rules.disorder_ms, now_ms)
+        self._pace.go_on(self._stime_max(), now_ms, speaks=self._speaks)
+        self._speaks = False
         return self._closed
 
     def append_pause_ms(self, now_ms: int) -> int:
@@ -364,8 +381,11 @@ class SourceMachine:
             self._low_ms += elapsed_ms - self._silence_counted_ms
             self._silence_counted_ms = elapsed_ms
 
-    def _raise_low(self, low_ms: int) -> None:
-        self._low_ms = low_ms if self._low_ms is None else max(self._low_ms, low_ms)
+    def _raise_low(self) -> None:
+        counted = [partition.stime_max_ms for partition in self._partitions.values() if not partition.left_out]
+        if counted and min(counted) > 0:
+            low_ms = min(counted) - self._rules.disorder_ms
+            self._low_ms = low_ms if self._low_ms is None else max(self._low_ms, low_ms)
 
     def _stime_max(self) -> int:
         return max((partition.stime_max_ms for partition in self._partitions.values()), default=0)

@@ -228,6 +228,16 @@ HOP_MS: Final = 600
 """What a stage takes from its input to its output while a branch and a successor share its cores; a stage waits so much shorter per stage
 after it, that the tentative bucket of the stage before is there in time (as in Borealis' Delay, Process, and Correct). Measured on two shared cores."""
 
+PACE_OVER_MS: Final = 10_000
+"""Over so long it is measured how fast a source's boundary moves: short, since a source that has caught up goes on as fast as the clock."""
+
+PACE_LEAST_MS: Final = 1_000
+"""Over less nothing is measured: one chunk of a backlog holds any span of time."""
+
+PACE_CATCH_UP_MS: Final = 1_000
+"""By so much a source goes on while nothing is read: records that came are late by differing amounts, and no other may follow for a minute. Records
+further in front are not waited for in silence."""
+
 SUCCESSOR_AFTER_MS: Final = 2_000
 """After the first tentative rows of a branch its successor is not started for so long: starting a query takes the cores for a second or two,
 which the stages after this one need for their first tentative results."""

@@ -31,11 +31,6 @@ class OpenParts:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def highest(self) -> int:
-        """The last bucket that has parts; 0: none has."""
-        return self._buckets.highest
-
     def add(self, ident: BatchId, part: Part) -> None:
         """The record ``ident`` names ``part``."""
         named = self._buckets.get(part.bucket)

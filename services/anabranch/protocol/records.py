@@ -107,9 +107,11 @@ class BoundaryRecord:
     made_from: tuple[tuple[str, int], ...] = ()
     """Of a stage: (input stream, last bucket read)."""
     written_ms: int = 0
-    """Wall clock of the writer, for lag only; never decides anything."""
+    """Wall clock of the writer: for lag, and for how long a source was away."""
     given_up: tuple[GivenUp, ...] = ()
     """Stable: which of the buckets that this record closes lack what an operator gave up."""
+    past: int = 0
+    """Of a source: rule 13, it has got beyond this bucket, whether it is closed or not (``protocol.source_pace``)."""
 
 
 @dataclass(frozen=True, slots=True)

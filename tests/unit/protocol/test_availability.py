@@ -7,7 +7,11 @@ from itertools import pairwise
 import pytest
 
 from anabranch.protocol.availability import Availability, BucketTimers, Policy, Waits, delay_bound_ms, waits_of
+from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.buckets import bucket_of
+from anabranch.protocol.ingestion import ChunkFacts, SourceMachine, SourceRules
 from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
+from harness.boundary_logs import part, record, started
 
 FIRST, NEXT = 1_000, 300
 WAITS = Waits(FIRST, NEXT)
@@ -214,3 +218,51 @@ class TestAvailability:
             availability.observe(now, now)
             availability.forget(now - 3)
         assert len(availability._timers._at) <= 5
+
+
+class TestSigns:
+    """Rule 13 from the input partition to the timer: a source of two partitions in buckets of 500 ms, which are closed 200 ms after their end."""
+
+    BASE, WIDTH = 500_000, 500
+
+    def run(self, silent_ms: int, ahead_ms: int, *, factor: int = 1) -> tuple[list[tuple[int, int]], int]:
+        """((when, bucket) of each bucket whose long wait is over though it is not complete, the last bucket that is closed) after 60 s.
+
+        Partition 1 falls silent at ``silent_ms``. At 10 s a record comes that is ``ahead_ms`` in front. Stime goes ``factor`` times as fast as the
+        clock.
+        """
+        width, disorder = self.WIDTH * factor, 200 * factor
+        machine = SourceMachine(SourceRules(width, disorder, partition_idle_ms=None), {("t", 0): 0, ("t", 1): 0}, (), 0, 0)
+        fold, waits = StreamFold(["0"]), waits_of(3_000, self.WIDTH + 200, 0, 1)
+        availability = Availability(["s"], waits, Policy.PROCESS)
+        fold.apply(0, started())
+        over: list[tuple[int, int]] = []
+        for step, now_ms in enumerate(range(0, 60_000, 100)):
+            stime = self.BASE + now_ms * factor
+            newest = [stime + (ahead_ms if now_ms == 10_000 else 0), stime]
+            speaking = [0] if now_ms >= silent_ms else [0, 1]
+            machine.read([ChunkFacts(("t", i), step + 1, newest[i]) for i in speaking], now_ms)
+            parts = tuple(part(bucket_of(newest[i], width), f"{step}") for i in speaking)
+            fold.apply(step + 1, record(0, step, machine.advance(now_ms), parts, past=machine.past))
+            availability.observe(now_ms, fold.past_upto, fold.seen_upto)
+            availability.read_to_end("s", now_ms)
+            after = over[-1][1] if over else fold.upto
+            over += [(now_ms, bucket) for bucket in range(after + 1, fold.seen_upto + 1) if availability.first_over(bucket)]
+        return over, fold.upto
+
+    def test_one_record_in_front_of_the_clock_makes_no_failure(self) -> None:
+        over, upto = self.run(10**9, 30_000)
+        assert over == []
+        assert upto == bucket_of(self.BASE + 59_900 - 200, self.WIDTH) - 1
+
+    @pytest.mark.parametrize(("ahead_ms", "factor"), [(0, 1), (30_000, 1), (0, 20)])
+    def test_a_silent_partition_of_the_only_source_starts_the_timers_of_later_buckets(self, ahead_ms: int, factor: int) -> None:
+        """Each at its time, also where data is replayed faster than the clock, and however far in front a record lies."""
+        over, upto = self.run(20_000, ahead_ms, factor=factor)
+        first_ms = waits_of(3_000, self.WIDTH + 200, 0, 1).first_ms
+        width = self.WIDTH * factor
+        assert [bucket for _, bucket in over] == list(range(upto + 1, over[-1][1] + 1))
+        for at_ms, bucket in over:
+            begins_ms = ((bucket - 1) * width - self.BASE) // factor  # of the bucket: records of it come from here on
+            assert begins_ms + first_ms - 100 <= at_ms <= begins_ms + first_ms + 300
+        assert len(over) >= (60_000 - 20_000 - first_ms) // self.WIDTH - 1

@@ -32,9 +32,14 @@ def test_parts_belong_to_the_bucket_that_a_later_record_closes() -> None:
     assert fold.fingerprint("0") == "plan of 0"
 
 
-def test_rule_13_a_named_part_is_a_sign_of_what_lies_before_it() -> None:
-    fold = folded(started(), record(0, 0, 5, (part(9),)))
+def test_rule_13_what_a_source_says_is_a_sign_and_a_part_far_ahead_is_none() -> None:
+    fold = folded(started(), record(0, 0, 5, (part(9), part(70)), past=8))
     assert [fold.past(n) for n in (5, 8, 9)] == [True, True, False]
+    assert fold.seen_upto == 9, "the next one has a part"
+    fold.apply(2, record(0, 1, 6, past=7))
+    assert fold.past_upto == 8, "L12"
+    fold.apply(3, record(0, 2, 6, past=9))
+    assert fold.seen_upto == 9, "of bucket 10 there is nothing"
 
 
 def test_rule_1_an_older_epoch_counts_no_more() -> None:
@@ -324,7 +329,7 @@ def test_open_parts_are_those_of_the_writer_that_has_most_rows() -> None:
     assert fold.open_parts(4) == ("1", (part(4, "of 1"),))
     assert fold.open_parts(1) == fold.open_parts(5) == ("", ())
     assert (fold.open_buckets(1, 99), fold.open_buckets(1, 99, 2), fold.open_buckets(4, 99)) == ([2, 3, 4], [2, 3], [4])
-    assert fold.past_upto == 3
+    assert fold.past_upto == 1
 
 
 def test_a_bucket_that_was_closed_behind_a_hole_is_open_for_branches() -> None:

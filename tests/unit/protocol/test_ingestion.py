@@ -25,9 +25,16 @@ A, B, C = ("cars", 0), ("cars", 1), ("cars", 2)
 
 
 def machine(
-    partitions: int = 2, *, closed: int = 0, positions: tuple[InputPosition, ...] = (), **rules: int | bool | None
+    partitions: int = 2,
+    *,
+    closed: int = 0,
+    positions: tuple[InputPosition, ...] = (),
+    past: int = 0,
+    away_ms: int = 0,
+    **rules: int | bool | None,
 ) -> SourceMachine:
-    return SourceMachine(SourceRules(**{"bucket_ms": 100, **rules}), {("cars", i): 0 for i in range(partitions)}, positions, closed, 0)  # type: ignore[arg-type]
+    names, chosen = {("cars", i): 0 for i in range(partitions)}, SourceRules(**{"bucket_ms": 100, **rules})  # type: ignore[arg-type]
+    return SourceMachine(chosen, names, positions, closed, 0, past=past, away_ms=away_ms)
 
 
 def speak(m: SourceMachine, now_ms: int, **said: int) -> int:
@@ -46,6 +53,42 @@ def watch(m: SourceMachine, since_ms: int, until_ms: int, *silent: InputPartitio
         for at in m.looks_due(now_ms):
             m.looked(at, empty=at in silent, begun_ms=now_ms, done_ms=now_ms)
     return m.advance(until_ms)
+
+
+class TestPast:
+    """G11."""
+
+    def test_is_what_the_boundary_would_have_passed_while_a_partition_is_silent(self) -> None:
+        m = machine(disorder_ms=50)
+        for now_ms in range(0, 2_001, 50):
+            speak(m, now_ms, a=10_000 + now_ms, b=10_000 + now_ms)
+        assert (m.closed, m.past) == (119, 119), "12 000 lies in bucket 120"
+        for now_ms in range(2_050, 5_001, 50):
+            speak(m, now_ms, a=10_000 + now_ms)
+            assert (m.closed, m.past) == (119, (10_000 + now_ms - 1) // 100)
+
+    def test_one_record_in_front_of_the_clock_moves_it_no_faster(self) -> None:
+        m = machine(disorder_ms=50)
+        for now_ms in range(0, 40_001, 50):
+            speak(m, now_ms, a=10_000 + now_ms + (30_000 if now_ms == 10_000 else 0), b=10_000 + now_ms)
+            assert m.past <= (10_000 + now_ms - 1) // 100
+        assert m.past == 499
+
+    def test_a_source_that_begins_again_goes_on_where_the_one_before_was(self) -> None:
+        there = (InputPosition("cars", 0, 9, 40_000), InputPosition("cars", 1, 9, 11_000))
+        m = machine(closed=109, positions=there, past=119, away_ms=3_000)
+        assert m.past == 119
+        m.read([ChunkFacts(A, 10, 15_000)], 500)
+        m.advance(500)
+        assert m.past == (119 * 100 + 3_500) // 100
+
+    def test_is_never_below_the_boundary(self) -> None:
+        m = machine(1, partition_idle_ms=None, source_idle_ms=100)
+        speak(m, 0, a=1_000)
+        for now_ms in range(100, 3_000, 100):
+            watch(m, now_ms, now_ms, A)
+            assert m.past >= m.closed
+        assert m.past > 20
 
 
 class TestBoundary:
