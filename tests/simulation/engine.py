@@ -22,6 +22,7 @@ from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.presence import Presence
@@ -91,7 +92,11 @@ def _timed(state: State, rows: list[Row], watermark_bucket: int, width_ms: int) 
 
 
 class BranchFailedError(Exception):
-    """A branch's query dies of something that the stable one does not meet."""
+    """A branch's query dies of something that the stable one does not meet: of a bug in the function, or of what may pass."""
+
+    def __init__(self, text: str, choice: int) -> None:
+        super().__init__(text)
+        self.cause: Exception = DataMissing(text) if choice % 3 == 0 else StageFunctionError(text)
 
 
 class SimulatedReplica:
@@ -177,7 +182,7 @@ class SimulatedReplica:
         self._control.poll()
         failed, self._failed = self._failed, []
         for query, failure in failed:
-            if not runner.failed(query):
+            if not runner.failed(query, failure.cause):
                 raise failure
         self._carry_out(runner)
         now_ms = context.clock.monotonic_ms()
@@ -304,7 +309,7 @@ class SimulatedReplica:
                 if not is_busy:
                     self._context.clock.sleep_ms(self._rng.randint(1, _ASK_EVERY_MS))
         except BranchFailedError as error:
-            self._port.note("branch fails", lineage)
+            self._port.note("branch fails", lineage, isinstance(error.cause, DataMissing))
             self._failed.append((lineage, error))
 
     def _query(self, name: str) -> Steps:
@@ -367,10 +372,10 @@ class SimulatedReplica:
             self._moved_ms = self._port.now_ms
         fails = self._port.link.branch_failures.pop() if start.kind.value == "tentative" and self._port.link.branch_failures else None
         if fails is not None and fails % 2 == 0:
-            raise BranchFailedError(f"{name}, batch {batch}, before its blocks")
+            raise BranchFailedError(f"{name}, batch {batch}, before its blocks", fails)
         parts = self._write(blocks, results, start.before.closed)
         if fails is not None:
-            raise BranchFailedError(f"{name}, batch {batch}, with its blocks written")
+            raise BranchFailedError(f"{name}, batch {batch}, with its blocks written", fails)
         if self._rng.random() < 0.1:
             self._port.network.history.reached("task run again")
             parts = self._write(blocks, results, start.before.closed)

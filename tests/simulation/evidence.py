@@ -380,7 +380,10 @@ def _fails_only_input_or_branch(run: Run) -> bool:
 
 
 def _forks_at_one_hole(run: Run) -> list[str]:
-    """No process forks twice at one place: neither since its branch was dropped too early, nor after its branch failed there (R5, R7)."""
+    """No process forks twice at one place: neither since its branch was dropped too early, nor after its branch failed there (R5, R7).
+
+    But where the branch died of what may pass.
+    """
     latest: dict[str, int] = {}
     wrong = []
     for event in run.history.events:
@@ -389,6 +392,8 @@ def _forks_at_one_hole(run: Run) -> list[str]:
             if bucket <= latest.get(event.who, -1):
                 wrong.append(f"{event.who} forks at bucket {bucket} at {event.at_ms} ms, and forked at {latest[event.who]} before")
             latest[event.who] = bucket
+        elif event.what == "branch fails" and event.facts[1]:
+            latest.pop(event.who, None)
     return wrong
 
 

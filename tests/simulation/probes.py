@@ -136,8 +136,8 @@ def _replicas_counted(history: History) -> Iterator[None]:
         reached(2 if old is None else 7)
         return old
 
-    def counted_abandon(self: Replica) -> str | None:
-        old = abandon(self)
+    def counted_abandon(self: Replica, now_ms: int, cause: Exception | None = None) -> str | None:
+        old = abandon(self, now_ms, cause)
         if old is None:
             history.reached("branch cannot begin")
         else:

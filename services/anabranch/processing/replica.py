@@ -351,8 +351,8 @@ class ReplicaRunner:
         inputs = [reader.fold.given_up for reader in self._inputs.values()]
         return of_results(inputs, first, last, self._reach_buckets, is_stateful=self._traits.is_stateful)
 
-    def failed(self, query: str) -> bool:
-        """``query`` died. Whether the process may go on without it: it was a branch, or had been dropped before.
+    def failed(self, query: str, cause: Exception) -> bool:
+        """``query`` died of ``cause``. Whether the process may go on without it: it was a branch, or had been dropped before.
 
         The log is asked first. A newer process of this replica takes the directories of the older ones away, so
         whatever a query of an older one met then is the end of its epoch and nothing else. A log that cannot be read
@@ -370,7 +370,7 @@ class ReplicaRunner:
             if query == replica.main:
                 return False
             if query == replica.branch:
-                self._abandon()
+                self._abandon(cause)
             return True
 
     def tip(self, query: str) -> BatchId | None:
@@ -490,9 +490,9 @@ class ReplicaRunner:
                 self._drop(old)
             self._successor = StartQuery(successor.name)
 
-    def _abandon(self) -> None:
+    def _abandon(self, cause: Exception | None = None) -> None:
         """R7: go on without a branch at this hole."""
-        branch = self._started().abandon()
+        branch = self._started().abandon(self._clock.monotonic_ms(), cause)
         self._release_successor()
         self._carry_out_drop(Decision(drop=branch))
 

@@ -366,7 +366,7 @@ class ProcessingService:
             try:
                 ended = query.stream.awaitTermination(_STEP_S / len(running))
             except Exception as error:  # noqa: BLE001 - Spark raises what the query died of
-                if isinstance(query.sink.failure, Fenced) or not self._runner.failed(lineage):
+                if isinstance(query.sink.failure, Fenced) or not self._runner.failed(lineage, self._cause(error, query.sink)):
                     self._raise_failure(error, query.sink)
                 self._context.logger.warning("branch_failed", stage=self._settings.name, branch=lineage, error=short(str(error)))
             else:
@@ -445,13 +445,17 @@ class ProcessingService:
         return self._reach.held(self._boundary.fold.closed(self._replica), runner.synced_bucket)
 
     def _raise_failure(self, error: Exception, sink: StageSink) -> None:
-        """Raise the true cause of a dead query, with the function's name and the bucket."""
-        planning = None if self._plans is None else self._plans.error
-        known = sink.failure if isinstance(sink.failure, AnabranchError) else planning
-        cause = cause_of(error, self._stage_name, self._stage.transform, sink.running, known)
+        """Raise the true cause of a dead query."""
+        cause = self._cause(error, sink)
         if cause is error:
             raise error
         raise cause from error
+
+    def _cause(self, error: Exception, sink: StageSink) -> Exception:
+        """The true cause of a dead query, with the function's name and the bucket."""
+        planning = None if self._plans is None else self._plans.error
+        known = sink.failure if isinstance(sink.failure, AnabranchError) else planning
+        return cause_of(error, self._stage_name, self._stage.transform, sink.running, known)
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop. Idempotent."""

@@ -287,6 +287,12 @@ FAILURE_AFTER_MS: Final = 2_000
 OBSERVED_STEP_MS: Final = 1_000
 """The most that one look counts towards a time-out about others. Below FAILURE_AFTER_MS, so that nobody is dead right after a pause."""
 
+BRANCH_RETRY_MS: Final = 1_000
+"""After a branch died of what may pass, blocks or a broker that are away: until another one is tried, twice as long each time at the same hole."""
+
+BRANCH_RETRY_MAX_MS: Final = 30_000
+"""The longest of these pauses: a fork costs a copy of the checkpoint and the start of a query."""
+
 CORRECTION_TURN_MS: Final = 1_000
 """A replica that could correct leaves so much time to those with lower ids that could, too, and are not heard to yet."""
 

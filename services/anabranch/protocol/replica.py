@@ -24,7 +24,7 @@ STABILIZATION           main has caught up, next bucket not overdue,   drop the 
                         no input to be corrected any more
 STABILIZATION           main past the fork, a long wait without        second fork: main becomes the next branch, the old
                         progress at an overdue bucket                  branch is dropped; UP_FAILURE
-with a branch           the branch's query fails                       drop it; FAILURE, and no fork at this hole
+with a branch           the branch's query fails                       drop it; FAILURE, and no fork at this hole, or none soon
 any                     crash                                          the next process starts in the newest lineage: FAILURE
 ======================  =============================================  ==================================================
 
@@ -39,7 +39,8 @@ Invariants:
         corrected: what that has made stable so far is not all that there is, and a stage that ran out of it would fork again in the same
         failure. So the end of a failure comes down a chain stage by stage, as REC_DONE does.
     R6  at most two queries.
-    R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does.
+    R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does. Where it died of
+        what may pass, blocks or a broker that were away, it is, after a pause that doubles up to BRANCH_RETRY_MAX_MS.
     R8  memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what main waits for is read on. Main goes on whenever it
         can, and forgets what it has passed; the branch, which gets nothing new, stands still.
     R9  beside a branch a batch of main has at most CORRECTION_ROWS_MAX rows, or the buckets of one long wait if those have more: what a batch costs
@@ -56,11 +57,13 @@ from dataclasses import dataclass, replace
 
 from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import StreamFold
-from anabranch.protocol.errors import Fenced, LocalProtocolError
+from anabranch.protocol.errors import DataMissing, Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
     BATCH_ROWS_MAX,
     BRANCH_PENDING_PARTS_MAX,
+    BRANCH_RETRY_MAX_MS,
+    BRANCH_RETRY_MS,
     CAUGHT_UP_MS,
     CORRECTION_ROWS_MAX,
     HOP_MS,
@@ -144,6 +147,10 @@ class Replica:
         """When this process woke last, or 0, and the bucket that main must reach after that (R10)."""
         self._forked_at = 0
         self._abandoned_at = -1
+        self._again_ms: int | None = None
+        """From when on another branch may be tried there; None: never."""
+        self._failed_branches = 0
+        """There, one after the other."""
         self._branch_end = 0
         """The branch has run buckets up to this one, or is running them."""
         self._correcting = False
@@ -270,13 +277,17 @@ class Replica:
             return True
         return waited_ms >= after_ms * (1 if complete_upto > self._forked_at else SUCCESSOR_WITHOUT_ROWS)
 
-    def abandon(self) -> str | None:
-        """A branch cannot go on, or begin: do without, until the stable query got further (R7).
+    def abandon(self, now_ms: int, cause: Exception | None = None) -> str | None:
+        """A branch cannot go on, or begin: do without, until the stable query got further, or what may pass has had time to (R7).
 
-        Returns the branch that was there, which is to be stopped.
+        ``cause``: what it died of; None: it cannot begin. Returns the branch that was there, which is to be stopped.
         """
         main = self._position.get(self.main)
-        self._abandoned_at = self._forked_at if main is None else main.bucket
+        hole = self._forked_at if main is None else main.bucket
+        self._failed_branches = self._failed_branches + 1 if hole == self._abandoned_at else 0
+        self._abandoned_at, self._again_ms = hole, None
+        if isinstance(cause, (DataMissing, Unavailable)):
+            self._again_ms = now_ms + min(BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS << min(self._failed_branches, 10))
         return self._end_branch()
 
     def _decide_main(self, position: QueryPosition, situation: Situation) -> Decision:
@@ -299,7 +310,7 @@ class Replica:
                 self._main_batch = situation.now_ms, _complete(situation)
             self._availability.moved(situation.now_ms)
             return Decision(plan, drop=drop)
-        return Decision(fork=self._fork_due(position), drop=drop)
+        return Decision(fork=self._fork_due(position, situation.now_ms), drop=drop)
 
     def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
         """R9. What main takes next, whether or not it may."""
@@ -338,11 +349,12 @@ class Replica:
         else:
             self._watch.waits()
 
-    def _fork_due(self, position: QueryPosition) -> bool:
+    def _fork_due(self, position: QueryPosition, now_ms: int) -> bool:
         """Nothing is complete and everything read is closed: is it time to go on without? Rules 10 (c), 14."""
         if self._availability.policy is Policy.SUSPEND or not self._availability.first_over(position.bucket + 1):
             return False
-        if position.bucket <= self._abandoned_at:
+        again = self._again_ms is not None and now_ms >= self._again_ms
+        if position.bucket <= self._abandoned_at and not again:
             return False
         if self.branch is None:
             return True

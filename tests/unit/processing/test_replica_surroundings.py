@@ -9,8 +9,8 @@ import pytest
 from anabranch.adapters.local.log import Operation
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.processing.surroundings import Upstream
-from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.errors import DataMissing, Fenced, StageFunctionError, Unavailable
+from anabranch.protocol.limits import BRANCH_RETRY_MS, HOP_MS
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica_states import ReplicaState
 from harness.replica_bench import WAITS
@@ -23,6 +23,9 @@ ONE_STABLE = {**BRANCHED, "1": ReplicaState.STABLE}
 """One of two does; the other gives all there is."""
 
 
+BUG = StageFunctionError("a bug")
+
+
 class TestBranchesThatFail:
     """R7: the user's function does not bear incomplete input."""
 
@@ -30,11 +33,11 @@ class TestBranchesThatFail:
         world, process = failing()
         branch, main = process.runner.branch, process.runner.main
         assert branch is not None
-        assert process.runner.failed(branch)
+        assert process.runner.failed(branch, BUG)
         assert process.runner.orders() == [StopQuery(branch)]
         process.queries = [main]
         assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.STABLE, None, ())
-        assert process.runner.failed(branch), "it was dropped"
+        assert process.runner.failed(branch, BUG), "it was dropped"
         process.wait(5 * FIRST)
         assert process.runner.branch is None, "not at the same hole again"
         world.close("a", 9, 7)
@@ -44,6 +47,21 @@ class TestBranchesThatFail:
         process.settle()
         process.wait(FIRST + NEXT)
         assert process.runner.state is ReplicaState.UP_FAILURE, "another hole, another branch"
+
+    @pytest.mark.parametrize("cause", [DataMissing("blocks"), Unavailable("the broker")])
+    def test_one_that_died_of_what_may_pass_is_tried_again(self, cause: Exception) -> None:
+        world, process = failing()
+        branch = process.runner.branch
+        assert branch is not None
+        assert process.runner.failed(branch, cause)
+        process.carry_out_orders()
+        process.wait(BRANCH_RETRY_MS - 100)
+        assert process.runner.branch is None
+        before = world.fold().tentative_upto("0")
+        world.close("b", 20, 15)
+        process.wait(FIRST)
+        assert process.runner.branch_number == 2
+        assert world.fold().tentative_upto("0") > before, "live results go on"
 
     def test_the_successor_of_a_branch_that_failed_at_once_is_started(self) -> None:
         world, process = running()
@@ -56,7 +74,7 @@ class TestBranchesThatFail:
             if process.ask(main) is not None:
                 break
         assert process.runner.branch == main, "it forked, and nothing tentative is there yet"
-        assert process.runner.failed(main)
+        assert process.runner.failed(main, BUG)
         assert process.runner.orders() == [StartQuery(process.runner.main), StopQuery(main)]
 
     def test_a_branch_is_stopped_when_its_successor_cannot_branch(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,14 +92,14 @@ class TestBranchesThatFail:
 
     def test_the_process_does_not_go_on_without_its_stable_query(self) -> None:
         _, process = running()
-        assert not process.runner.failed(process.runner.main)
+        assert not process.runner.failed(process.runner.main, BUG)
 
     def test_what_a_query_of_an_ended_epoch_died_of_says_nothing(self) -> None:
         """The newer process took its directory away, in the middle of a batch."""
         world, zombie = running()
         world.start().begin()
         with pytest.raises(Fenced):
-            zombie.runner.failed(zombie.runner.main)
+            zombie.runner.failed(zombie.runner.main, BUG)
         assert not zombie.runner.log_lock.locked()
 
     def test_a_branch_of_an_ended_epoch_is_not_gone_on_without(self) -> None:
@@ -89,7 +107,7 @@ class TestBranchesThatFail:
         world.start().begin()
         assert zombie.runner.branch is not None
         with pytest.raises(Fenced):
-            zombie.runner.failed(zombie.runner.branch)
+            zombie.runner.failed(zombie.runner.branch, BUG)
 
     def test_its_own_error_counts_while_the_log_is_away(self, monkeypatch: pytest.MonkeyPatch) -> None:
         _, process = running()
@@ -99,7 +117,7 @@ class TestBranchesThatFail:
             raise Unavailable(message)
 
         monkeypatch.setattr(process.boundary, "read_to_end", away)
-        assert not process.runner.failed(process.runner.main)
+        assert not process.runner.failed(process.runner.main, BUG)
 
 
 class TestWhatIsSaid:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.limits import CORRECTION_ROWS_MAX, HOP_MS
+from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
+from anabranch.protocol.limits import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS, CORRECTION_ROWS_MAX, HOP_MS
 from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind
@@ -374,7 +375,7 @@ def test_batches_of_one_query_are_paced() -> None:
 def test_r7_a_branch_that_failed_is_not_tried_again_at_the_same_hole() -> None:
     bench = up_failure()
     branch = bench.branch
-    assert bench.replica.abandon() == branch
+    assert bench.replica.abandon(bench.now_ms) == branch
     del bench.positions[branch]
     assert bench.replica.branch is None
     bench.wait(10_000)
@@ -389,6 +390,37 @@ def test_r7_a_branch_that_failed_is_not_tried_again_at_the_same_hole() -> None:
     assert bench.numbers == [(7, 1), (7, 2)], "the stable query got further, and there is a new hole"
 
 
+def branch_dies(bench: Bench, cause: Exception) -> int:
+    """The branch dies of ``cause``; how long it takes until there is another one, up to two minutes."""
+    branch, begun_ms, number = bench.branch, bench.now_ms, bench.replica.number
+    assert bench.replica.abandon(bench.now_ms, cause) == branch
+    del bench.positions[branch]
+    while bench.replica.number == number and bench.now_ms - begun_ms < 120_000:
+        bench.wait(100)
+        bench.ask(bench.main)
+    return bench.now_ms - begun_ms
+
+
+@pytest.mark.parametrize("cause", [DataMissing("blocks"), Unavailable("the broker")])
+def test_r7_a_branch_that_died_of_what_may_pass_is_tried_again_and_again_with_longer_pauses(cause: Exception) -> None:
+    bench = up_failure()
+    pauses = [branch_dies(bench, cause) for _ in range(7)]
+    assert pauses == [BRANCH_RETRY_MS * 2**n for n in range(5)] + [BRANCH_RETRY_MAX_MS] * 2
+    bench.close(8, 8, names="a")
+    bench.look()
+    bench.ask(bench.main)
+    bench.wait(2_000)
+    bench.settle()
+    assert branch_dies(bench, cause) == BRANCH_RETRY_MS, "another hole"
+
+
+@pytest.mark.parametrize("cause", [StageFunctionError("a bug"), ValueError()])
+def test_r7_any_other_cause_is_not_tried_again(cause: Exception) -> None:
+    bench = up_failure()
+    assert branch_dies(bench, DataMissing("blocks")) == BRANCH_RETRY_MS
+    assert branch_dies(bench, cause) == 120_000
+
+
 def test_r7_abandoned_before_the_successor_ever_asked() -> None:
     bench = stable(names="ab")
     bench.close(20, 8, 20, names="b")
@@ -398,8 +430,8 @@ def test_r7_abandoned_before_the_successor_ever_asked() -> None:
     while not bench.numbers:
         bench.ask(main)
     bench.replica._position.pop(bench.main)
-    assert bench.replica.abandon() == main
-    assert bench.replica.abandon() is None
+    assert bench.replica.abandon(bench.now_ms) == main
+    assert bench.replica.abandon(bench.now_ms) is None
 
 
 class TestWhatIsSaid:
