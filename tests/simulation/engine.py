@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
-from anabranch.pipeline.shape import policy, waits
+from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
@@ -142,7 +142,7 @@ class SimulatedReplica:
         self._control = ReplicaControl(ControlReader(context.log, speakers(pipeline)), context.clock, self._gate, presence, lock=lock)
         self._boundary = boundary
         runner = ReplicaRunner(
-            replica=self._replica, inputs=self._inputs, traits=self._traits, boundary=boundary, disk=self._disk, availability=Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name)),
+            replica=self._replica, inputs=self._inputs, traits=self._traits, boundary=boundary, disk=self._disk, availability=Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), lags(pipeline, stage.name)),
             width_ms=pipeline.bucket_ms, clock=context.clock, lock=lock,
             recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_sibling),
             upstream=Upstream(self._control.choose, self._control.states, self._may_correct, self._control.sibling_serves),

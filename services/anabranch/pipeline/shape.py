@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.protocol.availability import Policy, Waits, delay_bound_ms, waits_of
+from anabranch.protocol.input_lags import InputLags
+from anabranch.protocol.limits import HOP_MS
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -40,8 +42,13 @@ def has_live(pipeline: Pipeline, stage: str) -> bool:
 
 
 def normal_ms(pipeline: Pipeline, stage: str) -> int:
-    """From the first sign of a bucket to the end of it, without failures: its width and the sources' disorder."""
-    return pipeline.bucket_ms + _disorder_ms(pipeline, stage)
+    """From the first sign of a bucket to the end of it, without failures: its width, the sources' disorder, and the hops of deeper inputs."""
+    return _shallow_ms(pipeline, stage) + HOP_MS * max(_deeper(pipeline, stage).values())
+
+
+def lags(pipeline: Pipeline, stage: str) -> InputLags:
+    """What measures how much later than the first of its inputs the others are."""
+    return InputLags(_deeper(pipeline, stage), _shallow_ms(pipeline, stage))
 
 
 def policy(pipeline: Pipeline, stage: str) -> Policy:
@@ -79,6 +86,18 @@ def too_short(pipeline: Pipeline) -> list[str]:
                 f"{least_ms} ms: new results may come later than max_delay while input is missing"
             )
     return found
+
+
+def _shallow_ms(pipeline: Pipeline, stage: str) -> int:
+    """As ``normal_ms``, of the shallowest input."""
+    return pipeline.bucket_ms + _disorder_ms(pipeline, stage)
+
+
+def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
+    """Per input, the stages on its longest path to a source, less those of the shallowest input."""
+    found = {name: 1 + depth(pipeline, name) if name in pipeline.stages else 0 for name in pipeline.stages[stage].reads}
+    shallowest = min(found.values())
+    return {name: hops - shallowest for name, hops in found.items()}
 
 
 def _disorder_ms(pipeline: Pipeline, stage: str) -> int:

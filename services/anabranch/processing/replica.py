@@ -230,6 +230,7 @@ class ReplicaRunner:
             folds = [r.fold for r in self._inputs.values()]
             past, seen = max(fold.past_upto for fold in folds), max(fold.seen_upto for fold in folds)
             self._availability.observe(self._clock.monotonic_ms(), past, seen)
+            self._availability.closed(name, reader.fold.upto, self._clock.monotonic_ms())
             if at_end:
                 self._ends.pop(name, None)
                 self._availability.read_to_end(name, asked_ms)

@@ -14,7 +14,7 @@ from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.spark.sink import BatchDone, OutputStream, ResultsExpected, StageSink
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import schema_from_text, schema_text
-from anabranch.pipeline.shape import policy, waits
+from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import speakers
 from anabranch.pipeline.transforms import import_root
 from anabranch.processing.beats import Beats
@@ -203,7 +203,7 @@ class ProcessingService:
         runner = ReplicaRunner(
             replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=query.traits,
             boundary=self._boundary, disk=self._disk, availability=Availability(stage.reads, waits(self._pipeline, name),
-            policy(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
+            policy(self._pipeline, name), lags(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
             rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
             successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
             reach_buckets=None if stage.reach_ms is None else buckets_of(stage.reach_ms, self._pipeline.bucket_ms),

@@ -30,6 +30,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from anabranch.protocol.input_lags import InputLags
 from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
 
 
@@ -57,7 +58,8 @@ def waits_of(max_delay_ms: int, normal_ms: int, depth: int, height: int, *, hop_
 
     Args:
         max_delay_ms: What a failure may add to the delay of new results, for the whole pipeline.
-        normal_ms: How long a bucket takes without failures from the first sign of it: its width and the sources' disorder.
+        normal_ms: How long a bucket takes without failures from the first sign of it: its width, the sources' disorder, and the hops that one input
+            has behind it and another has not, at HOP_MS each (``protocol.input_lags`` measures them).
         depth: Stages before this one on the longest path to a source.
         height: Stages from this one to an output on the longest path, itself included.
         hop_ms: What a stage takes from its input to its output.
@@ -115,8 +117,11 @@ class BucketTimers:
 class Availability:
     """The timers of one stage replica over all its inputs."""
 
-    def __init__(self, inputs: Iterable[str], waits: Waits, policy: Policy) -> None:
-        self.waits, self.policy = waits, policy
+    def __init__(self, inputs: Iterable[str], waits: Waits, policy: Policy, lags: InputLags | None = None) -> None:
+        """``lags``: of inputs whose depths differ; None: they do not."""
+        self._waits, self.policy = waits, policy
+        self._lags = InputLags({}, 0) if lags is None else lags
+        self._closed: dict[str, int] = {}
         self._timers = BucketTimers()
         self._read_to: dict[str, int] = dict.fromkeys(inputs, -1)
         self._looked_ms: int | None = None
@@ -140,6 +145,22 @@ class Availability:
             self.woke_ms = now_ms
         self._looked_ms = now_ms
         self._timers.observe(now_ms, past)
+
+    @property
+    def waits(self) -> Waits:
+        """How long is waited now, by the lags of the inputs."""
+        beyond_ms = self._lags.beyond_expected_ms
+        if not beyond_ms:
+            return self._waits
+        first_ms = self._waits.first_ms + beyond_ms
+        return Waits(first_ms, min(first_ms, self._waits.next_ms + max(0, beyond_ms)))
+
+    def closed(self, name: str, upto: int, now_ms: int) -> None:
+        """Input ``name`` is complete up to bucket ``upto``."""
+        before, self._closed[name] = self._closed.get(name, 0), upto
+        started = self._timers.started(before + 1) if 0 < before < upto else None
+        if started is not None:
+            self._lags.closed(name, now_ms - started)
 
     def read_to_end(self, name: str, asked_ms: int) -> None:
         """The log of input ``name`` was read up to an end that was asked for at ``asked_ms``."""

@@ -238,6 +238,13 @@ PACE_CATCH_UP_MS: Final = 1_000
 """By so much a source goes on while nothing is read: records that came are late by differing amounts, and no other may follow for a minute. Records
 further in front are not waited for in silence."""
 
+HOP_LONGEST_MS: Final = 1_500
+"""The most that is waited for a stage that one input of another has gone through and another has not, in place of HOP_MS: a stage that takes longer is
+late itself, and waiting for it would make all that comes after it late."""
+
+LAG_SAMPLES: Final = 61
+"""Buckets over which the lag of an input is measured; its median counts, so that the thirty of a failure do not."""
+
 SUCCESSOR_AFTER_MS: Final = 2_000
 """After the first tentative rows of a branch its successor is not started for so long: starting a query takes the cores for a second or two,
 which the stages after this one need for their first tentative results."""
