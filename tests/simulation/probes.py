@@ -46,6 +46,8 @@ ROWS: Final[tuple[str, ...]] = (
 UNREACHABLE: Final[dict[str, str]] = {
     "fold resent": "the engine makes no range again: tests/spark/test_asking.py, tests/unit/processing/test_resending.py",
     "fold malformed": "decoding refuses a branch of another epoch before a fold sees it: tests/unit/protocol/test_tentative.py",
+    "fold superseded": "no stage here is upgraded within a run: tests/unit/protocol/test_boundary_log.py",
+    "fold other_width": "nobody changes the width of a bucket within a run: tests/unit/protocol/test_boundary_log.py",
     "fold pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
     "replica row 10: the branch waits for main": "takes batches that cost more than real time: tests/unit/protocol/test_pacing.py and test_replica.py",
     "standby table": "no stage here has `ha: passive`: tests/unit/protocol/test_standby.py, tests/spark/test_ha_modes.py",
