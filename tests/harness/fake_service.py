@@ -15,6 +15,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.runtime.health import HealthServer
 from anabranch.runtime.service import write_run_file
 
@@ -34,7 +35,7 @@ def run(state_dir: Path, service: str, name: str, behaviour: str) -> int:
         subprocess.Popen(["sleep", "120"], start_new_session=True)
     state = "running" if service == "processing" else "waiting"
     report = {"pid": os.getpid(), "state": state, "last_bucket_ms": 250, "lag_ms": 5, "waiting_for": "partition 1", "error": None}
-    health = HealthServer("127.0.0.1", 0, lambda: report, CollectorRegistry())
+    health = HealthServer("127.0.0.1", 0, lambda: report, CollectorRegistry(), SystemClock())
     health.start()
     write_run_file(state_dir, service, name, health.port)
     stopping.wait()

@@ -369,17 +369,15 @@ class SourceMachine:
         """The low mark goes on by the observed time, ``source_idle_ms`` behind it: what was under way when the silence began may come so late."""
         if self._rules.source_idle_ms is None:
             return
-        if self._low_ms is None:
-            spoken = [partition.stime_max_ms for partition in self._partitions.values() if partition.stime_max_ms]
-            if not spoken:
-                return
-            self._low_ms = min(spoken) - self._rules.disorder_ms
         if since_ms != self._silent_since_ms:
             self._silent_since_ms, self._silence_counted_ms = since_ms, 0
         elapsed_ms = until_ms - since_ms - self._rules.source_idle_ms
-        if elapsed_ms > self._silence_counted_ms:
-            self._low_ms += elapsed_ms - self._silence_counted_ms
-            self._silence_counted_ms = elapsed_ms
+        spoken = [partition.stime_max_ms for partition in self._partitions.values() if partition.stime_max_ms]
+        if elapsed_ms <= self._silence_counted_ms or not spoken:
+            return
+        low_ms = min(spoken) - self._rules.disorder_ms if self._low_ms is None else self._low_ms
+        self._low_ms = low_ms + elapsed_ms - self._silence_counted_ms
+        self._silence_counted_ms = elapsed_ms
 
     def _raise_low(self) -> None:
         counted = [partition.stime_max_ms for partition in self._partitions.values() if not partition.left_out]

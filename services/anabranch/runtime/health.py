@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,11 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from anabranch.ports import Clock
+
 READY_STATES = frozenset({"running", "waiting", "standby"})
 _JSON = "application/json"
-_REQUEST_SECONDS_MAX = 5.0
+_REQUEST_MS_MAX = 5_000
 """A client that has not sent its request and taken the answer after this, at whatever pace, is cut off."""
 _CONNECTIONS_MAX = 32
 """Connections at once, each of which has a thread: beyond it the oldest is cut off, so that clients that only hold on keep nobody out."""
@@ -31,9 +32,9 @@ class HealthServer:
     ``report`` answers what ``/statusz`` shows; its ``state`` decides ``/readyz``, its ``alive`` (default true) ``/healthz``.
     """
 
-    def __init__(self, host: str, port: int, report: Callable[[], Mapping[str, object]], registry: CollectorRegistry) -> None:
+    def __init__(self, host: str, port: int, report: Callable[[], Mapping[str, object]], registry: CollectorRegistry, clock: Clock) -> None:
         handler = type("_Handler", (_HealthHandler,), {"report": staticmethod(report), "registry": registry})
-        self._server = _Server((host, port), handler)
+        self._server = _Server((host, port), handler, clock)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="health", daemon=True)
 
     @property
@@ -58,9 +59,10 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = _CONNECTIONS_MAX
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._begun: dict[socket.socket, float] = {}
-        """When each open connection began, the oldest first."""
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], clock: Clock) -> None:
+        self._clock = clock
+        self._begun: dict[socket.socket, int] = {}
+        """When each open connection began, in monotonic ms, the oldest first."""
         self._lock = threading.Lock()
         """Of ``_begun``: a leaf, nothing is waited for under it."""
         super().__init__(address, handler)
@@ -69,13 +71,13 @@ class _Server(ThreadingHTTPServer):
         """In a thread of its own."""
         with self._lock:
             oldest = list(self._begun)[: max(0, len(self._begun) + 1 - _CONNECTIONS_MAX)]
-            self._begun[request] = time.monotonic()
+            self._begun[request] = self._clock.monotonic_ms()
         self._cut_off(oldest)
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
         """Called by the serving thread between two requests, every tenth of a second at least."""
-        latest = time.monotonic() - _REQUEST_SECONDS_MAX
+        latest = self._clock.monotonic_ms() - _REQUEST_MS_MAX
         with self._lock:
             late = [request for request, begun in self._begun.items() if begun < latest]
         self._cut_off(late)
@@ -101,7 +103,7 @@ class _Server(ThreadingHTTPServer):
 class _HealthHandler(BaseHTTPRequestHandler):
     report: Callable[[], Mapping[str, object]]
     registry: CollectorRegistry
-    timeout = _REQUEST_SECONDS_MAX
+    timeout = _REQUEST_MS_MAX / 1_000
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]

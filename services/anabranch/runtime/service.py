@@ -203,7 +203,7 @@ class Loop:
         code = ExitCode.STOPPED
         health: HealthServer | None = None
         try:
-            health = HealthServer(settings.metrics_host, settings.metrics_port, self.report, self._context.registry)
+            health = HealthServer(settings.metrics_host, settings.metrics_port, self.report, self._context.registry, self._context.clock)
             health.start()
             write_run_file(settings.state_dir, self._service_name, settings.name, health.port)
             logger.info("starting", metrics_port=health.port, pid=os.getpid())

@@ -348,6 +348,12 @@ class TestIdleSource:
         speak(m, 0, a=1_000)
         assert watch(m, 0, 2_400, A, B) == 19
 
+    def test_one_that_never_spoke_holds_the_boundary_until_the_silence_was_long_enough(self) -> None:
+        m = machine(partition_idle_ms=None, source_idle_ms=1_000)
+        speak(m, 0, a=1_000)
+        assert watch(m, 100, 1_100, A, B) == 0
+        assert watch(m, 1_200, 1_200, A, B) == 10
+
     def test_a_restarted_source_goes_on_from_its_boundary(self) -> None:
         m = machine(1, closed=10, positions=(InputPosition("cars", 0, 5, 900),), source_idle_ms=1_000)
         assert watch(m, 0, 2_000, A) == 20

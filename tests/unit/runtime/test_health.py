@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import probe
 from anabranch.runtime import health
 from anabranch.runtime.health import HealthServer
@@ -26,7 +27,7 @@ def report() -> dict[str, object]:
 def server(report: dict[str, object]) -> Iterator[HealthServer]:
     registry = CollectorRegistry()
     Counter("fish", "Fish", registry=registry).inc(2)
-    server = HealthServer("127.0.0.1", 0, lambda: report, registry)
+    server = HealthServer("127.0.0.1", 0, lambda: report, registry, SystemClock())
     server.start()
     yield server
     server.stop()
@@ -70,7 +71,7 @@ def test_rubbish_and_half_requests_do_no_harm(server: HealthServer) -> None:
 
 def test_clients_that_hold_on_have_a_deadline_and_few_threads(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sends a byte now and then, for ever; others are answered all the while, and all of them are cut off."""
-    monkeypatch.setattr(health, "_REQUEST_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(health, "_REQUEST_MS_MAX", 1_000)
     before = threading.active_count()
     slow = [socket.create_connection(("127.0.0.1", server.port), timeout=5.0) for _ in range(100)]
     try:
