@@ -138,6 +138,8 @@ class ReplicaRunner:
         """Started when ``Replica.successor_due``."""
         self.synced_bucket = 0
         """The stable lineage holds everything up to this bucket of its inputs for good; 0: not known."""
+        self._forking = False
+        """Main's checkpoint is being copied."""
         self.unread: set[str] = set()
         """Inputs that are not read on since there is no room for more of them."""
         self.missing: tuple[str, ...] = ()
@@ -391,13 +393,16 @@ class ReplicaRunner:
         self._disk.remove(query)
 
     def sync(self) -> None:
-        """Make what main has committed durable: from then on nothing before it is read again (rule 18). Takes as long as the disk does."""
+        """Make what main has committed durable: from then on nothing before it is read again (rule 18). Takes as long as the disk does.
+
+        What ends while main forks does not count: the copy that becomes main may have been made before it was durable.
+        """
         with self.lock:
             replica = self._started()
             main, position = replica.main, replica.position(replica.main)
         self._disk.sync(main)
         with self.lock:
-            if position is not None and replica.main == main:
+            if position is not None and replica.main == main and not self._forking:
                 self.synced_bucket = max(self.synced_bucket, position.bucket)
 
     def check_epoch(self) -> None:
@@ -478,11 +483,12 @@ class ReplicaRunner:
             if not entry.chain.can_inherit(pending):
                 self._abandon()
                 return
-            name = replica.next_lineage()
+            name, self._forking = replica.next_lineage(), True
         self._crash_point("processing.fork_decided")
         successor = carry_out(fork_steps(entry.lineage, name), self._step)
         self._crash_point("processing.fork_written")
         with self.lock:
+            self._forking = False
             old = replica.forked(position, self._clock.monotonic_ms())
             entry.chain.became_branch(replica.branches, position.closed, pending)
             self._add(successor)

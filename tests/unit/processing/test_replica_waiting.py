@@ -114,6 +114,19 @@ def test_while_a_branch_begins_the_log_is_slow(gate: Gate) -> None:
     assert process.runner.branch == main
 
 
+def test_what_is_synced_while_a_branch_begins_is_not_counted(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy that becomes main may have been made before."""
+    world, process, main = hole()
+    copies = world.disk.copy
+    monkeypatch.setattr(world.disk, "copy", lambda source, target: (copies(source, target), gate(target)))
+    asks = Other(lambda: process.ask(main))
+    assert gate.reached.wait(LIMIT_S)
+    process.runner.sync()
+    gate.opened.set()
+    asks.end()
+    assert (process.runner.branch, process.runner.synced_bucket) == (main, 0)
+
+
 def test_while_a_checkpoint_is_synced(gate: Gate) -> None:
     world, process = running()
     world.disk.sync = gate  # type: ignore[method-assign, assignment]
