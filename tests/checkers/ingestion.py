@@ -55,6 +55,8 @@ class Taken:
     closed: int
     rows: Sequence[Row]
     """Of its parts."""
+    given_up: Sequence[int] = ()
+    """An operator closed up to here."""
 
 
 @dataclass
@@ -113,7 +115,7 @@ def replay(name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequen
         for row in sorted(expected):
             result.buckets.setdefault(-(-row[0] // rules.width_ms), []).append(row)
         low.rise(partitions, arrivals, record, rules)
-        highest = max(closed, (low.ms - 1) // rules.width_ms)
+        highest = max(closed, *record.given_up, (low.ms - 1) // rules.width_ms)
         if not closed <= record.closed <= highest:
             result.wrong.append(f"{name}: record {number} closes up to {record.closed}, from {closed} on it may up to {highest}")
         closed = max(closed, record.closed)

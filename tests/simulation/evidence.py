@@ -14,9 +14,8 @@ from anabranch.codec import boundary_records, control_records
 from anabranch.codec.blocks import BlockHeaders
 from anabranch.consistency_manager.control import readers_of
 from anabranch.ingestion.batches import HEARTBEAT
-from anabranch.pipeline.shape import normal_ms, policy, waits
+from anabranch.pipeline.shape import normal_ms, waits
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.availability import Policy
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.control import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
@@ -27,8 +26,9 @@ from checkers.corrected import Delivered
 from examples.toll_road import live_checker as live
 from examples.toll_road.live_checker import LiveRecord
 from examples.toll_road.oracle import murmur2
-from simulation import branches, workload
+from simulation import branches, operating, workload
 from simulation.options import Options
+from simulation.silences import is_ever_silent_for, leaves_time_to_hold, only_silence, silent_by_themselves, speaks_in_time
 from simulation.workload import Row
 from simulation.world import READER_MS, Run
 
@@ -105,7 +105,7 @@ def is_exact(run: Run) -> bool:
 def _is_whole(run: Run) -> bool:
     """No record can be late: nothing, or only silence that was not observed, is left out."""
     idle_ms = run.options.idle_ms
-    if run.options.source_idle_ms is not None:
+    if run.options.source_idle_ms is not None or run.options.scenario == "given up":
         return False
     if run.options.ahead[1]:  # its partition holds nothing back any more: what comes in it after the others is late
         return False
@@ -113,19 +113,7 @@ def _is_whole(run: Run) -> bool:
         return True
     if any(fault.kind.startswith("silent") for fault in run.faults):
         return False
-    return not _is_ever_silent_for(run, idle_ms - _IDLE_MARGIN_MS)
-
-
-def _is_ever_silent_for(run: Run, silence_ms: int) -> bool:
-    """Whether a partition of an input has no good record for so long, before the data ends, without any fault."""
-    spoken: dict[tuple[str, int], int] = {}
-    for each in run.sent:
-        if each.at_ms - spoken.get((each.source, each.partition), 0) >= silence_ms:
-            return True
-        if each.row is not None:
-            spoken[each.source, each.partition] = each.at_ms
-    places = [(source, partition) for source in run.options.sources for partition in range(run.options.source_partitions)]
-    return any(workload.data_end_ms(run.options) - spoken.get(place, 0) >= silence_ms for place in places)
+    return not is_ever_silent_for(run, idle_ms - _IDLE_MARGIN_MS)
 
 
 def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
@@ -157,7 +145,7 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
             position.partition: (position.offset_next, position.stime_max_ms, position.found_after) for position in record.positions
         }
         decided_ms = record.written_ms - workload.BASE_MS if is_clock_right else None
-        taken.append(ingestion.Taken(decided_ms, at_ms, positions, record.closed, rows))
+        taken.append(ingestion.Taken(decided_ms, at_ms, positions, record.closed, rows, [each.last for each in record.given_up]))
         places.append(place)
     replayed = ingestion.replay(source, _arrivals(run, source), taken, rules)
     dead = {place: min(appended[at][0] for at in letters) for place, letters in dead_letters(run, source).items()}
@@ -210,7 +198,9 @@ def _wrongly_rejected(run: Run) -> list[str]:
     """Results that the output topic would have taken."""
     wrong = []
     for _, _, record in _rejected(run):
-        headers = {name: value for name, value in _headers(record).items() if name in ("anabranch-id", "anabranch-stime")}
+        headers = {
+            name: value for name, value in _headers(record).items() if name in ("anabranch-id", "anabranch-stime", "anabranch-missing")
+        }
         size = len(record.value or b"") + len(record.key or b"") + sum(len(name) + len(value) for name, value in headers.items())
         run.history.reached("result rejected")
         if run.options.output_bytes_max is None or size <= run.options.output_bytes_max:
@@ -271,10 +261,16 @@ def judge(run: Run) -> list[str]:
             complete.setdefault(stream, []).append((at_ms, fold.upto))
         readings[stream] = streams.read(entries, run.pipeline.stream_writers(stream))
         wrong += told("streams", streams.check(stream, readings[stream], answers[stream], blocks[stream]))
-    silent = {fault.target for fault in run.faults} if only_silence(run) and _speaks_in_time(run) else None
+    silent = None
+    if only_silence(run) and speaks_in_time(run):
+        # Once a branch runs, later buckets get the short wait.
+        later_ms = min((waits(run.pipeline, stage.name).next_ms for stage in options.stages), default=0)
+        silent = {fault.target for fault in run.faults} | silent_by_themselves(run, later_ms - options.bucket_ms - options.disorder_ms)
     wrong += told("tentative", branches.check(options, sources, readings, blocks, silent))
     wrong += told("forks", _forks(run, readings))
     wrong += told("conservation", _conservation(run, sources, replays))
+    said = (entry for source in options.sources for _, entry in boundary_log(run, source))
+    wrong += told("given up", operating.check_named((_headers(record) for _, _, record in records(run, "out")), said, options))
     reads = {stage.name: stage.reads for stage in options.stages}
     wrong += told("states", availability.check_said(_said_stable(run), complete, reads, _in_time_ms(run)))
     wrong += told("trimming", _trimmed(run))
@@ -303,7 +299,7 @@ def _forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
     if _fails_only_input_or_branch(run):
         wrong += [line for stream, reading in readings.items() for line in streams.check_branches(stream, reading)]
         wrong += _forks_at_one_hole(run)
-    if not run.faults and _speaks_in_time(run):
+    if not run.faults and speaks_in_time(run):
         wrong += [f"{who} forks at {at_ms} ms, and nothing fails" for at_ms, who, what, _ in run.history.events if what == "forks"]
     if only_silence(run):
         forks = [(at_ms, *facts) for at_ms, _, what, facts in run.history.events if what == "forks again"]
@@ -405,6 +401,7 @@ def _has_happened(run: Run) -> bool:
         "second failure": reached["replica row 7: forks again"] > 0,
         "flapping": reached["live failure"] > 1,
         "never back": is_for_good(run),
+        "given up": reached["source given up"] > 0,
         "stage down": _was_down(run),
         "branch fails": reached["replica row 8: the branch failed"] + reached["branch cannot begin"] > 0,
         "blocks deleted": reached["fault blocks deleted"] > 0 and reached["log blocks_missing"] > 0,
@@ -432,8 +429,8 @@ def _was_down(run: Run) -> bool:
 
 
 def is_for_good(run: Run) -> bool:
-    """An input never comes back."""
-    return any(fault.kind == "silent for good" for fault in run.faults)
+    """An input never comes back, and nobody gives it up."""
+    return run.options.scenario != "given up" and any(fault.kind == "silent for good" for fault in run.faults)
 
 
 def _upsert(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
@@ -490,7 +487,7 @@ def _live(
     reached["live rec_done"] += verdict.rec_dones
     reached["live failure"] += verdict.failures
     reached["live shown again"] += verdict.shown_again
-    if only_silence(run) and _speaks_in_time(run) and _leaves_time_to_hold(run) and verdict.failures > len(run.faults):
+    if only_silence(run) and speaks_in_time(run) and leaves_time_to_hold(run) and verdict.failures > len(run.faults):
         verdict.wrong.append(f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)} times (V5)")
     said = told("live", verdict.wrong)
     if not _has_bound(run):
@@ -523,23 +520,6 @@ def _live(
         )
         wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms)
     return said + told("delays", wrong)
-
-
-def _speaks_in_time(run: Run) -> bool:
-    """No producer is silent by itself for so long that a stage would not wait for it: a bucket is whole some time after its last record."""
-    wait_ms = min((waits(run.pipeline, stage.name).first_ms for stage in run.options.stages), default=0)
-    return not _is_ever_silent_for(run, wait_ms - run.options.bucket_ms - run.options.disorder_ms)
-
-
-def _leaves_time_to_hold(run: Run) -> bool:
-    """A later bucket may be held (``protocol.live_hold``) for as long as a sibling that is stable takes to make it."""
-    wait, chosen = waits(run.pipeline, run.options.final), policy(run.pipeline, run.options.final)
-    return chosen is Policy.PROCESS and wait.first_ms - wait.next_ms >= HOP_MS
-
-
-def only_silence(run: Run) -> bool:
-    """Nothing fails but inputs."""
-    return all(fault.kind.startswith("silent") for fault in run.faults)
 
 
 def _has_bound(run: Run) -> bool:

@@ -56,6 +56,7 @@ MUTANTS: Final = (
     Mutant("ack_is_enough", f"{_WRITER}.append", 'self._wait(settled, f"record {record.id}", resend=record)', "pass", "rule 2"),
     Mutant("never_sent_again", f"{_WRITER}._wait", "if resend is not None:\n                self._send(resend)", "if resend is not None:\n                pass", "rule 2", by=("progress",)),
     Mutant("token_not_compared", f"{_WRITER}._seen", "entry == self._started", "isinstance(entry, EpochStarted) and entry.replica == self._replica", "rule 1", ("twins",)),
+    Mutant("given_up_not_named", "protocol.given_up:named", "return replace(record, given_up=tuple(lacks))", "return record", "Q3", scenario="given up", by=("given up",)),
     Mutant("positions_forgotten", f"{_SOURCE}.add", "offset_next=known.offset_next", "offset_next=offset_first", "rule 17", by=("ingestion",)),
     Mutant("positions_ahead", f"{_SOURCE}.positions", "p.offset_next, p.stime_max_ms", "p.offset_next + 1, p.stime_max_ms", "rule 17, G6", by=("ingestion",)),
     Mutant("low_mark_forgotten", f"{_SOURCE}.add", "stime_max_ms=known.stime_max_ms", "stime_max_ms=0", "rule 17, G6", by=("ingestion",)),

@@ -18,6 +18,7 @@ CHANCES: Final[dict[str, int]] = {
     "far rows": 15,
     "quiet gap": 15,
     "ahead": 15,
+    "given up": 12,
 }
 """So many of 1 000 seeds are one of
 
@@ -33,7 +34,8 @@ forged: while a branch runs, records of all kinds that nobody should have writte
 far rows: a stage whose rows belong to a bucket far ahead dies again and again, and only few records of its chain are
 remembered; in most of these seeds a record names few parts, so that one batch has several;
 quiet gap: all producers say nothing for a while, and stages that are not batch-safe come to the many empty buckets at once;
-ahead: a record of a producer whose clock is in front, and otherwise nothing wrong, or one silent partition."""
+ahead: a record of a producer whose clock is in front, and otherwise nothing wrong, or one silent partition;
+given up: as never back, until an operator gives up what the input owes; then it comes back after all, with all that it had."""
 
 
 def of(seed: int) -> str:

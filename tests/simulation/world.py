@@ -38,7 +38,7 @@ from anabranch.runtime import boundary_writer
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
-from simulation import ends, hostile, probes, workload
+from simulation import ends, hostile, operating, probes, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
@@ -208,7 +208,7 @@ class World:
         """All input is closed by all writers, and the output has reached the end. Judged by records alone: the checkers look closer."""
         last = self._last
         if self._gone:
-            return self._is_all_shown()
+            return self.options.scenario != "given up" and self._is_all_shown()
         for stream in self.pipeline.streams():
             for writer in self.pipeline.stream_writers(stream):
                 runs = self.runs.get(f"processing/{stream}.{writer}")
@@ -544,6 +544,15 @@ class World:
                 self._process_faults.calm(link)
                 self.scheduler.resume(process)
             self._process_faults.calm(runs.link)
+        for source in sorted({source for source, _ in self._gone if self.options.scenario == "given up"}):
+            self.scheduler.at(self.scheduler.now_ms + _SETTLE_MS, lambda source=source: self._operate(source))  # type: ignore[misc]
+
+    def _operate(self, source: str) -> None:
+        """An operator gives up what ``source`` owes; then it comes back."""
+        port = Port(self.network, Process(f"operator/{source}", 0), Link(self.options.latency_max_ms))
+        self.runs[f"ingestion/{source}"].lives.append(port.life)  # who takes over
+        until_ms, token = self._last * self.options.bucket_ms, hash_of(self.options.seed, port.process.name)
+        operating.give_up(self.network, port, self.pipeline, source, until_ms, token, self._gone, self._produce)
 
 
 def keys(options: Options) -> list[str]:

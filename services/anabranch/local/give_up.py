@@ -81,7 +81,7 @@ class GiveUp:
 
         Raises:
             ConfigurationError: there is nothing to give up any more.
-            Fenced: a process of the source began meanwhile: give the command again.
+            Fenced, DataMissing: a process of the source began, or its log was trimmed, meanwhile: give the command again.
             Unavailable: the broker does not answer.
         """
         reader = BoundaryReader(self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms)

@@ -11,7 +11,7 @@ from anabranch.protocol.boundary_log import Outcome, StreamFold, TentativeBucket
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Origin, Part, Resent, StableRange, Summary
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Origin, Part, Resent, StableRange, Summary
 from harness.boundary_logs import folded, part, record, started
 
 
@@ -134,6 +134,13 @@ def test_rule_5_the_first_to_close_a_bucket_gives_it_whole() -> None:
     assert fold.replica_bucket("1", 2) == (part(2, "of 1"),)
     assert fold.replica_bucket("0", 2) == ()
     assert fold.replica_bucket("1", 5) is None
+
+
+def test_what_was_given_up_is_never_forgotten() -> None:
+    fold = folded(started("0"), dataclasses.replace(record(0, 0, 9), given_up=(GivenUp("reports", 3, 5),)))
+    fold.forget(9)
+    assert fold.given_up.names(4) == ("reports",)
+    assert StreamFold.from_summary(fold.summary(2, 9)).given_up.ranges() == (GivenUp("reports", 3, 5),)
 
 
 def test_l16_a_stream_keeps_the_width_of_its_buckets() -> None:
