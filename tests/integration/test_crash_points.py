@@ -258,7 +258,8 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
     world.killed("consistency_manager", world.name, point, redis_url)
 
     def said() -> list[object]:
-        chunks = [c for t in (topic, world.pipeline.topic_names.alarms()) for c in everything(world.log, t, wait_ms=300)]
+        names = world.pipeline.topic_names
+        chunks = [c for t in (names.manager(), names.alarms()) for c in everything(world.log, t, wait_ms=300)]
         return [control_records.decode(value) for chunk in chunks for value in chunk.values]
 
     def whole() -> bool:

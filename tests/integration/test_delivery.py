@@ -11,9 +11,10 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.delivery.service import DeliveryService
-from anabranch.protocol.errors import AnabranchError, Fenced
+from anabranch.protocol.errors import Fenced
 from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
+from harness.sources import everything
 from harness.spoilt_writer import KilledError, SpoiltWriter
 
 pytestmark = pytest.mark.integration
@@ -118,14 +119,18 @@ def test_many_restarts(world: World) -> None:
     assert [p.last_bucket for p in outputs.progress(world.log, world.pipeline)] == [1, 2, 3, 4, 5]
 
 
-def test_a_record_that_the_topic_refuses_is_told(world: World, kafka: str) -> None:
+def test_results_that_the_topic_refuses_for_their_size_go_to_their_own(world: World, kafka: str) -> None:
     world.feed(1, {1: 10})
     service = world.service()
+    output = world.pipeline.outputs["out"]
     entry = ConfigEntry("max.message.bytes", "100", incremental_operation=AlterConfigOpType.SET)
-    topic = world.pipeline.outputs["out"].corrected.topic
     admin = AdminClient({"bootstrap.servers": kafka})
-    (future,) = admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]).values()
+    resource = ConfigResource(ResourceType.TOPIC, output.corrected.topic, incremental_configs=[entry])
+    (future,) = admin.incremental_alter_configs([resource]).values()
     future.result(20)
     service._following().read_to_end()
-    with pytest.raises(AnabranchError, match="MSG_SIZE_TOO_LARGE"):
-        drain(service, 1)
+    drain(service, 1)
+    rejected = [dict(headers)["anabranch-id"] or b"" for chunk in everything(world.log, output.rejected) for headers in chunk.headers]
+    assert sorted(rejected) == sorted(f"1.{n}".encode() for n in range(10))
+    assert service.status.detail["rejected"] == 10
+    assert delivered(world.log, world.pipeline) == []

@@ -42,7 +42,7 @@ class World:
         self.delivery.start()
         self.manager = self.start_manager()
         self._following = BoundaryReader(self.log, self.names.boundaries("totals"), ["0", "1"])
-        self._sender = HeartbeatSender(self.log, self.names.control("delivery", "out"), self.clock)
+        self._sender = HeartbeatSender(self.log, self.names.control("delivery", "slow"), self.clock)
         self.blocks = self.reader()
         self.passed = 0
 
