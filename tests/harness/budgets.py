@@ -22,17 +22,17 @@ from typing import Final
 import pytest
 
 BUDGET_S: Final = {
-    "tidy": 30,
-    "unit": 80,
-    "properties": 35,
+    "tidy": 15,
+    "unit": 170,
+    "properties": 45,
     "transcripts": 5,
     "checkers": 10,
-    "simulation": 230,
+    "simulation": 200,
     "chaos": 10,
-    "conformance": 60,
-    "security": 120,
-    "integration": 170,
-    "spark": 330,
+    "conformance": 40,
+    "security": 90,
+    "integration": 230,
+    "spark": 285,
 }
 """Of each folder that ``make test`` runs. What is marked ``nightly`` does not count."""
 
