@@ -202,7 +202,7 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
             assert row(server)["state"] == "paused"
             drill.resume(label)
             killed = drill.kill(label)
-            wait_until(lambda: row(server)["pid"] not in {None, *killed}, 20, f"{label} is started again")  # noqa: B023
+            wait_until(lambda: row(server)["pid"] not in {None, *killed}, 60, f"{label} is started again")  # noqa: B023
     finally:
         up.send_signal(signal.SIGTERM)
         up.wait(30)
