@@ -6,7 +6,8 @@ buckets a branch had to do without is not written on its results, only the names
     T1  all results name the same streams, and none that cannot have been missing;
     T2  the results of every expressway whose source is not named are those of the whole answer, each of them;
     T3  those of an expressway whose source is named are the answer to its reports with some buckets left out: the same ones for all of its
-        segments, in at most two holes (any, where a window has few buckets);
+        segments, in at most two holes (any, where a window has few buckets). A source may fall silent inside a bucket: of one bucket in
+        which a hole begins any reports may be there;
     T4  the results stand in the order in which the whole answer would have them, each with its key, time and partition.
 
 And a bucket that is shown without a single result has none but of expressways whose sources were missing (T5).
@@ -19,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -33,6 +34,17 @@ STAGE: Final = "segment_statistics"
 """Between the sources and the stage whose results are judged: where it is missing there are no results at all."""
 _SUBSETS_MAX: Final = 8
 """Windows of up to so many buckets are tried with every set of buckets left out."""
+_REPORTS_MAX: Final = 10
+"""Of up to so many reports of a segment in a bucket that had begun every set is tried."""
+_Place = tuple[int, int]
+"""Direction and segment."""
+
+
+class _Report(NamedTuple):
+    speed: int
+    vehicle: int
+    number: int
+    """Among the reports of the window."""
 
 
 @dataclass(frozen=True)
@@ -62,41 +74,79 @@ class Road:
         return self._tried[name]
 
     def _can_be(self, bucket: int, xway: int, rows: Sequence[Result]) -> bool:
+        said = _said(rows)
         end_ms = bucket * self.bucket_ms
-        mine = self.reports.filter(pl.col("xway") == xway, pl.col("time") >= end_ms - self.window_ms, pl.col("time") < end_ms).with_columns(
-            (-(-pl.col("time") // self.bucket_ms)).alias("bucket")
+        mine = (
+            self.reports.filter(pl.col("xway") == xway, pl.col("time") >= end_ms - self.window_ms, pl.col("time") < end_ms)
+            .with_columns((-(-pl.col("time") // self.bucket_ms)).alias("bucket"))
+            .sort("time")
+            .with_row_index("number")
         )
         first, last = -(-(end_ms - self.window_ms) // self.bucket_ms), -(-(end_ms - 1) // self.bucket_ms)
-        for kept in self._kept(mine, first, last - first + 1, rows):
-            if self._results(mine.filter(pl.col("bucket").is_in(kept))).get(bucket, []) == list(rows):
+        for arrived in _arrivals(mine, first, last - first + 1, said):
+            if self._results(mine.filter(pl.col("number").is_in(arrived))).get(bucket, []) == list(rows):
                 return True
         return False
-
-    @staticmethod
-    def _kept(mine: pl.DataFrame, first: int, count: int, rows: Sequence[Result]) -> Iterator[list[int]]:
-        """The sets of buckets with which the average speeds are right: the few that are worth a whole computation."""
-        sums = mine.group_by("dir", "seg", "bucket").agg(pl.col("speed").sum(), pl.len().alias("reports"))
-        places = {place: number for number, place in enumerate(sums.select("dir", "seg").unique().sort("dir", "seg").rows())}
-        speed, reports = np.zeros((2, count, len(places)), dtype=np.int64)
-        for direction, seg, bucket, total, number in sums.select("dir", "seg", "bucket", "speed", "reports").iter_rows():
-            speed[bucket - first, places[direction, seg]] = total
-            reports[bucket - first, places[direction, seg]] = number
-        values = [json.loads(row.value) for row in rows]
-        said = np.full(len(places), -1, dtype=np.int64)
-        for value in values:
-            place = places.get((value.get("dir"), value.get("seg")))
-            if place is None:
-                return
-            said[place] = value.get("average_speed", -1)
-        masks = np.array([_mask(count, holes) for holes in _holes(count)], dtype=np.int64)
-        number = masks @ reports
-        average = np.where(number > 0, (masks @ speed) // np.maximum(number, 1), -1)
-        for mask in masks[(average == said).all(axis=1)]:
-            yield [first + place for place in np.flatnonzero(mask).tolist()]
 
     def _results(self, reports: pl.DataFrame) -> dict[int, list[Result]]:
         rows = oracle.answers(reports.select(self.reports.columns), [OUTPUT], self.window_ms, self.free_vehicles, self.free_speed)[OUTPUT]
         return oracle.results(OUTPUT, rows, self.bucket_ms, self.partitions)
+
+
+def _said(rows: Sequence[Result]) -> Mapping[_Place, tuple[int, int]]:
+    """Average speed and vehicles of each segment that has a result."""
+    values = [json.loads(row.value) for row in rows]
+    return {(value.get("dir"), value.get("seg")): (value.get("average_speed"), value.get("vehicles")) for value in values}
+
+
+def _arrivals(mine: pl.DataFrame, first: int, count: int, said: Mapping[_Place, tuple[int, int]]) -> Iterator[list[int]]:
+    """The sets of reports, by their numbers, with which every segment has the speed and the vehicles that are said of it."""
+    reports: dict[_Place, dict[int, list[_Report]]] = {}
+    for direction, seg, bucket, *report in mine.select("dir", "seg", "bucket", "speed", "vehicle", "number").iter_rows():
+        reports.setdefault((direction, seg), {}).setdefault(bucket - first, []).append(_Report(*report))
+    if not said.keys() <= reports.keys():
+        return
+    speed, number = np.zeros((2, count, len(reports)), dtype=np.int64)
+    for place, buckets in enumerate(reports.values()):
+        for bucket, some in buckets.items():
+            speed[bucket, place], number[bucket, place] = sum(report.speed for report in some), len(some)
+    averages = np.array([said.get(place, (-1, 0))[0] for place in reports], dtype=np.int64)
+    holes = list(_holes(count))
+    masks = np.array([_mask(count, hole) for hole in holes], dtype=np.int64)
+    counted = masks @ number
+    is_right = np.where(counted > 0, (masks @ speed) // np.maximum(counted, 1), -1) == averages
+    for choice, right in enumerate(is_right):
+        for begun in {None, *(hole[0] for hole in holes[choice])}:
+            if right.all() if begun is None else right[number[begun] == 0].all():
+                arrived = _arrived(reports, said, set(np.flatnonzero(masks[choice]).tolist()), begun)
+                if arrived is not None:
+                    yield arrived
+
+
+def _arrived(
+    reports: Mapping[_Place, Mapping[int, list[_Report]]], said: Mapping[_Place, tuple[int, int]], kept: set[int], begun: int | None
+) -> list[int] | None:
+    """The reports of the buckets ``kept``, with those of ``begun`` that make each segment right; none where there are no such ones."""
+    arrived: list[int] = []
+    for place, buckets in reports.items():
+        there = [report for bucket, some in buckets.items() if bucket in kept for report in some]
+        for some in _subsets(buckets.get(begun, []) if begun is not None else []):
+            both = [*there, *some]
+            speed = sum(report.speed for report in both) // max(len(both), 1)
+            if ((speed, len({report.vehicle for report in both})) if both else None) == said.get(place):
+                arrived += [report.number for report in both]
+                break
+        else:
+            return None
+    return arrived
+
+
+def _subsets(some: Sequence[_Report]) -> Iterator[Sequence[_Report]]:
+    """What may have arrived of a segment's reports of a bucket: any of a few, the first ones of many."""
+    if len(some) > _REPORTS_MAX:
+        yield from (some[:number] for number in range(len(some) + 1))
+    else:
+        yield from (chosen for number in range(len(some) + 1) for chosen in combinations(some, number))
 
 
 def _holes(count: int) -> Iterator[tuple[tuple[int, int], ...]]:

@@ -70,6 +70,36 @@ def test_two_holes_in_a_long_window_any_in_a_short_one() -> None:
     assert judged(shown(road(some, SMALL_MS).answer[LAST]), of=small) == []
 
 
+def dense() -> pl.DataFrame:
+    """A report of every one of ten segments of b in each half second; those of a stay."""
+    rows = [(time_ms, time_ms // 50, time_ms * 7919 % 97, 1, 1, 0, time_ms // 50 % 10, 0) for time_ms in range(0, 20_000, 50)]
+    of_b = pl.DataFrame(rows, schema=list(COLUMNS), orient="row")
+    return pl.concat([reports().filter(pl.col("xway") == 0), of_b])
+
+
+DENSE = road(dense())
+
+
+def torn(*parts: tuple[int, int], after: int = 99) -> list[Result]:
+    """Bucket 20 where of b's buckets some lack the reports of one segment, and those after ``after`` are missing."""
+    place = -(-pl.col("time") // BUCKET_MS)
+    gone = place > after
+    for bucket, seg in parts:
+        gone = gone | ((place == bucket) & (pl.col("seg") == seg))
+    return list(road(dense().filter(~((pl.col("xway") == 1) & gone))).answer[LAST])
+
+
+def test_a_source_falls_silent_inside_a_bucket() -> None:
+    some = torn((8, 0), (8, 3), after=8)
+    assert some not in (torn(after=7), torn(after=8)), "it is neither with the whole bucket nor without it"
+    assert judged(shown(some), of=DENSE) == []
+
+
+def test_any_other_bucket_has_all_its_reports_or_none() -> None:
+    assert any("whatever reports" in text for text in judged(shown(torn((4, 0), (9, 1), (14, 2))), of=DENSE))
+    assert any("whatever reports" in text for text in judged(shown(torn((4, 0), (8, 1), after=8)), of=DENSE))
+
+
 def other(row: Result, **fields: object) -> Result:
     value = {"xway": 0, "dir": 0, "seg": 0, "window_end_ms": 10_000, "average_speed": 1, "vehicles": 1, "toll": 0}
     return result({**value, **fields}, row.stime_ms, row.key, row.partition)
