@@ -42,10 +42,8 @@ class FloatAudit:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._compared = Counter(
-            "anabranch_float_buckets_compared", "Buckets whose floating-point numbers were compared between two replicas", _LABELS,
-            registry=context.registry,
-        )  # fmt: skip
+        text = "Buckets whose floating-point numbers were compared between two replicas"
+        self._compared = Counter("anabranch_float_buckets_compared", text, _LABELS, registry=context.registry)
 
     def round(self, stream: str, fold: StreamFold, audit: StreamAudit) -> Alarm | None:
         """Offer the newest bucket that two replicas made alike, if one is due; what the thread has found meanwhile.
@@ -56,9 +54,10 @@ class FloatAudit:
         if self._error is not None:
             raise self._error
         now_ms, agreed = self._context.clock.monotonic_ms(), audit.agreed
-        if agreed is not None and now_ms >= self._next_ms.get(stream, 0) and _has_floats(fold.schema()):
+        if agreed is not None and now_ms >= self._next_ms.get(stream, 0):
             self._next_ms[stream], audit.agreed = now_ms + FLOAT_SAMPLE_EVERY_MS, None
-            self._offer(stream, agreed)
+            if _has_floats(fold.schema()):
+                self._offer(stream, agreed)
         try:
             return self._findings.get_nowait()
         except queue.Empty:

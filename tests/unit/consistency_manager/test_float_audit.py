@@ -10,7 +10,8 @@ import pytest
 
 from anabranch.adapters.local.clock import SeededEntropy
 from anabranch.codec import control_records
-from anabranch.codec.blocks import schema_text
+from anabranch.codec.blocks import schema_from_text, schema_text
+from anabranch.consistency_manager import float_audit
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.protocol.control import Alarm
 from anabranch.protocol.limits import FLOAT_SAMPLE_EVERY_MS
@@ -88,10 +89,25 @@ def test_an_error_of_the_thread_ends_the_manager(world: World, monkeypatch: pyte
         world.watching.step()
 
 
-def test_a_stream_without_floats_starts_no_thread() -> None:
-    plain = ManagerWorld()
+def test_a_stream_without_floats_starts_no_thread_and_is_looked_at_as_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, looks = ManagerWorld(), list[str]()
+
+    def counted(text: str) -> pa.Schema:
+        looks.append(text)
+        return schema_from_text(text)
+
+    monkeypatch.setattr(float_audit, "schema_from_text", counted)
     watching: ConsistencyManager = plain.manager()
-    for replica in plain.replicas:
-        replica.close_buckets(1, {1: rows(1, 8)})
-    watching.step()
+    columns = schema_text(rows(1, 1).drop_columns("mean").schema)
+    replicas = [Replica(plain.log, plain.pipeline, plain.clock, SeededEntropy(n), str(n), schema=columns) for n in (0, 1)]
+    for bucket in range(1, 6):
+        for replica in replicas:
+            replica.close_buckets(bucket, {bucket: rows(bucket, 8).drop_columns("mean")})
+        watching.step()
     assert watching._floats._thread is None
+    assert len(looks) == 1
+    plain.clock.advance(FLOAT_SAMPLE_EVERY_MS)
+    replicas[0].close_buckets(6, {})
+    replicas[1].close_buckets(6, {})
+    watching.step()
+    assert len(looks) == 2
