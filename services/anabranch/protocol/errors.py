@@ -82,7 +82,7 @@ class DataMissing(AnabranchError):
 
 
 class TooManyParts(AnabranchError):
-    """More parts of a writer's buckets would be open than its readers hold (PENDING_PARTS_MAX). The record was refused, and would be again."""
+    """A writer would have more open parts than its readers hold, or a batch more than its records name. It was refused, and would be again."""
 
 
 class StageFunctionError(AnabranchError):

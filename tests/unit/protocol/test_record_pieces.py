@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 
 from anabranch.codec import boundary_records
-from anabranch.protocol import record_pieces
+from anabranch.protocol import boundary_log, record_pieces
 from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.errors import TooManyParts
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import PARTS_PER_RECORD_MAX
+from anabranch.protocol.limits import CHAIN_RECORDS_MAX, CHECKPOINT_BATCHES_RETAINED, PARTS_PER_RECORD_MAX, PIECES_MAX
 from anabranch.protocol.record_pieces import pieces
 from anabranch.protocol.records import BoundaryRecord
 from harness.boundary_logs import folded, part, record, started
@@ -36,7 +37,7 @@ def test_c1_c2_c4_the_pieces_together_say_what_the_record_says() -> None:
     assert [[p.bucket for p in piece.parts] for piece in cut] == [[3, 4], [4, 4], [7, 9], [11, 12], [12]]
     assert [piece.closed for piece in cut] == [3, 6, 9, 9, 9]
     idents = [piece.id for piece in cut]
-    assert idents == [*(BatchId(f"l.{n}", 1) for n in (1, 2, 3, 4)), WHOLE.id]
+    assert idents == [*(BatchId("l.pieces", PIECES_MAX + n) for n in (1, 2, 3, 4)), WHOLE.id]
     assert [piece.prev for piece in cut] == [WHOLE.prev, *idents[:-1]]
     whole, folding = folded(started(), record(0, 0, 2), WHOLE), folded(started(), record(0, 0, 2), *cut)
     assert stable(folding) == stable(whole)
@@ -60,6 +61,25 @@ def test_a_piece_that_comes_twice_is_known() -> None:
     cut = list(pieces(WHOLE))
     fold = folded(started(), record(0, 0, 2), cut[0], cut[1])
     assert [fold.apply(9, piece).reason for piece in (cut[0], cut[1])] == ["known", "known"]
+
+
+def test_c4_a_late_copy_of_the_record_before_is_known_however_many_pieces_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary_log, "LINEAGES_MAX", 2)
+    before = record(0, 0, 2)
+    fold = folded(started(), before, *pieces(WHOLE))
+    assert (fold.apply(9, before).reason, fold.apply(10, WHOLE).reason) == ("known", "known")
+    following = dataclasses.replace(
+        WHOLE, id=BatchId("l", 2), prev=WHOLE.id, closed=20, parts=tuple(part(bucket) for bucket in (13, 14, 15, 16, 17))
+    )
+    assert [fold.apply(11 + number, piece).reason for number, piece in enumerate(pieces(following))] == ["accepted"] * 3
+
+
+def test_c5_a_batch_has_so_few_pieces_that_the_record_before_it_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PIECES_MAX < CHAIN_RECORDS_MAX - CHECKPOINT_BATCHES_RETAINED
+    monkeypatch.setattr(record_pieces, "PIECES_MAX", 4)
+    with pytest.raises(TooManyParts, match="in 9 parts, more than 4 records name"):
+        next(pieces(WHOLE))
+    assert len(list(pieces(dataclasses.replace(WHOLE, parts=WHOLE.parts[1:])))) == 4
 
 
 def test_the_first_piece_begins_the_branch() -> None:
