@@ -56,7 +56,8 @@ class ControlRoom:
             Unavailable: there is no such topic, or no answer.
         """
         self._reader = ControlReader(self._log, speakers(self._pipeline), from_beginning=True)
-        self._reader.read_to_end(self._take)
+        for entry in self._reader.to_end():
+            self._take(entry)
 
     def round(self, uptos: Mapping[str, int], state: str) -> int:
         """Hear what there is, then say what follows; how many records were heard."""

@@ -28,9 +28,9 @@ from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
-from anabranch.protocol.control import ControlRecord, Fence, Heartbeat
+from anabranch.protocol.control import ControlRecord, Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced
-from anabranch.protocol.fencing import VOTERS_MIN, fenced_epochs
+from anabranch.protocol.fencing import fenced_epochs
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
 from anabranch.protocol.presence import Presence
@@ -41,7 +41,7 @@ from anabranch.runtime.block_asker import BlockAsker
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.heartbeats import ControlReader, ReplicaControl
+from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, said_so_far
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
@@ -234,15 +234,8 @@ class ProcessingService:
         self._start_query(main)
 
     def _fenced(self) -> dict[str, int]:
-        """The newest fenced epoch of each replica of the stage, read in the control topic; of so few that nobody is outvoted, none."""
-        if len(self._siblings) + 1 < VOTERS_MIN:
-            return {}
-        reader, entries = ControlReader(self._context.log, speakers(self._pipeline), from_beginning=True), list[ControlRecord]()
-        try:
-            reader.read_to_end(lambda entry: entries.append(entry) if isinstance(entry, Fence) else None)
-        finally:
-            reader.close()
-        return fenced_epochs(self._stage_name, entries)
+        """The newest fenced epoch of each replica of the stage, read in the control topic where somebody may be fenced at all."""
+        return fenced_epochs(self._stage_name, self._siblings, said_so_far(self._context.log, speakers(self._pipeline)))
 
     def _wait_for_blocks(self, missing: str) -> None:
         """There is nothing to start from: say so, ask for the blocks that are gone, and look again in a while."""

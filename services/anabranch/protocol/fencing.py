@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final
 
 from anabranch.protocol.control import ControlRecord, Fence
@@ -33,8 +33,16 @@ def outvoted(votes: Mapping[str, Hashable]) -> tuple[str, ...]:
     return tuple(sorted(r for r, vote in votes.items() if vote != said)) if 2 * count > len(votes) else ()
 
 
-def fenced_epochs(stage: str, entries: Iterable[ControlRecord]) -> dict[str, int]:
-    """Of each replica of ``stage`` that was fenced the newest epoch that was, by the records of the control topic."""
+def fenced_epochs(stage: str, siblings: Collection[str], entries: Iterable[ControlRecord]) -> dict[str, int]:
+    """Of each replica of ``stage`` that was fenced the newest epoch that was, by the records of the control topic.
+
+    Args:
+        stage: The stage of the replica that asks.
+        siblings: The other replicas of the stage. Where they are so few that nobody is outvoted, no fence counts and ``entries`` is not read.
+        entries: Records of the control topic, in any order.
+    """
+    if len(siblings) + 1 < VOTERS_MIN:
+        return {}
     found: dict[str, int] = {}
     for entry in entries:
         if isinstance(entry, Fence) and entry.stage == stage:

@@ -8,7 +8,7 @@ is what they should.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
@@ -200,16 +200,28 @@ class ControlReader:
         """Records that could not be used."""
         return self.counts["undecodable"] + self.counts["forged"]
 
-    def read_to_end(self, take: Callable[[ControlRecord], object]) -> None:
-        """Give ``take`` everything up to the ends that are asked for now."""
+    def to_end(self) -> Iterator[ControlRecord]:
+        """Everything up to the ends that are asked for now."""
         ends = {at: self._reader.offsets(at)[1] for at in self._next}
         while any(self._reader.position(at) < end for at, end in ends.items()):
-            for entry in self.poll(_WAIT_MS):
-                take(entry)
+            yield from self.poll(_WAIT_MS)
 
     def close(self) -> None:
         """Idempotent."""
         self._reader.close()
+
+
+def said_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[ControlRecord]:
+    """Everything that stands in the control topics, which are opened when the first record is asked for.
+
+    Raises:
+        Unavailable: one of them does not exist, or there is no answer.
+    """
+    reader = ControlReader(log, speakers, from_beginning=True)
+    try:
+        yield from reader.to_end()
+    finally:
+        reader.close()
 
 
 class ReplicaControl:

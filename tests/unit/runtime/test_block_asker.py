@@ -41,7 +41,7 @@ def asker(context: ServiceContext) -> Iterator[BlockAsker]:
 
 def said(context: ServiceContext) -> list[ControlRecord]:
     reader, found = ControlReader(context.log, {OWN: Speaker(frozenset(), "processing.next.0")}, from_beginning=True), list[ControlRecord]()
-    reader.read_to_end(found.append)
+    found.extend(reader.to_end())
     reader.close()
     return found
 

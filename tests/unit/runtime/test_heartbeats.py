@@ -19,7 +19,7 @@ from anabranch.protocol.presence import Presence
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.speaking import Speaker
 from anabranch.protocol.staggering import CorrectionGate, Why
-from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl
+from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl, said_so_far
 from harness.sources import everything
 
 TOPIC = "p.control.processing.tolls.0"
@@ -162,12 +162,12 @@ def test_a_writer_that_failed_while_nobody_looked(log: LocalEventLog, clock: Vir
 
 def test_a_reader_begins_now_or_at_the_beginning(log: LocalEventLog) -> None:
     write(log, BEAT)
-    now, all_of_it = ControlReader(log, SPEAKERS), ControlReader(log, SPEAKERS, from_beginning=True)
+    now, all_of_it, later = ControlReader(log, SPEAKERS), said_so_far(log, SPEAKERS), said_so_far(log, {"no_such_topic": SPEAKERS[TOPIC]})
     write(log, replace(BEAT, bucket=4))
     assert [entry.bucket for entry in now.poll() if isinstance(entry, Heartbeat)] == [4]
-    found: list[ControlRecord] = []
-    all_of_it.read_to_end(found.append)
-    assert [entry.bucket for entry in found if isinstance(entry, Heartbeat)] == [3, 4]
+    assert [entry.bucket for entry in all_of_it if isinstance(entry, Heartbeat)] == [3, 4]
+    with pytest.raises(Unavailable):
+        next(later)
     now.close()
     now.close()
 
