@@ -120,8 +120,8 @@ class _Disk:
     def sync(self, name: str) -> None:
         """Nothing is ever lost here."""
 
-    def clean(self, epoch: int) -> None:
-        for name in obsolete(self.directories, epoch):
+    def clean(self, epoch: int, number: int = 0) -> None:
+        for name in obsolete(self.directories, epoch, number):
             del self.directories[name]
 
     def remove(self, name: str) -> None:

@@ -257,8 +257,8 @@ class Checkpoints(Protocol):
     def sync(self, name: str) -> None:
         """What is in the directory now survives a loss of power. Takes as long as the disk does: call it with no lock held."""
 
-    def clean(self, epoch: int) -> None:
-        """Remove directories and lineage files of lower epochs."""
+    def clean(self, epoch: int, number: int = 0) -> None:
+        """Remove directories and lineage files below lineage ``number`` of ``epoch``."""
 
     def remove(self, name: str) -> None:
         """Remove one directory, which no lineage file names any more."""

@@ -101,10 +101,10 @@ class MemoryDisk:
     def sync(self, name: str) -> None:
         self.of(name)
 
-    def clean(self, epoch: int) -> None:
-        for name in obsolete(self.directories, epoch):
+    def clean(self, epoch: int, number: int = 0) -> None:
+        for name in obsolete(self.directories, epoch, number):
             del self.directories[name]
-        for name in obsolete(self.lineages, epoch):
+        for name in obsolete(self.lineages, epoch, number):
             del self.lineages[name]
 
     def remove(self, name: str) -> None:
@@ -173,9 +173,9 @@ class PointedDisk:
         self._point("sync")
         self._disk.sync(name)
 
-    def clean(self, epoch: int) -> None:
+    def clean(self, epoch: int, number: int = 0) -> None:
         self._point("clean")
-        self._disk.clean(epoch)
+        self._disk.clean(epoch, number)
 
     def remove(self, name: str) -> None:
         self._point("remove")

@@ -238,13 +238,13 @@ class SimulatedDisk:
         self.directory(name).unsynced.clear()
         self._step()
 
-    def clean(self, epoch: int) -> None:
+    def clean(self, epoch: int, number: int = 0) -> None:
         """See the port."""
         self._step()
-        for name in obsolete(list(self._machine.directories), epoch):
+        for name in obsolete(list(self._machine.directories), epoch, number):
             del self._machine.directories[name]
         self._step()
-        for name in obsolete(list(self._machine.lineages), epoch):
+        for name in obsolete(list(self._machine.lineages), epoch, number):
             del self._machine.lineages[name]
 
     def remove(self, name: str) -> None:

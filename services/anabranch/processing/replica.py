@@ -21,6 +21,7 @@ from typing import Final
 
 from anabranch.codec.plan_offsets import Offset, kind_of, missing_of, offset_of, position_of, rows_of
 from anabranch.ports import Checkpoints, Clock
+from anabranch.processing.disk_steps import on_disk
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.clean_points import CleanPoints
@@ -33,19 +34,13 @@ from anabranch.protocol.lineage import (
     AppendBase,
     AwaitSibling,
     CheckEpoch,
-    Clean,
     Copy,
     CopySibling,
-    Create,
-    CutBack,
-    FindBatches,
-    FindCommit,
+    DiskStep,
     FindFences,
     FindMissing,
-    FindNewest,
     FindResent,
     FindSiblings,
-    FindWhole,
     Lineage,
     OwnChain,
     Step,
@@ -53,7 +48,7 @@ from anabranch.protocol.lineage import (
     carry_out,
     fork_steps,
     take_over_steps,
-)  # fmt: skip
+)
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.record_pieces import pieces
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part
@@ -518,40 +513,17 @@ class ReplicaRunner:
         self._orders.append(StopQuery(query))
 
     def _step(self, step: Step) -> Answer:
+        if isinstance(step, FindSiblings) and not self._recovery.siblings:
+            return ()
+        if isinstance(step, DiskStep):
+            return self._step_on_disk(step)
         match step:
-            case FindNewest():
-                return self._disk.newest()
-            case Create(name):
-                self._disk.create(name)
-            case Copy(source, target):
-                self._disk.copy(source, target)
-                self._crash_point("processing.checkpoint_copied")
-            case FindCommit(name):
-                return self._disk.last_commit(name)
-            case CutBack(name, batch, keep_plan):
-                self._disk.cut_back(name, batch, keep_plan=keep_plan)
-            case Write(lineage):
-                self._disk.write(lineage)
-                self._crash_point("processing.lineage_written")
             case CheckEpoch():
                 with self.log_lock:
                     self._boundary.poll()
                     self._boundary.check_epoch()
-            case Clean(epoch, _):
-                self._disk.clean(epoch)
             case AppendBase(lineage):
                 self._append_base(lineage)
-            case _:
-                return self._find(step)
-        return None
-
-    def _find(self, step: Step) -> Answer:
-        """Steps that look what there is to start from."""
-        match step:
-            case FindBatches(name):
-                return tuple(self._disk.batches(name))
-            case FindWhole(name, batches):
-                return self._disk.whole(name, batches)
             case FindMissing(name, batch):
                 closed = self._boundary.fold.closed(self._name)
                 return self._recovery.missing(
@@ -561,15 +533,20 @@ class ReplicaRunner:
                 return int(self._recovery.resent(self._disk.bucket(name, batch) if batch >= 0 else 0))
             case FindFences():
                 return tuple(self._recovery.fenced().items())
-            case FindSiblings():
-                return tuple(self._disk.siblings()) if self._recovery.siblings else ()
-            case CopySibling(replica, source, target):
-                copied = self._disk.copy_sibling(replica, source, target)
-                self._crash_point("processing.sibling_copied")
-                return copied
             case AwaitSibling(missing):
                 self._recovery.wait(missing)
         return None
+
+    def _step_on_disk(self, step: DiskStep) -> Answer:
+        answer = on_disk(self._disk, step)
+        match step:
+            case Copy():
+                self._crash_point("processing.checkpoint_copied")
+            case Write():
+                self._crash_point("processing.lineage_written")
+            case CopySibling():
+                self._crash_point("processing.sibling_copied")
+        return answer
 
     def _append_base(self, lineage: Lineage) -> None:
         """Rule 6: say which buckets are not this replica's, before the first batch."""

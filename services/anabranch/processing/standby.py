@@ -10,26 +10,11 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.speakers import speakers
+from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.errors import LocalProtocolError, Unavailable
+from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
-from anabranch.protocol.lineage import (
-    Answer,
-    Clean,
-    CopySibling,
-    CutBack,
-    FindBatches,
-    FindCommit,
-    FindNewest,
-    FindSiblingCommit,
-    FindSiblings,
-    FindWhole,
-    Remove,
-    Step,
-    Sync,
-    Write,
-    carry_out,
-)
+from anabranch.protocol.lineage import Answer, DiskStep, FindSiblingCommit, Step, carry_out
 from anabranch.protocol.presence import REPLICA_SERVICE
 from anabranch.protocol.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -105,11 +90,7 @@ class Standby:
 
     def say(self, state: str, bucket: int, checkpoint_bucket: int) -> None:
         """Tell others, and trimming, what this process's own checkpoint holds for good."""
-        beat = Heartbeat(
-            service=STANDBY_SERVICE, name=self._stage, replica=self._process, epoch=-1, state=state, bucket=bucket, written_ms=0,
-            checkpoint_bucket=checkpoint_bucket,
-        )  # fmt: skip
-        self._beats.send(beat)
+        self._beats.send(Heartbeat(STANDBY_SERVICE, self._stage, self._process, -1, state, bucket, 0, checkpoint_bucket=checkpoint_bucket))
 
     def copy(self) -> bool:
         """Replace the own checkpoint by a copy of one that is further, if there is one within reach; whether it was replaced."""
@@ -121,40 +102,10 @@ class Standby:
 
     def _answer(self, step: Step) -> Answer:
         """Carry out a step of ``copy_steps``."""
-        disk = self._disk
-        match step:
-            case FindNewest():
-                return disk.newest()
-            case FindCommit(name):
-                return disk.last_commit(name)
-            case FindSiblings():
-                return tuple(disk.siblings())
-            case FindSiblingCommit(process, name):
-                return disk.sibling_commit(process, name)
-            case CopySibling(process, source, name):
-                return disk.copy_sibling(process, source, name)
-            case FindBatches(name):
-                return tuple(disk.batches(name))
-            case FindWhole(name, batches):
-                return disk.whole(name, batches)
-        self._change(step)
-        return None
-
-    def _change(self, step: Step) -> None:
-        disk = self._disk
-        match step:
-            case CutBack(name, batch, keep_plan):
-                disk.cut_back(name, batch, keep_plan=keep_plan)
-            case Sync(name):
-                disk.sync(name)
-            case Write(lineage):
-                disk.write(lineage)
-            case Clean(epoch, number):
-                disk.clean(epoch, number)
-            case Remove(name):
-                disk.remove(name)
-            case _:
-                raise LocalProtocolError(f"{step} is no step of a copy")
+        if isinstance(step, FindSiblingCommit):
+            return self._disk.sibling_commit(step.replica, step.name)
+        assert isinstance(step, DiskStep), f"{step} is no step of a copy"  # noqa: S101
+        return on_disk(self._disk, step)
 
     def close(self) -> None:
         """Idempotent."""

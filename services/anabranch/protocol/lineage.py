@@ -275,10 +275,11 @@ class Remove:
     name: str
 
 
-Step = (
-    FindNewest | Create | Copy | FindCommit | FindBatches | FindWhole | CutBack | FindMissing | FindResent | FindSiblings | CopySibling
-    | AwaitSibling | Write | CheckEpoch | Clean | AppendBase | FindSiblingCommit | Sync | Remove | FindFences
-)  # fmt: skip
+DiskStep = (
+    FindNewest | FindCommit | FindBatches | FindWhole | FindSiblings | CopySibling | Create | Copy | CutBack | Write | Sync | Clean | Remove
+)
+"""What needs nothing but the replica's disk (``ports.Checkpoints``)."""
+Step = DiskStep | FindMissing | FindResent | FindFences | FindSiblingCommit | AwaitSibling | CheckEpoch | AppendBase
 SiblingLineages = tuple[tuple[str, Lineage], ...]
 Fences = tuple[tuple[str, int], ...]
 Answer = Lineage | SiblingLineages | Fences | tuple[int, ...] | int | str | None

@@ -1,0 +1,66 @@
+"""Carries out the steps of ``protocol.lineage`` and ``protocol.standby`` that need nothing but the replica's disk.
+
+What holds after a crash between two of them is said where the steps are.
+"""
+
+from __future__ import annotations
+
+from anabranch.ports import Checkpoints
+from anabranch.protocol.lineage import (
+    Answer,
+    Clean,
+    Copy,
+    CopySibling,
+    Create,
+    CutBack,
+    DiskStep,
+    FindBatches,
+    FindCommit,
+    FindNewest,
+    FindSiblings,
+    FindWhole,
+    Remove,
+    Sync,
+    Write,
+)
+
+
+def on_disk(disk: Checkpoints, step: DiskStep) -> Answer:
+    """What ``disk`` answers to ``step``; to one that changes something, whether it did, or None.
+
+    Raises:
+        Unavailable: a directory vanished, or kept changing, while it was copied.
+    """
+    match step:
+        case FindNewest():
+            return disk.newest()
+        case FindCommit(name):
+            return disk.last_commit(name)
+        case FindBatches(name):
+            return tuple(disk.batches(name))
+        case FindWhole(name, batches):
+            return disk.whole(name, batches)
+        case FindSiblings():
+            return tuple(disk.siblings())
+        case CopySibling(replica, source, target):
+            return disk.copy_sibling(replica, source, target)
+    _change(disk, step)
+    return None
+
+
+def _change(disk: Checkpoints, step: Create | Copy | CutBack | Write | Sync | Clean | Remove) -> None:
+    match step:
+        case Create(name):
+            disk.create(name)
+        case Copy(source, target):
+            disk.copy(source, target)
+        case CutBack(name, batch, keep_plan):
+            disk.cut_back(name, batch, keep_plan=keep_plan)
+        case Write(lineage):
+            disk.write(lineage)
+        case Sync(name):
+            disk.sync(name)
+        case Clean(epoch, number):
+            disk.clean(epoch, number)
+        case Remove(name):
+            disk.remove(name)

@@ -1,0 +1,59 @@
+"""Each step that needs nothing but a disk is carried out by it, and answered."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from anabranch.processing.disk_steps import on_disk
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.lineage import (
+    Clean,
+    Copy,
+    CopySibling,
+    Create,
+    CutBack,
+    DiskStep,
+    FindBatches,
+    FindCommit,
+    FindNewest,
+    FindSiblings,
+    FindWhole,
+    Lineage,
+    Remove,
+    Sync,
+    Write,
+    lineage_name,
+)
+from harness.replica_world import MemoryDisk
+
+FIRST, SECOND, THEIRS = (lineage_name(1, number) for number in (0, 1, 2))
+
+
+def test_each_is_carried_out_and_answered() -> None:
+    disk, sibling = MemoryDisk(), MemoryDisk()
+    disk.others["1"] = sibling
+    theirs, own = Lineage.fresh(0), Lineage(SECOND, -1, BatchId(FIRST, -1))
+    sibling.create(theirs.name)
+    sibling.write(theirs)
+    said: list[tuple[DiskStep, object]] = [
+        (FindNewest(), None),
+        (Create(FIRST), None),
+        (Copy(FIRST, SECOND), None),
+        (Write(own), None),
+        (FindNewest(), own),
+        (FindSiblings(), (("1", theirs),)),
+        (CopySibling("1", theirs.name, THEIRS), True),
+        (CopySibling("1", "none", THEIRS), False),
+        (FindCommit(SECOND), -1),
+        (FindBatches(SECOND), (-1,)),
+        (FindWhole(SECOND, (0, -1)), -1),
+        (CutBack(SECOND, -1, keep_plan=False), None),
+        (Sync(SECOND), None),
+        (Remove(THEIRS), None),
+        (Clean(1, 1), None),
+    ]
+    for step, expected in said:
+        assert on_disk(disk, step) == expected, step
+    assert {type(step) for step, _ in said} == set(get_args(DiskStep))
+    assert list(disk.directories) == [SECOND], "what is below the second lineage is gone"
+    assert list(disk.lineages) == [SECOND]
