@@ -204,7 +204,7 @@ class _Replica:
     def _end_batch(self, name: str, query: _Query) -> None:
         offsets, query.offsets = query.offsets or [], None
         directory, before = self._disk.directories[name], position_of(self._before(name)[0])
-        start = self.runner.begin(name, offsets, before.bucket * WIDTH_MS, before)
+        start = self.runner.begin(name, offsets, position_of(offsets[0]).bucket * WIDTH_MS, before)
         parts, windows = self._run(offsets, directory.windows, start.before.bucket)
         batch = directory.committed + 1
         self.runner.finish(name, batch, parts)

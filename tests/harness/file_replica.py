@@ -148,7 +148,7 @@ class FileReplica:
                 return False
             spark_files.log_batch(self.checkpoint, batch, [offset])
         position = position_of(before or INITIAL)
-        self.runner.begin(self.checkpoint.name, [offset], position.bucket * WIDTH_MS, position)
+        self.runner.begin(self.checkpoint.name, [offset], position_of(offset).bucket * WIDTH_MS, position)
         state = self._state(self.batch)
         parts, state = self._run(state, offset, position.bucket)
         assert self.runner.finish(self.checkpoint.name, batch, parts)

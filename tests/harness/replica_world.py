@@ -309,7 +309,7 @@ class Process:
         self.point("logged")
         offsets = directory.logged[batch]
         before = position_of(directory.logged[batch - 1][0] if batch else INITIAL)
-        self.runner.begin(query, offsets, before.bucket * self.world.width_ms, before)
+        self.runner.begin(query, offsets, position_of(offsets[0]).bucket * self.world.width_ms, before)
         parts, state = self.run(directory.state, offsets, before.bucket)
         self.point("ran")
         self.runner.finish(query, batch, parts)

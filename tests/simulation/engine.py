@@ -2,7 +2,7 @@
 
 It takes Spark's steps in Spark's order: ask every input for its next offset until all have moved; write offsets and watermark to the
 directory's log; read exactly the tuples of these offsets; run; write blocks; append the record; commit. A directory with a logged batch and
-no commit runs exactly that batch again. Results of a watermark come one batch late, as Spark's do.
+no commit runs exactly that batch again. A batch runs under its own boundary, as Spark's do.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class SimulatedReplica:
                 if offsets is None:
                     yield False
                     continue
-                logged = Logged(offsets, position_of(before[self._stage.reads[0]]).bucket * self._pipeline.bucket_ms)
+                logged = Logged(offsets, position_of(offsets[self._stage.reads[0]]).bucket * self._pipeline.bucket_ms)
                 self._port.disk_write()
                 self._disk.directory(name).log(batch, logged)
             else:

@@ -293,7 +293,7 @@ class ReplicaRunner:
         Of a dropped branch's batch nothing is checked: perhaps only some of its inputs were answered before.
 
         Raises:
-            LocalProtocolError: the inputs do not agree, or the watermark is not that of the batch before.
+            LocalProtocolError: the inputs do not agree, or the watermark is not the batch's boundary.
         """
         rows, missing = sum(rows_of(offset) for offset in offsets), {name for offset in offsets for name in missing_of(offset)}
         with self.lock:
@@ -301,7 +301,7 @@ class ReplicaRunner:
             if entry is None:
                 return BatchStart(BoundaryKind.TENTATIVE, before, before, rows, ())
             after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
-            check_watermark(self._traits.is_stateful, before, watermark_ms, self._width_ms)
+            check_watermark(after, watermark_ms, self._width_ms)
             entry.running = start = BatchStart(kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)))
         return start
 

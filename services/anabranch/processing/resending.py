@@ -85,7 +85,7 @@ class RangeQuery:
         """A batch is in the query's log and about to run."""
         del query
         self._after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
-        check_watermark(self._traits.is_stateful, before, watermark_ms, self._width_ms)
+        check_watermark(self._after, watermark_ms, self._width_ms)
         return RangeStart(before, self._after, sum(rows_of(offset) for offset in offsets))
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.local.checkpoints import ReplicaDisk
+from anabranch.adapters.spark.own_watermark import watermark_of
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.spark.settings import SparkSettings
@@ -45,6 +46,8 @@ from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, said_so_
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -133,7 +136,7 @@ class ProcessingService:
             follower.start()
         scratch = Scratch(Path(self._settings.state_dir) / "scratch" / self._settings.name)
         self._beats.start()
-        self._plans = PlanServer(self._answer, scratch.socket_path("plans"))
+        self._plans = PlanServer(self._answer, self._watermark_of, scratch.socket_path("plans"))
         roots = [import_root(reference, self._pipeline.path) for reference in self._stage.transform]
         self._session = start_session(
             f"{self._pipeline.name}.{self._settings.name}", master=self._spark.master, memory=self._spark.memory,
@@ -328,6 +331,10 @@ class ProcessingService:
         if beside is not None:
             return beside.answer(name, start)
         return None if self._runner is None else self._runner.advance(query, name, start)
+
+    def _watermark_of(self, query: str) -> Callable[[int], None]:
+        assert self._session is not None, "it runs queries"  # noqa: S101
+        return watermark_of(self._session, f"{self._settings.name} {query}", self._pipeline.bucket_ms)
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
         now, width, closed = self._context.clock.now_ms(), self._pipeline.bucket_ms, done.start.after.closed

@@ -273,12 +273,12 @@ def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
         raise StageFunctionError(message)
 
 
-def check_watermark(is_stateful: bool, before: QueryPosition, watermark_ms: int, width_ms: int) -> None:
-    """A stateful batch must run under the boundary of the batch before, else its results are not those of its buckets.
+def check_watermark(after: QueryPosition, watermark_ms: int, width_ms: int) -> None:
+    """A batch must run under its own boundary, else its results are not those of its buckets.
 
     Raises:
         LocalProtocolError: it does not; nothing may be closed.
     """
-    if is_stateful and watermark_ms != before.bucket * width_ms:
-        message = f"the watermark of the batch is {watermark_ms}, the boundary of the batch before was {before.bucket * width_ms}"
+    if watermark_ms != after.bucket * width_ms:
+        message = f"the watermark of the batch is {watermark_ms}, its boundary is {after.bucket * width_ms}"
         raise LocalProtocolError(message)

@@ -202,7 +202,7 @@ class TestBatches:
         assert branch is not None
         directory = world.disk.of(branch)
         offsets, before = directory.logged[directory.committed], position_of(directory.logged[directory.committed - 1][0])
-        start = process.runner.begin(branch, offsets, 0, before)
+        start = process.runner.begin(branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before)
         assert (start.kind, start.before, start.after, start.missing) == (
             BoundaryKind.TENTATIVE,
             before,
@@ -381,7 +381,7 @@ class TestFork:
         offsets = process.ask(branch)
         assert offsets is not None
         before = position_of(world.disk.of(branch).logged[world.disk.of(branch).committed][0])
-        process.runner.begin(branch, offsets, before.bucket, before)
+        process.runner.begin(branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before)
         world.close("a", 11, 10)
         process.runner.tick()
         main = process.runner.main
@@ -407,7 +407,7 @@ class TestFork:
         offsets = process.ask(branch)
         assert offsets is not None
         before = position_of(world.disk.of(branch).logged[world.disk.of(branch).committed][0])
-        process.runner.begin(branch, offsets, 0, before)
+        process.runner.begin(branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before)
         append, process.queries = process.boundary.append, [process.runner.main]
 
         def late(record: object) -> None:
@@ -449,7 +449,7 @@ class TestFencing:
         offsets = zombie.ask(zombie.runner.main)
         assert offsets is not None
         before = position_of(directory.logged[directory.committed][0])
-        zombie.runner.begin(zombie.runner.main, offsets, before.bucket * 1_000, before)
+        zombie.runner.begin(zombie.runner.main, offsets, position_of(offsets[0]).bucket * 1_000, before)
         second = world.start()
         second.begin()
         with pytest.raises(Fenced):

@@ -151,8 +151,7 @@ class World:
                 break
             assert query.answer(INPUT, start) == found, "asked again it is the same"
             offset = json.loads(json.dumps(found))
-            watermark = 100 * start["bucket"] if self.traits.is_stateful else 0
-            begun = query.begin(query.name, [offset], watermark, position_of(start))
+            begun = query.begin(query.name, [offset], 100 * offset["bucket"], position_of(start))
             assert begun.kind is kind_of(offset) is BoundaryKind.STABLE
             given = reader.read_buckets(taken_of(offset))
             out, held = (held, given) if self.traits.is_stateful else (given, held)

@@ -285,11 +285,11 @@ def test_u1_inputs_at_different_positions_are_refused() -> None:
         check_joint({"a": position, "b": QueryPosition(3, 8, 7)})
 
 
-def test_the_watermark_must_be_the_boundary_before() -> None:
-    check_watermark(True, QueryPosition(bucket=4), 1_000, 250)
-    check_watermark(False, QueryPosition(bucket=4), 0, 250)
-    with pytest.raises(LocalProtocolError, match="watermark"):
-        check_watermark(True, QueryPosition(bucket=4), 750, 250)
+def test_the_watermark_must_be_the_batchs_own_boundary() -> None:
+    check_watermark(QueryPosition(bucket=4), 1_000, 250)
+    for wrong_ms in (750, 999, 1_250):
+        with pytest.raises(LocalProtocolError, match="watermark"):
+            check_watermark(QueryPosition(bucket=4), wrong_ms, 250)
 
 
 def test_a_result_of_a_closed_bucket_is_the_functions_mistake() -> None:

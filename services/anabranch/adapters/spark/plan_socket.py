@@ -2,6 +2,8 @@
 
 Requests and answers are lines of JSON over a socket in a folder that only this user may look into; the answer is an offset, or null for "nothing yet". The readers
 hold no state: whatever is lost with a connection is asked again.
+
+Before a plan goes out the watermark of its query is set to the end of it (``own_watermark``). A reader serves one run of one query, and so does its connection.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 Answer = Callable[[str, str, dict[str, Any]], dict[str, Any] | None]
+WatermarkOf = Callable[[str], Callable[[int], None]]
 _TIMEOUT_S: Final = 30.0
 
 
@@ -22,10 +25,14 @@ class _Handler(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
+        set_watermark: Callable[[int], None] | None = None
         for line in self.rfile:
             request = json.loads(line)
             try:
                 answer = self.server.answer(request["query"], request["input"], request["start"])
+                if answer is not None:
+                    set_watermark = set_watermark or self.server.watermark_of(request["query"])
+                    set_watermark(answer["bucket"])
             except Exception as error:
                 self.server.error = error
                 raise
@@ -36,6 +43,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
     block_on_close = False
     answer: Answer
+    watermark_of: WatermarkOf
     error: Exception | None = None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -43,12 +51,15 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class PlanServer:
-    """Serves ``answer(query, input, position fields)`` at a socket until closed. ``path``: in a private folder; nothing is there yet."""
+    """Serves ``answer(query, input, position fields)`` at a socket until closed. ``path``: in a private folder; nothing is there yet.
 
-    def __init__(self, answer: Answer, path: str) -> None:
+    ``watermark_of(query)``: sets the watermark of the query to the end of a bucket.
+    """
+
+    def __init__(self, answer: Answer, watermark_of: WatermarkOf, path: str) -> None:
         self.path = path
         self._server = _Server(path, _Handler)
-        self._server.answer = answer
+        self._server.answer, self._server.watermark_of = answer, watermark_of
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="plans", daemon=True)
         self._thread.start()
 

@@ -69,7 +69,7 @@ class TestOffsets:
             return answers.pop(0)
 
         scratch = Scratch(tmp_path)
-        server = PlanServer(answer, scratch.socket_path("plans"))
+        server = PlanServer(answer, lambda _: lambda _: None, scratch.socket_path("plans"))
         try:
             reader = PlannedReader(options(socket=server.path))
             start = reader.initialOffset()
@@ -163,7 +163,7 @@ class TestEnd:
         assert Runner(tmp_path, options()).last_words() == ""
 
     def test_spark_ends_a_query_that_is_asking(self, tmp_path: Path) -> None:
-        server = PlanServer(lambda *_: None, str(tmp_path / "plans"))
+        server = PlanServer(lambda *_: None, lambda _: lambda _: None, str(tmp_path / "plans"))
         runner = Runner(tmp_path, options(socket=server.path))
         runner.ask_for_latest_offset()
         assert runner.last_words() == ""
