@@ -48,7 +48,7 @@ def name_of(pid: int) -> str:
     text = " ".join(words)
     if "org.apache.spark.deploy.SparkSubmit" in text:
         return "spark jvm"
-    if "pyspark.daemon" in text or "pyspark.worker" in text or "planner_worker" in text or "pyspark/daemon" in text:
+    if any(word in text for word in ("worker_daemon", "pyspark.daemon", "pyspark.worker", "planner_worker", "pyspark/daemon")):
         return "spark python"
     if "redis" in Path(words[0]).name:
         return "redis"

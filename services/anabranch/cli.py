@@ -479,10 +479,16 @@ def doctor(
 def classes() -> None:
     """Keep Spark's classes as Java has loaded them, once per machine and version: stages then start with half of the processor time.
 
+    It also downloads a small jar with which Spark writes checkpoints without a forked command for each file.
+
     anabranch classes
     """
-    from anabranch.adapters.spark import class_archive
+    from anabranch.adapters.spark import bare_files, class_archive
 
+    try:
+        bare_files.fetch()
+    except ConfigurationError as error:
+        typer.echo(f"note: {error}", err=True)
     made = class_archive.make()
     typer.echo(f"{'made' if made else 'there already:'} {class_archive.place().archive}")
 

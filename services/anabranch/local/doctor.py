@@ -14,7 +14,7 @@ from typing import Final
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import security_from_environment
-from anabranch.adapters.spark import class_archive
+from anabranch.adapters.spark import bare_files, class_archive
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.java import find_java
 from anabranch.codec.catalog import TopicSettings
@@ -124,9 +124,13 @@ def _redis() -> Check:
 
 def _classes() -> Check:
     archive = class_archive.place().archive
-    if archive.exists():
-        return Check("Java classes", True, str(archive))
-    return Check("Java classes", True, "no archive: stages start, but slowly", "`anabranch classes` makes it: once, half a minute")
+    if not archive.exists():
+        return Check("Java classes", True, "no archive: stages start, but slowly", "`anabranch classes` makes it: once, half a minute")
+    if bare_files.jar() is None:
+        return Check(
+            "Java classes", True, f"{archive}; but Spark forks a command for each file", "`anabranch classes` gets the jar that does not"
+        )
+    return Check("Java classes", True, str(archive))
 
 
 def _kafka_jars() -> Check:

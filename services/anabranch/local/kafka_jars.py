@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from anabranch.adapters.system.cache import cache_dir, locked
+from anabranch.adapters.system.maven import fetched
 from anabranch.protocol.errors import ConfigurationError
 
 KAFKA_VERSION: Final = "4.3.1"
@@ -25,8 +25,6 @@ _GROUPS: Final[Sequence[Sequence[str]]] = (
 )
 """Resolved group by group: log4j's parent POM manages versions of Kafka's own dependencies (kafka-clients among them) and, resolved
 together, would win over Kafka's. Where two groups bring one artefact, the first group's version stays."""
-
-_DOWNLOAD_TIMEOUT_S: Final = 60
 
 
 def kafka_classpath() -> list[Path]:
@@ -60,29 +58,10 @@ def _listed(listing: Path, cache: Path) -> list[Path] | None:
 
 def _download(cache: Path) -> list[Path]:
     """Resolve and fetch all groups into ``cache``."""
-    # Imported here: resolving is rare, and jgo takes a third of a second to import.
-    from jgo.config import GlobalSettings
-    from jgo.maven import MavenContext
-    from jgo.parse import Coordinate
-
-    # A person behind a mirror names it in jgo's own settings file ([repositories]); it is asked as well as Maven Central.
-    named = dict(GlobalSettings.load().repositories)
-    context = MavenContext(repo_cache=cache / "maven", remote_repos=None, timeout=_DOWNLOAD_TIMEOUT_S)
-    context.remote_repos.update(named)
-    jars: dict[tuple[str, str], Path] = {}
     try:
-        for group in _GROUPS:
-            roots = [context.create_dependency(replace(Coordinate.parse(text), scope="compile")) for text in group]
-            direct, transitive = context.resolver.resolve(roots)
-            for dependency in [*direct, *(d for d in transitive if d.scope in ("compile", "runtime"))]:
-                key = (dependency.groupId, dependency.artifactId)
-                if key not in jars:
-                    jars[key] = Path(dependency.artifact.resolve())
-    except (OSError, RuntimeError, ValueError) as error:  # requests' errors are OSErrors
-        message = (
-            f"the Kafka broker's jars could not be downloaded ({error}); check the network, or name a mirror of Maven Central under "
-            "[repositories] in ~/.config/jgo.conf, or give the address of a running broker with --kafka"
-        )
+        jars = fetched(_GROUPS, cache)
+    except ConfigurationError as error:
+        message = f"the Kafka broker's jars {error}, or give the address of a running broker with --kafka"
         raise ConfigurationError(message) from error
     clients = jars[("org.apache.kafka", "kafka-clients")]
     if KAFKA_VERSION not in clients.name:

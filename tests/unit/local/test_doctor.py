@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.spark import class_archive
+from anabranch.adapters.spark import bare_files, class_archive
 from anabranch.local import doctor
 from anabranch.protocol.errors import ConfigurationError
 
@@ -79,6 +79,12 @@ def test_without_an_archive_of_classes_all_is_well_but_slow(tmp_path: Path, monk
     before = next(check for check in doctor.examine("b", tmp_path) if check.name == "Java classes")
     assert before.good
     assert "anabranch classes" in before.remedy
+    class_archive.place().folder.mkdir()
+    class_archive.place().archive.touch()
+    half = next(check for check in doctor.examine("b", tmp_path) if check.name == "Java classes")
+    assert half.good
+    assert "forks a command" in half.found
+    monkeypatch.setattr(bare_files, "jar", lambda: tmp_path / "files.jar")
     class_archive.place().folder.mkdir()
     class_archive.place().archive.touch()
     after = next(check for check in doctor.examine("b", tmp_path) if check.name == "Java classes")

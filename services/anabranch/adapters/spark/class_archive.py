@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from anabranch.adapters.spark import bare_files
 from anabranch.adapters.system.cache import cache_dir, locked
 from anabranch.adapters.system.java import find_java
 from anabranch.protocol.errors import ConfigurationError
@@ -63,7 +64,7 @@ def place() -> Place:
     Times in whole seconds, as Java compares them: an image that is moved may lose the rest.
     """
     jars = sorted((entry.name, entry.stat().st_size, int(entry.stat().st_mtime)) for entry in os.scandir(_PYSPARK / "jars"))
-    facts = (_java(), str(_PYSPARK), jars)
+    facts = (_java(), str(_PYSPARK), jars, str(bare_files.jar()))  # Java compares where the jars are, and this one may come and go
     return Place(cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from anabranch.adapters.spark import class_archive
+from anabranch.adapters.spark import bare_files, class_archive
 from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.adapters.system.java import find_java
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 
+_logger = logging.getLogger("anabranch.spark")
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _PREFIX: Final = "spark.sql.streaming"
 
@@ -28,6 +30,8 @@ REQUIRED: Final = {
     f"{_PREFIX}.minBatchesToRetain": str(CHECKPOINT_BATCHES_RETAINED),
     # the default forks a shell command per file where Hadoop's native library is missing
     f"{_PREFIX}.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    # each file has Hadoop's sums beside it, by which damage is found (checkpoint_files): Spark's own would be two more files for each
+    f"{_PREFIX}.checkpoint.fileChecksum.enabled": "false",
     # batches are exactly the planner's
     f"{_PREFIX}.noDataMicroBatches.enabled": "false",
     f"{_PREFIX}.multipleWatermarkPolicy": "min",
@@ -35,6 +39,7 @@ REQUIRED: Final = {
     f"{_PREFIX}.stopTimeout": "3s",
     "spark.sql.session.timeZone": "UTC",
     "spark.scheduler.mode": "FAIR",
+    "spark.python.daemon.module": "anabranch.adapters.spark.worker_daemon",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.ui.enabled": "false",
@@ -94,6 +99,9 @@ def start_session(
     os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.appName(name).master(master)
     options = f'{classes}{_COMPILERS[compilers]} {_JAVA_OPTIONS} "-Dlog4j2.configurationFile={_LOG_SETTINGS}" "-Djava.io.tmpdir={folder}"'
+    files = bare_files.settings()
+    if not files:
+        _logger.warning("Spark forks a command for each file of a checkpoint: `anabranch classes` gets the jar that does without")
     settings = REQUIRED | {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": options,
@@ -102,6 +110,7 @@ def start_session(
         "spark.sql.shuffle.partitions": str(state_partitions),
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **files,
     }
     for key, value in settings.items():
         builder = builder.config(key, value)

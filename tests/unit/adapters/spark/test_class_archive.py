@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.spark import class_archive
+from anabranch.adapters.spark import bare_files, class_archive
 from anabranch.adapters.system.cache import cache_dir
 from anabranch.adapters.system.java import find_java
 from anabranch.protocol.errors import ConfigurationError
@@ -73,7 +73,9 @@ def test_another_java_or_another_spark_has_another_archive(monkeypatch: pytest.M
     (spark / "jars").mkdir(parents=True)
     (spark / "jars" / "spark.jar").touch()
     monkeypatch.setattr(class_archive, "_PYSPARK", spark)
-    assert len({before, other, newer, class_archive.place()}) == 4
+    of_spark = class_archive.place()
+    monkeypatch.setattr(bare_files, "jar", lambda: tmp_path / "files.jar")
+    assert len({before, other, newer, of_spark, class_archive.place()}) == 5
 
 
 def archive_of(name: str, spark: Path, java: Path) -> class_archive.Place:

@@ -1,0 +1,44 @@
+"""Jars from Maven Central."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from anabranch.protocol.errors import ConfigurationError
+
+_TIMEOUT_S: Final = 60
+
+
+def fetched(groups: Sequence[Sequence[str]], cache: Path) -> dict[tuple[str, str], Path]:
+    """The jars of ``groups`` (``organisation:artefact:version``) and of all they need, by organisation and artefact.
+
+    Resolved group by group; where two bring one artefact, the first group's version stays.
+
+    Raises:
+        ConfigurationError: a jar could not be had; says why.
+    """
+    # Imported here: resolving is rare, and jgo takes a third of a second to import.
+    from jgo.config import GlobalSettings
+    from jgo.maven import MavenContext
+    from jgo.parse import Coordinate
+
+    # A person behind a mirror names it in jgo's own settings file ([repositories]); it is asked as well as Maven Central.
+    named = dict(GlobalSettings.load().repositories)
+    context = MavenContext(repo_cache=cache / "maven", remote_repos=None, timeout=_TIMEOUT_S)
+    context.remote_repos.update(named)
+    jars: dict[tuple[str, str], Path] = {}
+    try:
+        for group in groups:
+            roots = [context.create_dependency(replace(Coordinate.parse(text), scope="compile")) for text in group]
+            direct, transitive = context.resolver.resolve(roots)
+            for dependency in [*direct, *(d for d in transitive if d.scope in ("compile", "runtime"))]:
+                key = (dependency.groupId, dependency.artifactId)
+                if key not in jars:
+                    jars[key] = Path(dependency.artifact.resolve())
+    except (OSError, RuntimeError, ValueError) as error:  # requests' errors are OSErrors
+        message = f"could not be downloaded ({error}); check the network, or name a mirror of Maven Central under [repositories] in ~/.config/jgo.conf"
+        raise ConfigurationError(message) from error
+    return jars

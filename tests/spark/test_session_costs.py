@@ -1,0 +1,85 @@
+"""What a session does to keep a small batch cheap takes effect, and leaves damage to a checkpoint to be found."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+
+from anabranch.adapters.spark import bare_files
+from anabranch.adapters.spark.checkpoint_files import numbered
+from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.scratch import Scratch
+from harness.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+BATCHES = 6
+IMPORTED_MIN = 10_000
+"""Objects that pyarrow and PySpark bring with them, at least."""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    bare_files.fetch()
+    scratch = Scratch(tmp_path_factory.mktemp("scratch"))
+    session = start_session("costs", master="local[1]", memory="512m", state_partitions=1, import_roots=[], scratch=scratch)
+    yield session
+    session.stop()
+
+
+def run_windows(session: SparkSession, checkpoint: Path) -> None:
+    rows = session.readStream.format("rate").option("rowsPerSecond", 20).load()
+    counts = rows.withWatermark("timestamp", "0 seconds").groupBy(F.window("timestamp", "1 second")).count()
+    query = counts.writeStream.format("noop").outputMode("append").option("checkpointLocation", str(checkpoint)).start()
+    try:
+        wait_until(lambda: len(numbered(checkpoint / "commits")) >= BATCHES or query.exception() is not None, 120, "batches")
+        assert query.exception() is None
+    finally:
+        query.stop()
+
+
+def commands_while(session: SparkSession, run: Any, folder: Path) -> list[str]:
+    """What Java starts meanwhile, as its flight recorder sees it."""
+    java: Any = session._jvm
+    recording = java.jdk.jfr.Recording()
+    recording.enable("jdk.ProcessStart")
+    recording.start()
+    run()
+    recording.stop()
+    file = java.java.io.File(str(folder / "recording.jfr")).toPath()
+    recording.dump(file)
+    return [event.getString("command") for event in java.jdk.jfr.consumer.RecordingFile.readAllEvents(file)]
+
+
+def test_no_command_is_forked_for_a_file_of_a_checkpoint(session: SparkSession, tmp_path: Path) -> None:
+    started = commands_while(session, lambda: run_windows(session, tmp_path / "c"), tmp_path)
+    assert [command for command in started if command.startswith("chmod")] == []
+
+
+def test_each_file_of_a_checkpoint_has_its_sums(session: SparkSession, tmp_path: Path) -> None:
+    """By which ``checkpoint_files`` finds damage after a loss of power."""
+    run_windows(session, tmp_path)
+    made = [path for kind in ("offsets/*", "commits/*", "state/**/*.changelog") for path in tmp_path.glob(kind) if path.name[0] != "."]
+    assert len(made) >= 3 * BATCHES - 1
+    assert [path for path in made if not (path.parent / f".{path.name}.crc").exists()] == []
+    assert list(tmp_path.glob("**/*[!.]*.changelog.crc.crc")) == [], "Spark's own are not written"
+
+
+def test_a_worker_looks_for_garbage_among_what_tasks_made_only(session: SparkSession) -> None:
+    def frozen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})
+
+    def counts(frame: DataFrame) -> list[int]:
+        return [row.frozen for row in frame.mapInArrow(frozen, "frozen long").collect()]
+
+    ones = session.range(0, 1, 1, 1)
+    counts(ones)
+    assert min(counts(ones)) > IMPORTED_MIN
