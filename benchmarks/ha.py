@@ -245,7 +245,7 @@ def _write_pipeline(folder: Path, name: str, keys: str) -> Pipeline:
     path = folder / f"{name}.yaml"
     path.write_text(
         f"pipeline: {name}\nbucket: {WIDTH_MS}ms\npartitions: 2\nsources:\n  a:\n    topics: [{name}.in]\n    record: reading.avsc\n"
-        f"    stime: {{field: time, unit: ms}}\nstages:\n  s:\n    reads: [a]\n    transform: functions_{name}:windowed\n    {keys}\n"
+        f"    stime: {{field: time, unit: ms}}\nstages:\n  s:\n    participant: s\n    reads: [a]\n    transform: functions_{name}:windowed\n    {keys}\n"
         f"outputs:\n  out:\n    stage: s\n    corrected: {{topic: {name}.out}}\n"
     )
     return load(path)

@@ -40,7 +40,7 @@ EXTRA_S: Final = 3
 
 DOWN_S_MAX: Final = 30
 UID: Final = "10001"
-KILLED: Final = ("stage-segment-statistics-0", "ingestion-reports-1", "delivery-tolls")
+KILLED: Final = ("node-north-0", "ingestion-reports-1", "delivery-tolls")
 
 
 class Checks:

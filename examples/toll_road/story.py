@@ -227,7 +227,7 @@ class Story:
         first = next((event for event in happened if event.kind == TENTATIVE and event.received_ms >= cut_ms), None)
         done = next((event for event in happened if event.kind == REC_DONE and event.received_ms >= heal_ms), None)
         verdict = check(again.records(), again.partitions, road.answer, is_complete=True, end_ms=self.end_ms)
-        allowed = {*road.sources, STAGE} if was_killed else {stream_of(self.source)}
+        allowed = {*road.sources, STAGE} if was_killed else streams_of(self.source)
         broken = [*verdict.wrong, *tentative.check(again.transactions(self.end_ms), road, allowed, lambda _: allowed)]
         broken += self._not_shown(again, road, cut_ms, heal_ms)
         broken += followed("live", self.topic.records(), again.records())
@@ -255,7 +255,7 @@ class Story:
 
     def _not_shown(self, again: LiveTopic, road: Road, cut_ms: int, heal_ms: int) -> list[str]:
         """The buckets that ended while a source was away, long enough before it came back, and were not shown without it."""
-        if stream_of(self.source) not in road.sources:
+        if not streams_of(self.source) <= {*road.sources}:
             return []
         until_ms = heal_ms - longest_ms_max(self.max_delay_ms)
         shown = {record.ident[0] for record in again.records() if record.kind == TENTATIVE and record.ident}
@@ -265,10 +265,10 @@ class Story:
         ]
 
 
-def stream_of(target: str) -> str:
-    """What is missing while SERVICE/NAME is cut off: a source, or a stage, of which this is the one replica."""
+def streams_of(target: str) -> set[str]:
+    """What is missing while SERVICE/NAME is cut off: a source, an output, or the stages, which share one node."""
     service, _, name = target.partition("/")
-    return name.rpartition(".")[0] if service == "processing" else name
+    return {STAGE, tentative.OUTPUT} if service == "processing" else {name}
 
 
 def _seconds(value_ms: int | None) -> str:

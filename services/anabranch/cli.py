@@ -165,7 +165,7 @@ def up(
     state_dir: StateDir = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="SERVICE", help="Run these only, e.g. `ingestion` or `processing/segment_tolls.0`; may be repeated."),
+        typer.Option(metavar="SERVICE", help="Run these only, e.g. `ingestion` or `processing/local.0`, a node; may be repeated."),
     ] = None,
     kafka_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the embedded broker; 0: that of last time, or any free one.")
@@ -254,7 +254,7 @@ def status(
     pipeline: PipelineOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per process.")] = False,
 ) -> None:
-    """What runs: per process its state, last bucket, lag and restarts, what it makes results without, and what it waits for.
+    """What runs: per process, and per replica on a node, its state, last bucket, lag and restarts, what it makes results without, and what it waits for.
 
     Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: it is very busy. `paused`: somebody stopped it.
 
@@ -262,7 +262,7 @@ def status(
 
         anabranch status --json | jq '.[] | select(.state == "failed") | .error'
 
-        anabranch status --json | jq '.[] | select(.service == "processing") | .detail.replica_state'
+        anabranch status --json | jq '.[].detail.stages[]? | {stage, replica, state, lag_ms, error}'
     """
     from anabranch.local.state_file import nothing_runs
     from anabranch.local.status import rows_of
@@ -284,28 +284,45 @@ def status(
 
 
 def _status_table(rows: list[Row]) -> Table:
-    from anabranch.local.status import detail_in_words
+    from anabranch.local.status import stages_of
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("service", "name", "state", "last bucket", "lag", "restarts", "pid", "port", ""):
         table.add_column(title, justify="right" if title in ("lag", "restarts", "pid", "port") else "left", no_wrap=title != "")
     for row in rows:
-        state = str(row["state"])
-        style = _STATE_STYLES.get(state, "")
-        waiting = f"waits for {row['waiting_for']}" if row["waiting_for"] else ""
-        told = str(row["cut"] or row["error"] or waiting or row["address"] or "").partition("\n")[0]
-        table.add_row(
-            str(row["service"]),
-            str(row["name"]),
-            f"[{style}]{state}[/]" if style else escape(state),
-            _time(row["last_bucket_ms"]),
-            _lag(row["lag_ms"]),
-            str(row["restarts"]),
-            _or_dash(row["pid"]),
-            _or_dash(row["metrics_port"]),
-            escape("; ".join(filter(None, (detail_in_words(row), told)))),
-        )
+        stages = stages_of(row)
+        # What a node waits for, or failed with, is said of its replicas.
+        told = () if stages else _told(row)
+        table.add_row(*_cells(str(row["service"]), row, told or (str(row["cut"] or ""),)))
+        for stage in stages:
+            shown = {**stage, "name": f"  {stage['stage']}.{stage['replica']}", "pid": None, "metrics_port": None}
+            table.add_row(*_cells("", shown, _told(shown)))
     return table
+
+
+def _told(row: Row) -> tuple[str, ...]:
+    """What a person should know: what is unusual, then why, or what it waits for, or where it is."""
+    from anabranch.local.status import detail_in_words
+
+    waiting = f"waits for {row['waiting_for']}" if row["waiting_for"] else ""
+    return detail_in_words(row), str(row.get("cut") or row["error"] or waiting or row.get("address") or "").partition("\n")[0]
+
+
+def _cells(service: str, row: Row, told: tuple[str, ...]) -> tuple[str, ...]:
+    """A line of the table."""
+    state = str(row["state"])
+    style = _STATE_STYLES.get(state, "")
+    return (
+        service,
+        str(row["name"]),
+        f"[{style}]{state}[/]" if style else escape(state),
+        _time(row["last_bucket_ms"]),
+        _lag(row["lag_ms"]),
+        str(row["restarts"]),
+        _or_dash(row["pid"]),
+        _or_dash(row["metrics_port"]),
+        escape("; ".join(filter(None, told))),
+    )
 
 
 def _time(moment_ms: object) -> str:

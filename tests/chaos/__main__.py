@@ -25,8 +25,8 @@ from examples.toll_road.deployment import DeploymentError
 
 GIB = 1024**3
 _TARGETS = (
-    "kafka/kafka redis/redis proxy/proxy ingestion/reports_0 ingestion/reports_1 ingestion/reports_2 processing/segment_statistics.0 "
-    "processing/segment_statistics.1 processing/tolls.0 processing/tolls.1 delivery/tolls consistency_manager/toll-road"
+    "kafka/kafka redis/redis proxy/proxy ingestion/reports_0 ingestion/reports_1 ingestion/reports_2 processing/north.0 "
+    "processing/north.1 delivery/tolls consistency_manager/toll-road"
 )
 
 

@@ -27,6 +27,7 @@ from anabranch.local.drills import Drill
 from anabranch.local.links import Cut, Direction
 from anabranch.local.processes import MARK_OF_ONE, has_state, marked
 from anabranch.local.state_file import ProcessRow
+from anabranch.pipeline.file import load
 from anabranch.protocol.errors import Unavailable
 from anabranch.runtime.service import ExitCode
 from chaos.judgement import Injected
@@ -262,19 +263,25 @@ class Nemesis(threading.Thread):
         Raises:
             Unavailable: no sibling has a checkpoint yet.
         """
-        name = target.partition("/")[2]
-        siblings = [each for each in (self._state_dir / "processing").glob(f"{name.rpartition('.')[0]}.*") if each.name != name]
-        if not any(next(each.glob("checkpoints/*/commits/[0-9]*"), None) for each in siblings):
-            raise Unavailable(f"no sibling of {target} has a checkpoint: two lost disks at once are one too many")
+        for name in self._replicas_on(target):
+            siblings = [each for each in (self._state_dir / "processing").glob(f"{name.rpartition('.')[0]}.*") if each.name != name]
+            if not any(next(each.glob("checkpoints/*/commits/[0-9]*"), None) for each in siblings):
+                raise Unavailable(f"no sibling of {name} has a checkpoint: two lost disks at once are one too many")
+
+    def _replicas_on(self, target: str) -> list[str]:
+        """``STAGE.REPLICA`` of what a node runs: each has a folder of that name."""
+        found = state_file.read(self._state_dir)
+        assert found is not None, "the deployment runs"
+        return load(found.pipeline).nodes()[target.partition("/")[2]]
 
     def _lose_disk(self, fault: Fault) -> None:
         """At once, before the supervisor starts the process again."""
-        folder = self._state_dir / "processing" / fault.target.partition("/")[2]
-        lost = self._state_dir / "lost" / str(fault.number)
-        lost.parent.mkdir(exist_ok=True)
-        if folder.exists():
-            folder.rename(lost)
-            shutil.rmtree(lost)
+        for name in self._replicas_on(fault.target):
+            folder, lost = self._state_dir / "processing" / name, self._state_dir / "lost" / f"{fault.number}-{name}"
+            lost.parent.mkdir(exist_ok=True)
+            if folder.exists():
+                folder.rename(lost)
+                shutil.rmtree(lost)
 
     def _replace(self, fault: Fault) -> None:
         """Pause it; start a second one on a machine of its own, that is in a folder of its own with an image of the first one's disk."""
@@ -287,8 +294,9 @@ class Nemesis(threading.Thread):
         own, siblings = self._state_dir / "processing", folder / "processing"
         siblings.mkdir(parents=True)
         if service_of(fault.target) == "processing":
+            replicas = self._replicas_on(fault.target)
             for each in own.iterdir():
-                if each.name == row.name:
+                if each.name in replicas:
                     shutil.copytree(each, siblings / each.name)
                 else:
                     (siblings / each.name).symlink_to(each, target_is_directory=True)

@@ -153,14 +153,14 @@ def targets_of(kind: Kind, targets: Sequence[str]) -> list[str]:
 
 
 def service_of(target: str) -> str:
-    """``processing`` of ``processing/tolls.0``."""
+    """``processing`` of ``processing/north.0``."""
     return target.partition("/")[0]
 
 
 def has_sibling(target: str, targets: Sequence[str]) -> bool:
-    """Whether another replica does the same."""
-    stage = target.rpartition(".")[0]
-    return service_of(target) == "processing" and any(each != target and each.rpartition(".")[0] == stage for each in targets)
+    """Whether another node runs the same: chaos gives each stage as many replicas as any other."""
+    participant = target.rpartition(".")[0]
+    return service_of(target) == "processing" and any(each != target and each.rpartition(".")[0] == participant for each in targets)
 
 
 def _target(choice: random.Random, possible: Sequence[str]) -> str:

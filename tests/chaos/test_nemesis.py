@@ -87,14 +87,21 @@ def test_it_stops_when_told_to(tmp_path: Path) -> None:
     assert nemesis.name not in {thread.name for thread in threading.enumerate()}
 
 
+class _OfOneReplica(Nemesis):
+    """Each node runs the replica of its own name."""
+
+    def _replicas_on(self, target: str) -> list[str]:
+        return [target.partition("/")[2]]
+
+
 def test_the_last_disk_is_not_lost(tmp_path: Path) -> None:
-    nemesis = Nemesis(tmp_path, [], tmp_path / "faults.jsonl", lambda _: None, 60.0)
+    nemesis = _OfOneReplica(tmp_path, [], tmp_path / "faults.jsonl", lambda _: None, 60.0)
     own, sibling, other = (tmp_path / "processing" / name / "checkpoints" / "l" / "commits" for name in ("s.0", "s.1", "t.0"))
     for folder in (own, sibling, other):
         folder.mkdir(parents=True)
     for folder in (own, other):
         (folder / "0").touch()
-    with pytest.raises(Unavailable, match=r"no sibling of processing/s.0 has a checkpoint"):
+    with pytest.raises(Unavailable, match=r"no sibling of s.0 has a checkpoint"):
         nemesis._refuse_the_last_disk("processing/s.0")
     (sibling / "3").touch()
     nemesis._refuse_the_last_disk("processing/s.0")

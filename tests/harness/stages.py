@@ -18,6 +18,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.blocks import split_by_bucket
@@ -25,7 +26,9 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
-from anabranch.processing.service import ProcessingService
+from anabranch.pipeline.transforms import import_root
+from anabranch.processing.application import Application
+from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord
 from anabranch.runtime.block_reader import BlockReader
@@ -53,9 +56,9 @@ atexit.register(shutil.rmtree, MODULES, ignore_errors=True)
 
 def write_pipeline(
     folder: Path, name: str, functions: str, *, sources: Sequence[str] = ("a",), stages: str, replicas: int = 1, live: bool = False,
-    max_delay_ms: int = 3_000,
+    max_delay_ms: int = 3_000, apart: bool = True,
 ) -> Pipeline:  # fmt: skip
-    """A pipeline file with its functions beside it.
+    """A pipeline file with its functions beside it. ``apart``: each replica has a node of its own, of the same name.
 
     ``stages``: YAML of the stages, indented by two; ``functions``: source of the module ``functions_<name>``. ``live``: somebody looks at
     tentative results.
@@ -75,11 +78,14 @@ def write_pipeline(
         ]
     lines += ["stages:", textwrap.indent(textwrap.dedent(stages).strip().replace("MODULE", f"functions_{name}"), "  ")]
     last = [line.strip().rstrip(":") for line in lines[-1].splitlines() if line.startswith("  ") and not line.startswith("   ")][-1]
+    path = folder / f"{name}.yaml"
     lines += ["outputs:", "  out:", f"    stage: {last}", f"    corrected: {{topic: {name}.out, format: json, key: []}}"]
     if live:
         lines += [f"    live: {{topic: {name}.live, format: json}}"]
-    path = folder / f"{name}.yaml"
     path.write_text("\n".join(lines) + "\n")
+    own = [f"  {label}: [{label}]" for stage in load(path).placed_stages() for label in stage.labels()]
+    if apart:
+        path.write_text("\n".join([*lines, "nodes:", *own]) + "\n")
     return load(path)
 
 
@@ -151,7 +157,7 @@ class RunningStage:
     kafka: str
     state_dir: Path
     error: BaseException | None = None
-    service: ProcessingService = field(init=False)
+    service: StageReplica = field(init=False)
 
     def __post_init__(self) -> None:
         settings = ServiceSettings(pipeline=self.pipeline.path, name=self.name, kafka=self.kafka, state_dir=self.state_dir)
@@ -161,7 +167,7 @@ class RunningStage:
             KafkaEventLog(self.kafka), None, SystemClock(), SystemEntropy(), registry, metrics, settings, self.pipeline,
             structlog.get_logger(), self._stopping,
         )  # fmt: skip
-        self.service = ProcessingService(settings, context)
+        self._context = context
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -174,20 +180,28 @@ class RunningStage:
         def counted() -> bool:
             if self.error is not None:
                 raise self.error
-            return (self.service.status.last_bucket_ms or 0) >= bucket * self.pipeline.bucket_ms
+            return hasattr(self, "service") and (self.service.status.last_bucket_ms or 0) >= bucket * self.pipeline.bucket_ms
 
         wait_until(counted, deadline_s, f"bucket {bucket} is counted")
         return int(str(self.service.status.detail["batches"]))
 
     def _run(self) -> None:
+        application: Application | None = None
         try:
+            roots = {import_root(r, self.pipeline.path) for stage in self.pipeline.stages.values() for r in stage.transform}
+            application = Application(
+                self.name, SparkSettings(), self.state_dir / "scratch", {str(root) for root in roots if root}, self.pipeline.bucket_ms
+            )
+            self.service = StageReplica(self._context, application)
             self.service.start()
             while not self._stopping.is_set():
                 self.service.step()
         except BaseException as error:  # noqa: BLE001 - looked at by the test
             self.error = error
         finally:
-            self.service.stop()
+            if application is not None:
+                self.service.stop()
+                application.close()
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()

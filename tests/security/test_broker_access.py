@@ -112,7 +112,7 @@ def test_what_the_matrix_never_gives() -> None:
     for topic, several in writers.items():
         if topic.startswith("secure.control.") and topic != "secure.control.alarms":
             assert several == [topic.replace(".control", "", 1)], "each says only what it is itself"
-    assert writers["secure.totals.boundaries"] == ["secure.processing.totals.0", "secure.processing.totals.1", "secure.consistency_manager"]
+    assert writers["secure.totals.boundaries"] == ["secure.processing.north.0", "secure.processing.north.1", "secure.consistency_manager"]
     assert writers["secure.reports.boundaries"] == ["secure.ingestion.reports", "secure.consistency_manager", "secure.operator"]
     north, south = ("reports", "totals", ".out"), ("payments", "audits", ".audit.")
     for who, own in rights.items():
@@ -141,7 +141,7 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
     ingestion = sources.service(log("secure.ingestion.reports"), of, CLOCK, ENTROPY)
     ingestion.start()
     # A replica of the stage reads what ingestion wrote ...
-    stage = log("secure.processing.totals.0")
+    stage = log("secure.processing.north.0")
     view = sources.StreamView(stage, of, CLOCK)
     wait_until(outputs.after_step(ingestion, lambda: view.closed() >= 30), DEADLINE_S, "bucket 30 is not closed", every_s=0)
     assert view.cars() == list(range(40))
@@ -152,10 +152,10 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
     ingestion.stop()
     # ... and writes its own; both hear one another.
     control = ControlReader(stage, speakers(of))
-    sender = HeartbeatSender(log("secure.processing.totals.1"), of.topic_names.control("processing", "totals.1"), CLOCK)
+    sender = HeartbeatSender(log("secure.processing.north.1"), of.topic_names.control("processing", "totals.1"), CLOCK)
     assert sender.send(Heartbeat("processing", "totals", "1", 1, "running", 1, 0))
     assert wait_until(lambda: control.poll(100), DEADLINE_S, "the other replica is not heard")
-    replicas = [outputs.Replica(log(f"secure.processing.totals.{r}"), of, CLOCK, ENTROPY, r) for r in ("0", "1")]
+    replicas = [outputs.Replica(log(f"secure.processing.north.{r}"), of, CLOCK, ENTROPY, r) for r in ("0", "1")]
     tables = {bucket: outputs.rows(bucket, 50) for bucket in (1, 3)}
     for replica in replicas:
         replica.close_buckets(4, tables)
@@ -199,7 +199,7 @@ def test_an_upsert_view_is_taken_over(secured: Secured) -> None:
 
 def test_a_replica_cannot_write_for_another_stream(secured: Secured) -> None:
     """By the adapters and the runtime, as a process that went wrong would try."""
-    names, log = secured.pipeline.topic_names, secured.broker.log("secure.processing.totals.0")
+    names, log = secured.pipeline.topic_names, secured.broker.log("secure.processing.north.0")
     with (
         closing(BlockWriter(log, names.blocks("totals", "1"), "1", 1, ENTROPY)) as blocks,
         pytest.raises(Unavailable, match=r"secure\.totals\.blocks\.1.*may not see it"),

@@ -254,9 +254,9 @@ def test_a_missing_right_is_told(vault: Vault, tmp_path: Path) -> None:
     assert len(future.result(timeout=20)) == 1
     try:
         with vault.service("processing", "s.0", vault.environment("vault.processing.s.0"), tmp_path) as stage:
-            wait_until(lambda: stage.process.poll() is not None, DEADLINE_S, "it ends")
+            wait_until(lambda: '"event": "replica_ended"' in stage.log.read_text(), DEADLINE_S, "the replica ends")
         said = stage.log.read_text()
-        last = next(json.loads(line) for line in reversed(said.splitlines()) if '"event": "stopped"' in line)
+        last = next(json.loads(line) for line in reversed(said.splitlines()) if '"event": "replica_ended"' in line)
         assert topic in last["error"]
         assert "may not see it" in last["error"]
         assert [secret for secret in vault.hidden() if secret in said.encode()] == []

@@ -110,9 +110,9 @@ class Queries:
 
     def wait(self, query: str, batch: int) -> dict[int, int]:
         """What batch ``batch`` of the query gave: window end -> rows."""
-        wait_until(lambda: batch in self.found[query] or self.server.error is not None, 60, f"batch {batch} of {query}")
-        if self.server.error is not None:
-            raise self.server.error
+        wait_until(lambda: batch in self.found[query] or query in self.server.errors, 60, f"batch {batch} of {query}")
+        if query in self.server.errors:
+            raise self.server.errors[query]
         return self.found[query][batch]
 
 

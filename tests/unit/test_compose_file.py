@@ -37,14 +37,14 @@ def test_each_process_of_the_pipeline_has_a_container() -> None:
     assert set(compose_test.KILLED) <= set(PROCESSES.values())
 
 
-def test_replicas_of_a_stage_share_a_volume_and_nobody_else_does() -> None:
+def test_nodes_of_a_participant_share_a_volume_and_nobody_else_does() -> None:
     """A replica that has lost its checkpoint copies that of a sibling, which must be below the same state directory."""
     whose = {
         (service, name.rpartition(".")[0] if service == "processing" else name): _state_volume(container)
         for (service, name), container in PROCESSES.items()
     }
     assert len(set(whose.values())) == len(whose)
-    assert all(volume == f"stage-{owner.replace('_', '-')}-state" for (service, owner), volume in whose.items() if service == "processing")
+    assert all(volume == f"nodes-{owner.replace('_', '-')}-state" for (service, owner), volume in whose.items() if service == "processing")
     assert set(FILE["volumes"]) == {*whose.values(), "kafka-data"}
 
 

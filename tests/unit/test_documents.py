@@ -136,7 +136,7 @@ def test_the_pipeline_of_the_readme_is_one(tmp_path: Path) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     pipeline = load(tmp_path / "pipeline.yaml")
-    assert [name for service, name in pipeline.processes() if service != "consistency_manager"] == ["readings", "hottest.0", "hottest"]
+    assert [name for service, name in pipeline.processes() if service != "consistency_manager"] == ["readings", "local.0", "hottest"]
 
 
 def tables(text: str) -> list[dict[str, list[str]]]:
@@ -165,7 +165,7 @@ PIPELINE_TABLES: dict[str, tuple[tuple[str, ...], type[pydantic.BaseModel]]] = {
 
 def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
     """What the fields of a model are called in the file."""
-    own = {name.removesuffix("_ms") for name in fields.model_fields} - {"path", "name"}
+    own = {name.removesuffix("_ms").removeprefix("named_") for name in fields.model_fields} - {"path", "name"}
     return own | {"pipeline"} if fields is model.Pipeline else own
 
 

@@ -37,7 +37,7 @@ def kill(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = None
     The supervisor starts them again after half a second, later when it happens often. What to see: `anabranch status` counts a restart,
     the output topics get each result once all the same; with a second replica of a stage nothing is even late.
 
-        anabranch kill processing/segment_statistics.0
+        anabranch kill processing/local.0
 
         anabranch kill kafka/kafka        # the embedded servers too: kafka/kafka, redis/redis
     """
@@ -52,7 +52,7 @@ def pause(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = Non
     The nastier sister of `kill`: nobody restarts it, and after `resume` it goes on with what it believed before - for a stage or a delivery
     that was replaced meanwhile, to find out that it no longer counts. What to see: `status` shows it as `paused`.
 
-        anabranch pause processing/segment_statistics.0 --for 20s
+        anabranch pause processing/local.0 --for 20s
 
         anabranch pause ingestion/reports_2; anabranch resume ingestion/reports_2
     """
@@ -71,7 +71,7 @@ def pause(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = Non
 def resume(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = None) -> None:
     """Let processes go on that `pause` stopped.
 
-    anabranch resume processing/segment_statistics.0
+    anabranch resume processing/local.0
     """
     drill = _drill(state_dir, pipeline, names)
     _each(names, lambda name: typer.echo(f"resumed {name}: processes {_listed(drill.resume(name))}"))

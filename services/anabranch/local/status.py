@@ -22,7 +22,8 @@ def rows_of(state_dir: Path) -> list[Row] | None:
 
     Keys: service, name, pid, state, last_bucket_ms, lag_ms, metrics_port, restarts, error, address, waiting_for, cut, detail. A process that is
     there but does not answer has the state ``paused`` if it was stopped, else ``silent`` (it is very busy). ``cut``: what does not pass between
-    it and Kafka, in words; None: everything passes. ``detail``: what only its kind of service has to say; empty while it does not answer.
+    it and Kafka, in words; None: everything passes. ``detail``: what only its kind of service has to say; empty while it does not answer. A
+    node's has ``stages``: for each replica on it stage, replica, state, last_bucket_ms, lag_ms, waiting_for, error, restarts and a detail of its own.
     """
     deployment = state_file.read(state_dir)
     if deployment is None or state_file.Lock(state_dir).holder() is None:
@@ -62,6 +63,13 @@ def _row(known: ProcessRow, cut: Cut | None) -> Row:
     row["error"] = answer.get("error") or known.error
     row["detail"] = answer.get("detail") or {}
     return row
+
+
+def stages_of(row: Row) -> list[Row]:
+    """What a node says of each of its replicas; of another process: nothing."""
+    detail = row["detail"]
+    found = detail.get("stages", []) if isinstance(detail, dict) else []
+    return [each for each in found if isinstance(each, dict)]
 
 
 def detail_in_words(row: Row) -> str:

@@ -20,11 +20,11 @@ from typing import Final, Protocol
 
 from anabranch.local import probe, state_file
 from anabranch.local.processes import ManagedProcess, ProcessSpec, sweep
-from anabranch.local.restarts import DELAY_MAX_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
 from anabranch.local.state_file import Deployment, ProcessRow
 from anabranch.ports import Clock
 from anabranch.protocol.addresses import without_password
 from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.restarting import DELAY_MAX_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
 from anabranch.runtime.service import ExitCode
 
 STOP_ORDER: Final = ("ingestion", "processing", "delivery", "consistency_manager")
@@ -242,6 +242,15 @@ class Supervisor:
             service.ready, service.state, service.error = True, "running", None
             service.ready_ms = self._clock.monotonic_ms()
             self._say(f"{service.spec.label} is running (pid {process.pid})")
+        elif service.metrics_port is not None:
+            self._tell_why_not(service, service.metrics_port)
+
+    def _tell_why_not(self, service: _Watched, port: int) -> None:
+        """Say once what keeps a process from being ready that goes on trying, such as a node with a function that fails."""
+        error = (probe.status(port) or {}).get("error")
+        if error and error != service.error:
+            self._say(f"{service.spec.label}: {str(error).splitlines()[0][:500]}")
+            service.error = str(error)
 
     def _watch_server(self, watched: _WatchedServer) -> None:
         if watched.starting is not None:

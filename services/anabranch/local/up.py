@@ -59,13 +59,13 @@ def specs_of(
     kafka: str,
     redis: str | None,
     links: Sequence[Link] = (),
+    replicas: int = 0,
 ) -> list[ProcessSpec]:
-    """How each process is started; one with a link is told that for Kafka's address.
+    """How each process is started; one with a link is told that for Kafka's address. ``replicas``: of stages, on all nodes together.
 
     The Redis URL may hold a password, so it goes by the environment, which others cannot read.
     """
     environment = {} if redis is None else {"ANABRANCH_REDIS": redis}
-    replicas = sum(service == "processing" for service, _ in names)
     environment |= {PACE: os.environ.get(PACE) or str(pace_ms(replicas, os.cpu_count() or 1))}
     program = (sys.executable, "-m")
     where = ("--pipeline", str(pipeline_file), "--state-dir", str(state_dir))
@@ -147,9 +147,10 @@ def up(
             say(
                 "note: stages start with half of the processor time once `anabranch classes` has run on this machine; it takes half a minute"
             )
+        replicas = sum(len(labels) for node, labels in pipeline.nodes().items() if ("processing", node) in names)
         supervisor = Supervisor(
             state_dir,
-            specs_of(names, pipeline_file.resolve(), state_dir, kafka, redis, links),
+            specs_of(names, pipeline_file.resolve(), state_dir, kafka, redis, links, replicas),
             SystemClock(),
             say,
             pipeline=str(pipeline_file.resolve()),

@@ -16,6 +16,7 @@ from typing import Final
 
 from anabranch.codec.catalog import catalog
 from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.speakers import speakers
 
 UNUSED_GROUP: Final = "anabranch.unused"
 """The consumer group that every reader names and none joins (``adapters.kafka.settings``): asking where its coordinator is, is a right, too."""
@@ -70,7 +71,7 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """One process, or one kind of user, and what it has to do with."""
+    """One replica, another process, or one kind of user, and what it has to do with. The replicas of a node share a principal."""
 
     service: str
     principal: str
@@ -122,8 +123,8 @@ def rights(pipeline: Pipeline, *, prefix: str | None = None, by_participant: boo
     Args:
         pipeline: A checked one.
         prefix: Before the names of principals; None: the pipeline's name and a dot.
-        by_participant: One principal for all stages of a participant instead of one for each replica: fewer to manage, but a replica can
-            then write what its neighbours write.
+        by_participant: One principal for all nodes of a participant instead of one for each: fewer to manage, but a node can then write what
+            the others write.
     """
     before = f"{pipeline.name}." if prefix is None else prefix
     topics = list(_topics(pipeline))
@@ -188,11 +189,12 @@ def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str])
 def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
     for source in pipeline.sources:
         yield _Instance("ingestion", f"{before}ingestion.{source}", frozenset({source}), "0", source=source, process=f"ingestion.{source}")
-    for stage in pipeline.order():
-        declared = pipeline.stages[stage]
-        writers = declared.replica_ids()
-        for process in declared.process_ids():
-            own = f"{before}participant.{declared.participant}" if by_participant else f"{before}processing.{stage}.{process}"
+    for node, labels in pipeline.nodes().items():
+        for label in labels:
+            stage, _, process = label.rpartition(".")
+            declared = pipeline.stages[stage]
+            writers = declared.replica_ids()
+            own = f"{before}participant.{declared.participant}" if by_participant else f"{before}processing.{node}"
             replica = process if process in writers else writers[0]
             yield _Instance(
                 "processing", own, frozenset({stage}), replica, frozenset(declared.reads), process=f"processing.{stage}.{process}"
@@ -216,9 +218,9 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
         yield _Topic("boundaries", names.boundaries(stream), stream)
         for replica in pipeline.stream_writers(stream):
             yield _Topic("blocks", names.blocks(stream, replica), stream, replica)
-    for service, name in pipeline.processes():
-        if service != "consistency_manager":
-            yield _Topic("control", names.control(service, name), process=f"{service}.{name}")
+    for topic, speaker in speakers(pipeline).items():
+        if not speaker.is_manager:
+            yield _Topic("control", topic, process=speaker.reader)
     yield _Topic("manager", names.manager())
     yield _Topic("alarms", names.alarms())
     for name, output in pipeline.outputs.items():

@@ -25,11 +25,13 @@ from anabranch.pipeline.model import HaMode, Idle, LiveSink, Output, Pipeline, S
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import TopicNames
+from anabranch.protocol.placement import misplaced
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
 _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
 
-_FILE_KEYS: Final = ("pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "outputs")
+_FILE_KEYS: Final = ("pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "nodes", "outputs")
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = ("topics", "record", "format", "stime", "disorder", "idle", "end", "ahead", "late", "dead_letter")
 _STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "when_late", "version", "parameters")
@@ -117,6 +119,7 @@ class _Walk(Document):
         sources = {key: self._source(key, value) for key, value in sections["sources"].items()}
         stages = {key: self._stage(key, value, streams) for key, value in sections["stages"].items()}
         self._cycles(stages)
+        nodes = self._nodes(top.get("nodes", {}), stages)
         outputs = {key: self._output(key, value, sections) for key, value in sections["outputs"].items()}
         if name is None:
             return None
@@ -132,6 +135,7 @@ class _Walk(Document):
             sources={key: value for key, value in sources.items() if value is not None},
             stages=stages,
             outputs={key: value for key, value in outputs.items() if value is not None},
+            named_nodes=nodes,
         )
 
     def _section(self, top: dict[str, Any], key: str) -> dict[str, Any]:
@@ -303,6 +307,23 @@ class _Walk(Document):
             except (ValueError, RecursionError) as error:
                 self.mistake((*at, key), str(error))
         return result
+
+    def _nodes(self, value: object, stages: dict[str, Stage]) -> dict[str, list[str]]:
+        """The nodes that the file names, with what they run."""
+        found: dict[str, list[str]] = {}
+        for node, labels in self.mapping(value, ("nodes",), None).items():
+            if not _NODE.match(node):
+                self.mistake(
+                    ("nodes", node), f"{node!r} is no name of a node; use lower case letters, digits, '_' and '-', then .NUMBER if you like"
+                )
+            found[node] = [label for label, _ in self.texts(labels, ("nodes", node), "STAGE.REPLICA")]
+        for mistake in misplaced([stage.placed() for stage in stages.values()], found):
+            given = found.get(mistake.node, [])
+            if mistake.label in given:
+                self.mistake(("nodes", mistake.node, given.index(mistake.label)), mistake.text)
+            else:
+                self.mistake(("nodes",), f"node {mistake.node}: {mistake.text}")
+        return found
 
     def _cycles(self, stages: dict[str, Stage]) -> None:
         done: set[str] = set()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, topic_settings
+from anabranch.pipeline.speakers import speakers
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -18,9 +19,9 @@ def internal_topics(pipeline: Pipeline, replication: int = BROKERS_OWN) -> Itera
         yield "boundaries", topic_settings("boundaries", names.boundaries(stream), replication=replication)
         for replica in pipeline.stream_writers(stream):
             yield "blocks", topic_settings("blocks", names.blocks(stream, replica), pipeline.partitions, replication)
-    for service, name in pipeline.processes():
-        if service != "consistency_manager":
-            yield "control", topic_settings("control", names.control(service, name), replication=replication)
+    for topic, speaker in speakers(pipeline).items():
+        if not speaker.is_manager:
+            yield "control", topic_settings("control", topic, replication=replication)
     yield "manager", topic_settings("manager", names.manager(), replication=replication)
     yield "alarms", topic_settings("alarms", names.alarms(), replication=replication)
     for output in pipeline.outputs.values():

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from anabranch.codec.record_schema import Field, RecordSchema
 from anabranch.protocol.identifiers import TopicNames
+from anabranch.protocol.placement import PlacedStage, place
 
 __all__ = ["Field", "Format", "HaMode", "Idle", "LiveSink", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage", "Stime"]
 
@@ -91,6 +92,10 @@ class Stage(_Model):
         """Ids of the replicas, which are the writers of the stage's stream. Processes that stand by for one another are one replica."""
         return ["0"] if self.ha == "passive" else self.process_ids()
 
+    def placed(self) -> PlacedStage:
+        """What decides about its places."""
+        return PlacedStage(self.name, self.participant, tuple(self.process_ids()))
+
 
 class Sink(_Model):
     """A user's topic that delivery writes."""
@@ -135,6 +140,8 @@ class Pipeline(_Model):
     sources: dict[str, Source]
     stages: dict[str, Stage]
     outputs: dict[str, Output]
+    named_nodes: dict[str, list[str]] = {}
+    """What the file says of nodes: ``STAGE.REPLICA`` of each. Where it says nothing the rule places (``protocol.placement``)."""
 
     @property
     def topic_names(self) -> TopicNames:
@@ -169,11 +176,23 @@ class Pipeline(_Model):
             visit(name)
         return done
 
+    def placed_stages(self) -> list[PlacedStage]:
+        """Of each stage what decides about its places, in dependency order."""
+        return [self.stages[name].placed() for name in self.order()]
+
+    def nodes(self) -> dict[str, list[str]]:
+        """The replicas of each node, as ``STAGE.REPLICA``."""
+        return place(self.placed_stages(), self.named_nodes)
+
+    def stage_processes(self) -> list[tuple[str, str]]:
+        """(stage, process id) of each replica, wherever it runs."""
+        return [(stage, process) for stage in self.order() for process in self.stages[stage].process_ids()]
+
     def processes(self) -> list[tuple[str, str]]:
         """(service, name) of every process, in the order of starting."""
         return [
             *(("ingestion", source) for source in self.sources),
-            *(("processing", f"{stage}.{process}") for stage in self.order() for process in self.stages[stage].process_ids()),
+            *(("processing", node) for node in self.nodes()),
             *(("delivery", output) for output in self.outputs),
             ("consistency_manager", self.name),
         ]

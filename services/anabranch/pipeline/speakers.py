@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
-    """By topic: one for each process, the last one the manager's."""
+    """By topic: one for each replica and each other process, the last one the manager's."""
     names = pipeline.topic_names
     found = {}
+    for stage, process in pipeline.stage_processes():
+        replicas = pipeline.stages[stage].replica_ids()
+        replica = process if process in replicas else replicas[0]
+        beats = frozenset({(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)})
+        label = f"{stage}.{process}"
+        found[names.control(REPLICA_SERVICE, label)] = Speaker(beats, f"{REPLICA_SERVICE}.{label}", frozenset({(stage, replica)}))
     for service, name in pipeline.processes():
-        if service == REPLICA_SERVICE:
-            stage, _, process = name.rpartition(".")
-            replicas = pipeline.stages[stage].replica_ids()
-            replica = process if process in replicas else replicas[0]
-            beats = frozenset({(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)})
-            found[names.control(service, name)] = Speaker(beats, f"{service}.{name}", frozenset({(stage, replica)}))
-        elif service != MANAGER_SERVICE:
+        if service not in (REPLICA_SERVICE, MANAGER_SERVICE):
             found[names.control(service, name)] = Speaker(frozenset({(service, name, "0")}), f"{service}.{name}")
     found[names.manager()] = Speaker(frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), is_manager=True)
     return found

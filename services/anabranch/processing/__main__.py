@@ -1,7 +1,7 @@
-"""``python -m anabranch.processing``: one replica of one stage."""
+"""``python -m anabranch.processing``: one node."""
 
 from anabranch.adapters.connect import connect
-from anabranch.processing.service import ProcessingService
+from anabranch.processing.node import Node
 from anabranch.runtime.service import main
 
-main("processing", ProcessingService, connect)
+main("processing", Node, connect)

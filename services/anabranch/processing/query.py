@@ -22,6 +22,7 @@ from anabranch.adapters.spark.reading import MARKER
 from anabranch.adapters.spark.source import FORMAT, SourceOptions
 from anabranch.codec.blocks import STIME, schema_text
 from anabranch.pipeline.transforms import import_transform
+from anabranch.processing.application import query_name
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.plans import PlanTraits, judge
 
@@ -53,7 +54,7 @@ def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
 
 def build_query(
     session: SparkSession, pipeline: Pipeline, stage_name: str, schemas: Mapping[str, pa.Schema], *, kafka: str, socket: str,
-    splits_max: int = _SPLITS_MAX,
+    splits_max: int = _SPLITS_MAX, label: str = "",
 ) -> StageQuery:  # fmt: skip
     """Build and judge the query of ``stage_name``.
 
@@ -65,6 +66,7 @@ def build_query(
         kafka: Address for the readers.
         socket: Of the planner.
         splits_max: Tasks that read one input.
+        label: Of the replica that runs it, ``STAGE.REPLICA``; empty: nobody does.
 
     Raises:
         StageFunctionError: the function raised, or its result cannot be run; names the function.
@@ -102,7 +104,7 @@ def build_query(
     fields = [arrow.field(name) for name in arrow.names if name != STIME]
     schema = pa.schema([*fields, pa.field(STIME, pa.int64())])
     return StageQuery(
-        lambda lineage: build(columns, ordered=not traits.is_batch_safe, query=lineage, schemas=schemas_read), traits, schema,
+        lambda lineage: build(columns, ordered=not traits.is_batch_safe, query=query_name(label, lineage), schemas=schemas_read), traits, schema,
         fingerprint_of(functions, stage, pipeline, schemas), ", ".join(stage.transform),
     )  # fmt: skip
 

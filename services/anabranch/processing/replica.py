@@ -1,7 +1,7 @@
 """Drives one process of one replica: logs in, decisions of ``protocol.replica``, directories and boundary records out.
 
 Knows nothing of Spark: an engine asks ``advance`` for what a query runs next, says ``begin`` and ``finish`` around each batch, and carries out
-``orders``. The one for real is Spark (``processing.service``); the simulation has a small one.
+``orders``. The one for real is Spark (``processing.stage_replica``); the simulation has a small one.
 
 Two locks, of which no thread has both at once. ``lock`` guards the folds of the inputs, what is known of neighbours, and every decision; it is held
 for moments, never while a disk or a broker is waited for: followers, heartbeats and timers need it. ``log_lock`` is whose turn it is at the own

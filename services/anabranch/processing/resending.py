@@ -1,7 +1,7 @@
 """A replica's side of ASK (``protocol.asking``): answers readers whose blocks are gone.
 
 What is still there of a wanted bucket, in the own version of it, is named again; the rest is made again by a query of its own
-(``protocol.regeneration``), which an ``Engine`` runs beside the others. The engine for real is Spark (``processing.service``).
+(``protocol.regeneration``), which an ``Engine`` runs beside the others. The engine for real is Spark (``processing.stage_replica``).
 
 What holds after a crash at any point: blocks that nobody names, and a directory that the next process removes. The reader asks again.
 """

@@ -8,6 +8,7 @@
     |   |-- LocalProtocolError        by this process: a bug here; the process ends
     |   `-- RemoteProtocolError       by what another process wrote: refused, counted, never a crash
     |-- Fenced                        a newer process of the same replica or output exists: this one ends
+    |   `-- Outvoted                  the manager says that its results are wrong: it starts anew from another's state
     |-- RecordRejected                one user's record cannot be used: goes to the dead-letter topic
     |-- DataMissing                   named blocks are gone or do not match their part: never "less data"
     |-- TooManyParts                  a record names more open parts than readers hold: its writer ends
@@ -47,6 +48,10 @@ class RemoteProtocolError(ProtocolError):
 
 class Fenced(AnabranchError):
     """A newer process took over (rule 2, rule 12, rule 21). This process ends; nothing it writes counts any more."""
+
+
+class Outvoted(Fenced):
+    """The other replicas of its stage agree on other results. It ends, and starts anew from a sibling's state or from its input."""
 
 
 class RejectionReason(StrEnum):

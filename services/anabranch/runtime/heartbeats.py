@@ -16,7 +16,7 @@ from typing import Final
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.control import ControlRecord, Fence, Heartbeat
-from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, RemoteProtocolError, Unavailable
+from anabranch.protocol.errors import DataMissing, OutcomeUnknown, Outvoted, RemoteProtocolError, Unavailable
 from anabranch.protocol.limits import CONTROL_WAIT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.presence import Presence
 from anabranch.protocol.replica_states import ReplicaState
@@ -248,7 +248,7 @@ class ReplicaControl:
         """Take what is there; how many records. Call it before asking anything.
 
         Raises:
-            Fenced: the manager says that this process must end.
+            Outvoted: the manager says that this replica must end.
         """
         entries = self._reader.poll(wait_ms)
         for entry in entries:
@@ -263,7 +263,7 @@ class ReplicaControl:
                 self._presence.heard(entry, now_ms)
             elif isinstance(entry, Fence) and self._gate.is_fenced_by(entry):
                 message = f"replica {entry.replica} of {entry.stage}, epoch {entry.epoch}, must end: {entry.reason}"
-                raise Fenced(message)
+                raise Outvoted(message)
         self._presence.look(now_ms)
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:

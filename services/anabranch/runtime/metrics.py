@@ -11,9 +11,38 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from prometheus_client import Metric
 
 _LABELS = ("pipeline", "service", "name")
+
+
+class Registry(CollectorRegistry):
+    """The metrics of a process, and of its parts, each of which registers the same families with labels of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: tuple[CollectorRegistry, ...] = ()
+
+    def part(self) -> CollectorRegistry:
+        """A registry whose metrics are shown with this one's."""
+        made = CollectorRegistry()
+        self._parts = (*self._parts, made)
+        return made
+
+    def drop(self, part: CollectorRegistry) -> None:
+        """Show the metrics of ``part`` no more."""
+        self._parts = tuple(each for each in self._parts if each is not part)
+
+    def collect(self) -> Iterator[Metric]:
+        """Each family once, with the samples of all."""
+        families: dict[str, Metric] = {}
+        for metric in (*super().collect(), *(metric for part in self._parts for metric in part.collect())):
+            known = families.setdefault(metric.name, metric)
+            if known is not metric:
+                known.samples.extend(metric.samples)
+        yield from families.values()
 
 
 class ServiceMetrics:

@@ -22,19 +22,18 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
-from prometheus_client import CollectorRegistry
-
 from anabranch.pipeline.file import load
 from anabranch.ports import Clock, Entropy, EventLog, Index
 from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
 from anabranch.runtime import logs
 from anabranch.runtime.health import HealthServer
-from anabranch.runtime.metrics import ServiceMetrics
+from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.settings import ServiceSettings, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from prometheus_client import CollectorRegistry
     from structlog.typing import FilteringBoundLogger
 
     from anabranch.pipeline.model import Pipeline
@@ -153,7 +152,7 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
             logger.info("checked", pipeline=pipeline.name)
             return ExitCode.STOPPED
         log, index, clock, entropy = connect(settings.kafka, settings.redis)
-        registry = CollectorRegistry()
+        registry = Registry()
         metrics = ServiceMetrics(registry, pipeline=pipeline.name, service=service_name, name=settings.name, restarts=settings.restarts)
         context = ServiceContext(log, index, clock, entropy, registry, metrics, settings, pipeline, logger, stopping)
         service = build(settings, context)

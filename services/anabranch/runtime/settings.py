@@ -50,13 +50,13 @@ Example:
 
 _NAMES: Final = {
     "ingestion": "which source",
-    "processing": "which replica of which stage: STAGE.REPLICA, from 0",
+    "processing": "which node: PARTICIPANT.N, or as the pipeline file names it",
     "delivery": "which output",
     "consistency_manager": "the pipeline's name",
 }
 _EXAMPLES: Final = {
     "ingestion": "reports",
-    "processing": "segment_statistics.0",
+    "processing": "local.0",
     "delivery": "tolls",
     "consistency_manager": "toll-road",
 }

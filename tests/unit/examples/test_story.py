@@ -11,7 +11,7 @@ import pytest
 from examples.toll_road.comparing import Comparison, Delivered, result
 from examples.toll_road.consuming import received_ms
 from examples.toll_road.live_checker import BOUNDARY, INSERTION, REC_DONE, TENTATIVE, UNDO, LiveRecord
-from examples.toll_road.story import FailureReport, LiveTopic, Story, stream_of
+from examples.toll_road.story import FailureReport, LiveTopic, Story, streams_of
 from examples.toll_road.tentative import Road
 from examples.toll_road.traffic import COLUMNS
 
@@ -168,9 +168,9 @@ def test_a_wrong_story_is_not_good(name: str) -> None:
     assert not found.is_good()
 
 
-def test_a_stage_may_be_cut_off_too() -> None:
-    targets = ("ingestion/reports_2", "processing/segment_statistics.0", "delivery/tolls")
-    assert [stream_of(target) for target in targets] == ["reports_2", "segment_statistics", "tolls"]
+def test_a_node_may_be_cut_off_too() -> None:
+    targets = ("ingestion/reports_2", "processing/north.0", "delivery/tolls")
+    assert [streams_of(target) for target in targets] == [{"reports_2"}, {"segment_statistics", "tolls"}, {"tolls"}]
 
 
 def test_what_was_seen_must_still_be_there() -> None:

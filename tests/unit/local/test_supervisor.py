@@ -13,9 +13,9 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.local import state_file
 from anabranch.local import supervisor as module
 from anabranch.local.processes import ManagedProcess, ProcessSpec
-from anabranch.local.restarts import HEALTHY_AFTER_MS
 from anabranch.local.supervisor import Supervisor, stop_servers
 from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.restarting import HEALTHY_AFTER_MS
 from harness.waiting import wait_until
 
 

@@ -20,31 +20,29 @@ _NAMES = [
     ("ingestion", "reports_0"),
     ("ingestion", "reports_1"),
     ("ingestion", "reports_2"),
-    ("processing", "segment_statistics.0"),
-    ("processing", "tolls.0"),
+    ("processing", "north.0"),
     ("delivery", "tolls"),
     ("consistency_manager", "toll-road"),
 ]
 
 
-def test_one_process_per_source_replica_output_and_pipeline() -> None:
+def test_one_process_per_source_node_output_and_pipeline() -> None:
     pipeline = load(_FILE)
     assert pipeline.processes() == _NAMES
     stage = pipeline.stages["tolls"].model_copy(update={"replicas": 3})
     more = pipeline.model_copy(update={"stages": {**pipeline.stages, "tolls": stage}})
     assert [name for service, name in more.processes() if service == "processing"] == [
-        "segment_statistics.0",
-        "tolls.0",
-        "tolls.1",
-        "tolls.2",
+        "north.0",
+        "north.1",
+        "north.2",
     ]
 
 
 def test_only_names_a_service_or_one_process() -> None:
     assert selected(_NAMES, []) == _NAMES
     assert selected(_NAMES, ["ingestion"]) == _NAMES[:3]
-    assert selected(_NAMES, ["processing/tolls.0", "delivery"]) == [_NAMES[4], _NAMES[5]]
-    with pytest.raises(ConfigurationError, match=r"--only procesing: no such process; there are .*processing/tolls\.0"):
+    assert selected(_NAMES, ["processing/north.0", "delivery"]) == [_NAMES[3], _NAMES[4]]
+    with pytest.raises(ConfigurationError, match=r"--only procesing: no such process; there are .*processing/north\.0"):
         selected(_NAMES, ["procesing"])
 
 

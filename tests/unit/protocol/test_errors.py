@@ -9,7 +9,7 @@ from anabranch.protocol import errors
 
 def test_every_error_is_in_the_tree() -> None:
     found = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
-    assert len(found) == 14
+    assert len(found) == 15
     assert all(issubclass(each, errors.AnabranchError) and each.__doc__ for each in found)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
-from anabranch.runtime.metrics import ServiceMetrics
+from anabranch.runtime.metrics import Registry, ServiceMetrics
 
 _OWN = {"pipeline": "p", "service": "ingestion", "name": "reports"}
 
@@ -47,3 +47,20 @@ def test_lag_and_last_bucket_are_asked_at_each_scrape_in_seconds() -> None:
     now.update(bucket=12_250, lag=300)
     assert registry.get_sample_value("anabranch_last_bucket_seconds", _OWN) == 12.25
     assert registry.get_sample_value("anabranch_lag_seconds", _OWN) == 0.3
+
+
+def test_the_parts_of_a_process_share_their_families() -> None:
+    registry = Registry()
+    node = ServiceMetrics(registry, pipeline="p", service="processing", name="north.0")
+    one, two = registry.part(), registry.part()
+    parts = {name: ServiceMetrics(part, pipeline="p", service="processing", name=name) for name, part in (("a.0", one), ("b.0", two))}
+    node.count_in(1)
+    parts["a.0"].count_in(2)
+    parts["b.0"].count_in(3)
+    text = generate_latest(registry).decode()
+    assert text.count("# TYPE anabranch_records_total ") == 1
+    for name, records in (("north.0", 1.0), ("a.0", 2.0), ("b.0", 3.0)):
+        labels = {"pipeline": "p", "service": "processing", "name": name, "direction": "in"}
+        assert registry.get_sample_value("anabranch_records_total", labels) == records
+    registry.drop(one)
+    assert 'name="a.0"' not in generate_latest(registry).decode()

@@ -28,13 +28,14 @@ class _Handler(socketserver.StreamRequestHandler):
         set_watermark: Callable[[int], None] | None = None
         for line in self.rfile:
             request = json.loads(line)
+            query = request["query"]
             try:
-                answer = self.server.answer(request["query"], request["input"], request["start"])
+                answer = self.server.answer(query, request["input"], request["start"])
                 if answer is not None:
-                    set_watermark = set_watermark or self.server.watermark_of(request["query"])
+                    set_watermark = set_watermark or self.server.watermark_of(query)
                     set_watermark(answer["bucket"])
             except Exception as error:
-                self.server.error = error
+                self.server.errors[query] = error
                 raise
             self.wfile.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
 
@@ -44,10 +45,10 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     block_on_close = False
     answer: Answer
     watermark_of: WatermarkOf
-    error: Exception | None = None
+    errors: dict[str, Exception]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that went away in the middle of an answer asks again."""
+        """A reader that went away in the middle of an answer asks again; one whose question cannot be answered sees a closed connection."""
 
 
 class PlanServer:
@@ -59,14 +60,14 @@ class PlanServer:
     def __init__(self, answer: Answer, watermark_of: WatermarkOf, path: str) -> None:
         self.path = path
         self._server = _Server(path, _Handler)
-        self._server.answer, self._server.watermark_of = answer, watermark_of
+        self._server.answer, self._server.watermark_of, self._server.errors = answer, watermark_of, {}
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="plans", daemon=True)
         self._thread.start()
 
     @property
-    def error(self) -> Exception | None:
-        """What the last question that could not be answered ended with: the readers see no more than a closed connection."""
-        return self._server.error
+    def errors(self) -> dict[str, Exception]:
+        """By query what its last question that could not be answered ended with: the readers see no more than a closed connection."""
+        return self._server.errors
 
     def close(self) -> None:
         """Idempotent."""

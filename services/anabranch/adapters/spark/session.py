@@ -118,3 +118,10 @@ def start_session(
         session = builder.getOrCreate()
     session.dataSource.register(AnabranchSource)
     return session
+
+
+def session_beside(session: SparkSession) -> SparkSession:
+    """Another session of the same application, which reads the streams of a pipeline. Views and functions of one are not seen in the other."""
+    beside = session.newSession()
+    beside.dataSource.register(AnabranchSource)
+    return beside

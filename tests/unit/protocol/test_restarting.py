@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.local.restarts import DELAY_MAX_MS, HEALTHY_AFTER_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
+from anabranch.protocol.restarting import DELAY_MAX_MS, HEALTHY_AFTER_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
 
 
 def test_delays_double_from_half_a_second_to_thirty() -> None:

@@ -1,4 +1,9 @@
-"""The service of one replica of one stage."""
+"""One replica of one stage, from its start to its end, on a node.
+
+One thread calls ``start``, ``step`` and ``stop`` (``processing.hosting``). Beside it: the followers of the inputs, the heartbeats, a copy of a
+checkpoint, its ``fsync``, Spark's threads that run batches, and the plan server's that answer what runs next. ``processing.replica`` states the
+order of the locks; what stands here is read by the others, and changed by the one thread.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.local.checkpoints import ReplicaDisk
-from anabranch.adapters.spark.own_watermark import watermark_of
-from anabranch.adapters.spark.plan_socket import PlanServer
-from anabranch.adapters.spark.session import start_session
-from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.spark.sink import BatchDone, OutputStream, ResultsExpected, StageSink
-from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import speakers
-from anabranch.pipeline.transforms import import_root
+from anabranch.processing.application import query_name
 from anabranch.processing.beats import Beats
 from anabranch.processing.failures import cause_of, short
 from anabranch.processing.follower import InputFollower
@@ -30,7 +30,7 @@ from anabranch.processing.state_metrics import StateMetrics
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import ControlRecord, Heartbeat
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced
+from anabranch.protocol.errors import AnabranchError, Fenced
 from anabranch.protocol.fencing import fenced_epochs
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
@@ -46,14 +46,11 @@ from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, said_so_
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from anabranch.processing.application import Application
     from anabranch.runtime.service import ServiceContext
-    from anabranch.runtime.settings import ServiceSettings
 
 _STEP_S: Final = 0.1
 _EPOCH_CHECK_MS: Final = 1_000
@@ -75,31 +72,26 @@ class _StoppingError(Exception):
     """A signal came while the start waited."""
 
 
-class ProcessingService:
-    """Runs one replica's query. A crash at any point loses nothing: the next process goes on from the newest lineage (rule 8)."""
+class StageReplica:
+    """Runs one replica's query. A crash at any point loses nothing: the next one goes on from the newest lineage (rule 8)."""
 
-    def __init__(self, settings: ServiceSettings, context: ServiceContext) -> None:
-        stage, dot, replica = settings.name.rpartition(".")
-        pipeline = context.pipeline
-        if not dot or stage not in pipeline.stages or replica not in pipeline.stages[stage].process_ids():
-            known = ", ".join(f"{name}.{process}" for name, each in pipeline.stages.items() for process in each.process_ids())
-            message = f"--name {settings.name}: give STAGE.REPLICA, one of {known}"
-            raise ConfigurationError(message)
-        self._context, self._settings, self._pipeline = context, settings, pipeline
+    def __init__(self, context: ServiceContext, application: Application) -> None:
+        """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet."""
+        pipeline, settings = context.pipeline, context.settings
+        stage, _, replica = settings.name.rpartition(".")
+        self._context, self._settings, self._pipeline, self._application = context, settings, pipeline, application
         self._stage_name, self._process, self._stage = stage, replica, pipeline.stages[stage]
         writers = pipeline.stream_writers(stage)
         self._replica = replica if replica in writers else writers[0]
         self._names = pipeline.topic_names
-        self._spark = SparkSettings()
+        self._spark = application.settings
         siblings = [other for other in writers if other != self._replica]
         folder, self._siblings = Path(settings.state_dir) / "processing", siblings
         others = [other for other in self._stage.process_ids() if other != replica]
         self._disk = ReplicaDisk(folder / settings.name, {r: folder / f"{stage}.{r}" for r in others}, crash_point=crash_point)
         self._changed = threading.Condition()
         self._followers: dict[str, InputFollower] = {}
-        self._plans: PlanServer | None = None
         self._runner: ReplicaRunner | None = None
-        self._session: SparkSession | None = None
         self._stage_query: StageQuery | None = None
         self._running: dict[str, _Running] = {}
         self._stopping: dict[str, threading.Thread] = {}
@@ -127,37 +119,32 @@ class ProcessingService:
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
 
     def start(self) -> None:
-        """Start Spark, take the epoch, go on from the newest checkpoint; ready when a first batch has run, or when it stands by."""
+        """Build the query, take the epoch, go on from the newest checkpoint; ready when a first batch has run, or when it stands by."""
         log = self._context.log
         for stream in self._stage.reads:
             writers, bucket_ms = self._pipeline.stream_writers(stream), self._pipeline.bucket_ms
             follower = InputFollower(log, stream, self._names.boundaries(stream), writers, self._changed, bucket_ms)
             self._followers[stream] = follower
             follower.start()
-        scratch = Scratch(Path(self._settings.state_dir) / "scratch" / self._settings.name)
         self._beats.start()
-        self._plans = PlanServer(self._answer, self._watermark_of, scratch.socket_path("plans"))
-        roots = [import_root(reference, self._pipeline.path) for reference in self._stage.transform]
-        self._session = start_session(
-            f"{self._pipeline.name}.{self._settings.name}", master=self._spark.master, memory=self._spark.memory,
-            state_partitions=self._spark.state_partitions, import_roots=sorted({str(r) for r in roots if r}),
-            scratch=scratch, compilers=self._spark.compilers,
-        )  # fmt: skip
+        self._application.serve(self._settings.name, self._answer)
         schemas: dict[str, pa.Schema] = {}
         for name in self._stage.reads:
             schema = self._input_schema(name)
             if schema is None or self._context.stopping.is_set():
                 return
             schemas[name] = schema
-        query = build_query(
-            self._session,
-            self._pipeline,
-            self._stage_name,
-            schemas,
-            kafka=self._settings.kafka,
-            socket=self._plans.path,
-            splits_max=self._spark.splits_max,
-        )
+        with self._application.building(self._settings.name) as session:
+            query = build_query(
+                session,
+                self._pipeline,
+                self._stage_name,
+                schemas,
+                kafka=self._settings.kafka,
+                socket=self._application.socket,
+                splits_max=self._spark.splits_max,
+                label=self._settings.name,
+            )
         self.status.detail |= {
             "batch_safe": query.traits.is_batch_safe,
             "stateful": query.traits.is_stateful,
@@ -165,7 +152,7 @@ class ProcessingService:
         }
         self._stage_query = query
         if self._stage.ha == "passive":
-            self._warm_up(query, scratch.path / "warm-up")
+            self._warm_up(query, self._application.scratch.path / f"warm-up-{self._settings.name}")
             token = self._context.entropy.token()
             self._standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk, token)
             self.status.state = "standby"
@@ -282,7 +269,7 @@ class ProcessingService:
         query = self._stage_query
         assert query is not None, "built"  # noqa: S101
         return (
-            query.frame(lineage).writeStream.foreachBatch(sink).outputMode("append").queryName(f"{self._settings.name} {lineage}")
+            query.frame(lineage).writeStream.foreachBatch(sink).outputMode("append").queryName(query_name(self._settings.name, lineage))
             .option("checkpointLocation", str(directory)).start()
         )  # fmt: skip
 
@@ -331,10 +318,6 @@ class ProcessingService:
         if beside is not None:
             return beside.answer(name, start)
         return None if self._runner is None else self._runner.advance(query, name, start)
-
-    def _watermark_of(self, query: str) -> Callable[[int], None]:
-        assert self._session is not None, "it runs queries"  # noqa: S101
-        return watermark_of(self._session, f"{self._settings.name} {query}", self._pipeline.bucket_ms)
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
         now, width, closed = self._context.clock.now_ms(), self._pipeline.bucket_ms, done.start.after.closed
@@ -453,8 +436,7 @@ class ProcessingService:
 
     def _cause(self, error: Exception, sink: StageSink) -> Exception:
         """The true cause of a dead query, with the function's name and the bucket."""
-        planning = None if self._plans is None else self._plans.error
-        known = sink.failure if isinstance(sink.failure, AnabranchError) else planning
+        known = sink.failure if isinstance(sink.failure, AnabranchError) else self._application.failure(self._settings.name)
         return cause_of(error, self._stage_name, self._stage.transform, sink.running, known)
 
     def stop(self) -> None:
@@ -470,8 +452,7 @@ class ProcessingService:
             self._resending.close()
         for follower in self._followers.values():
             follower.close()
-        if self._plans is not None:
-            self._plans.close()
+        self._application.forget(self._settings.name)
         for closable in (
             self._boundary,
             self._neighbours,
@@ -481,8 +462,6 @@ class ProcessingService:
         ):
             if closable is not None:
                 closable.close()
-        if self._session is not None:
-            self._session.stop()
 
     def _stop_query(self, query: StreamingQuery) -> None:
         """Wait a while for the end of the batch that runs; then stop at whatever point it is, which is safe."""

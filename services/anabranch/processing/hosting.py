@@ -1,0 +1,146 @@
+"""The life of one replica on a node: started, looked after, started again when it ends, ended with the node.
+
+A replica has a thread of its own, which alone calls its ``start``, ``step`` and ``stop``; the node's thread alone calls what stands here. What ends
+a replica ends nothing else of the node. It is started again as a process would be (``protocol.restarting``), as a new ``StageReplica`` with an
+epoch of its own. Only where another process has taken a replica over does the node end: there are two of its name, and the newer one counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from anabranch.processing.failures import short
+from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError
+from anabranch.protocol.restarting import DELAY_MAX_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
+from anabranch.runtime.health import READY_STATES
+from anabranch.runtime.service import ServiceStatus, exit_code_of
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from anabranch.ports import Clock
+
+FAILED = "failed"
+_RESTARTING = "restarting"
+
+
+class Replica(Protocol):
+    """What is hosted (``processing.stage_replica``)."""
+
+    status: ServiceStatus
+
+    def start(self) -> None:
+        """Take over; returns early when it was told to stop."""
+
+    def step(self) -> None:
+        """One short round."""
+
+    def stop(self) -> None:
+        """Give everything back. Idempotent."""
+
+
+class HostedReplica:
+    """One place of a node."""
+
+    def __init__(self, label: str, make: Callable[[threading.Event, int], Replica], clock: Clock, logger: FilteringBoundLogger) -> None:
+        """``label``: ``STAGE.REPLICA``. ``make``: a new one; it is told by the event to stop, and how often it was started before."""
+        self.label, self._make, self._clock, self._logger = label, make, clock, logger
+        self._backoff = Backoff()
+        self._replica: Replica | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._ended_by: BaseException | None = None
+        self._ready_ms: int | None = None
+        self._again_ms: int | None = 0
+        self._state = "starting"
+        self.error: str | None = None
+        """What ended it last; None once it is ready again."""
+        self.restarts = 0
+
+    def look(self) -> None:
+        """Start it when it is time to; see whether it has ended.
+
+        Raises:
+            Fenced: another process runs the replica now, so this one is not its node any more.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if self._thread is None:
+            if self._again_ms is not None and now_ms >= self._again_ms:
+                self._begin()
+            return
+        if not self._thread.is_alive():
+            self._ended(now_ms)
+        elif self._ready_ms is None and self.state in READY_STATES:
+            self._ready_ms, self.error = now_ms, None
+
+    @property
+    def state(self) -> str:
+        """As its status has it while it runs; else ``failed``, or ``restarting``."""
+        return self._state if self._thread is None or self._replica is None else self._replica.status.state
+
+    @property
+    def status(self) -> ServiceStatus:
+        """Of the replica that runs, or ran last."""
+        return ServiceStatus() if self._replica is None else self._replica.status
+
+    def shown(self) -> dict[str, object]:
+        """For people and programs: everything that the replica says, and where it stands."""
+        stage, _, replica = self.label.rpartition(".")
+        return {
+            "stage": stage,
+            "replica": replica,
+            **self.status.shown(),
+            "state": self.state,
+            "error": self.error,
+            "restarts": self.restarts,
+        }
+
+    def tell_to_stop(self) -> None:
+        """It is not started again; ``join`` waits for its end."""
+        self._again_ms = None
+        self._stopping.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return self._thread is None or not self._thread.is_alive()
+
+    def _begin(self) -> None:
+        self._stopping, self._ended_by, self._ready_ms, self._state = threading.Event(), None, None, "starting"
+        self._replica = replica = self._make(self._stopping, self.restarts)
+        self._thread = threading.Thread(target=self._run, args=(replica, self._stopping), name=self.label, daemon=True)
+        self._thread.start()
+
+    def _run(self, replica: Replica, stopping: threading.Event) -> None:
+        """The body of the replica's thread."""
+        try:
+            replica.start()
+            while not stopping.is_set():
+                replica.step()
+        except BaseException as error:  # noqa: BLE001 - handed to the node's thread
+            self._ended_by = error
+        try:
+            replica.stop()
+        except Exception as error:  # noqa: BLE001 - what ended it first counts
+            self._ended_by = self._ended_by if self._ended_by is not None else error
+
+    def _ended(self, now_ms: int) -> None:
+        error, self._thread = self._ended_by, None
+        if isinstance(error, Fenced) and not isinstance(error, Outvoted):
+            raise error
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        if error is None or self._again_ms is None:
+            self._state = "stopped"
+            return
+        failed = isinstance(error, (StageFunctionError, ConfigurationError))
+        ran_ms = now_ms - self._ready_ms if self._ready_ms is not None else 0
+        delay_ms = self._backoff.after_end(ran_ms, STAGE_FAILED_DELAY_MAX_MS if failed else DELAY_MAX_MS)
+        self._again_ms, self.restarts = now_ms + delay_ms, self.restarts + 1
+        self._state, self.error = FAILED if failed else _RESTARTING, short(str(error)) or type(error).__name__
+        self._logger.error(
+            "replica_ended", replica=self.label, exit_code=int(exit_code_of(error)), error=self.error, again_ms=delay_ms, exc_info=error
+        )

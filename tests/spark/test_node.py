@@ -1,0 +1,150 @@
+"""A node on a real broker: two chained stages in one Spark, and one that fails beside them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.local import probe
+from anabranch.pipeline.model import Pipeline
+from anabranch.runtime.service import ExitCode
+from harness.stage_processes import StageProcess
+from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+NODE = "north.0"
+END = 20
+FUNCTIONS = """
+from pyspark.sql import functions as F
+
+
+def positive(a):
+    a.createOrReplaceTempView("rows")  # a view of one stage is none of another's
+    return a.sparkSession.sql("SELECT key, value, stime FROM rows WHERE value > 0")
+
+
+def counts(clean):
+    clean.createOrReplaceTempView("rows")
+    windows = clean.groupBy(F.window("stime", "200 milliseconds")).agg(F.count("*").alias("n"))
+    return windows.select("n", F.col("window.end").alias("stime"))
+
+
+def odd(a):
+    raised = F.raise_error(F.lit("planted: thirteen")).cast("long")
+    return a.select(F.when(F.col("value") == 13, raised).otherwise(F.col("value")).alias("value"), "stime")
+
+
+def unplanned(a):
+    raise KeyError("planted: never planned")
+"""
+STAGES = """
+clean:
+  participant: north
+  reads: [a]
+  transform: MODULE:positive
+windows:
+  participant: north
+  reads: [clean]
+  transform: MODULE:counts
+"""
+FAILING = """
+odd:
+  participant: north
+  reads: [a]
+  transform: MODULE:odd
+unplanned:
+  participant: north
+  reads: [a]
+  transform: MODULE:unplanned
+"""
+ROWS = [(stime, stime % 3, stime % 17 - 3) for stime in range(1_001, END * WIDTH_MS, 7)]
+
+
+def stages_of(node: StageProcess, state: Path) -> dict[str, dict[str, Any]]:
+    """What the node says of each stage."""
+    port = probe.metrics_port(state, "processing", NODE, node.process.pid)
+    answer = probe.status(port) if port is not None else None
+    return {} if answer is None else {each["stage"]: each for each in answer["detail"]["stages"]}
+
+
+def pipeline_of(folder: Path, name: str, stages: str) -> Pipeline:
+    return write_pipeline(folder, name, FUNCTIONS, stages=stages, apart=False)
+
+
+def give(feed: Feed, first: int, last: int) -> None:
+    for bucket in range(first, last + 1):
+        mine = [row for row in ROWS if (bucket - 1) * WIDTH_MS < row[0] <= bucket * WIDTH_MS]
+        feed.append(readings(mine) if mine else None, bucket)
+
+
+def expected(end: int) -> Counter[tuple[int, int]]:
+    """Rows above 0 of each window that ends by bucket ``end``."""
+    kept = Counter(stime // 200 * 200 + 200 for stime, _, value in ROWS if value > 0)
+    return Counter({(stop, n): 1 for stop, n in kept.items() if stop <= end * WIDTH_MS})
+
+
+def test_stages_of_a_node_share_a_spark_and_fail_alone(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, topic_prefix, STAGES + FAILING)
+    assert list(pipeline.nodes()) == [NODE]
+    create_topics(kafka, pipeline)
+    state = tmp_path / "state"
+    with closing(Feed(kafka, pipeline, "a")) as feed, closing(Output(kafka, pipeline, "windows")) as output:
+        with StageProcess(pipeline, NODE, kafka, state) as node:
+            give(feed, 11, END)
+
+            def closed() -> bool:
+                node.check()
+                output.reader.poll(50)
+                return output.reader.fold.upto >= END
+
+            wait_until(closed, 150, "the windows are closed")
+
+            def failed() -> dict[str, dict[str, Any]]:
+                node.check()
+                found = stages_of(node, state)
+                there = all("planted" in str(found.get(stage, {}).get("error")) for stage in ("odd", "unplanned"))
+                return found if there else {}
+
+            found = wait_until(failed, 90, "both failures are told", every_s=0.2)
+            assert "thirteen" in found["odd"]["error"]
+            assert "never planned" in found["unplanned"]["error"]
+            assert [found[stage]["error"] for stage in ("clean", "windows")] == [None, None]
+            javas = [
+                path
+                for path in Path("/proc").glob("[0-9]*/stat")
+                if f" {node.process.pid} " in path.read_text() and "(java)" in path.read_text()
+            ]
+            assert len(javas) == 1
+        rows = [row for rows in output.buckets(11, END).values() for row in rows]
+        assert Counter((row["stime"], row["n"]) for row in rows) == expected(END)
+    said = [json.loads(line) for line in node.log().splitlines() if line.startswith("{") and "replica_ended" in line]
+    assert {entry["replica"].split(".")[0] for entry in said} <= {"odd", "unplanned"}
+
+
+def test_the_older_of_two_nodes_of_one_name_ends(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, topic_prefix, STAGES)
+    create_topics(kafka, pipeline)
+    with closing(Feed(kafka, pipeline, "a")) as feed, closing(Output(kafka, pipeline, "windows")) as output:
+        with StageProcess(pipeline, NODE, kafka, tmp_path / "older") as older:
+            give(feed, 11, 14)
+            output.wait_closed(14, deadline_s=120)
+            with StageProcess(pipeline, NODE, kafka, tmp_path / "newer"):
+                assert older.wait(120) == ExitCode.FENCED, older.log()
+                give(feed, 15, END)
+                output.wait_closed(END, deadline_s=120)
+        rows = [row for rows in output.buckets(11, END).values() for row in rows]
+        assert Counter((row["stime"], row["n"]) for row in rows) == expected(END)
+
+
+def test_a_node_that_is_not_there(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, topic_prefix, STAGES)
+    with StageProcess(pipeline, "south.0", kafka, tmp_path / "state") as node:
+        assert node.wait(60) == ExitCode.CONFIGURATION
+        assert "has no such processing; there are north.0" in node.log()
