@@ -167,10 +167,13 @@ class LogAdmin(Protocol):
 class EventLog(Protocol):
     """A Kafka cluster, or one in memory."""
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> LogReader:
+    def reader(
+        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+    ) -> LogReader:
         """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and ``timestamps`` reading is cheaper.
 
-        ``follows``: it stays with its first assignment and mostly waits at the end, which then costs the broker less.
+        ``follows``: it stays with its first assignment and mostly waits at the end, which then costs the broker less. ``ranges``: it reads one stretch
+        here and another there, and does not fetch far ahead.
         """
 
     def writer(self) -> LogWriter:

@@ -224,6 +224,22 @@ def test_assigned_back_the_position_is_there_at_once(rig: Rig) -> None:
         assert (reader.position(a), reader.position(b)) == (3, 3)
 
 
+def test_what_is_read_by_turns_is_whole_and_nothing_else_comes(rig: Rig) -> None:
+    """As whoever reads ranges does: assigned, read, assigned nothing, and often back to before."""
+    a, b = rig.topic(partitions=2)
+    for at in (a, b):
+        rig.write(at, *(b"%d" % number for number in range(10)))
+    reader = rig.reader({})
+    for first in (5, 2, 8, 0, 9, 1):
+        for at in (a, b):
+            reader.assign({at: first})
+            assert reader.position(at) == first
+            assert [int(value or b"") for value in values(read(reader, 10 - first))] == list(range(first, 10))
+            assert reader.position(at) == 10
+            reader.assign({})
+            assert reader.fetch(10, 0) == []
+
+
 def test_without_assignment_there_is_nothing(rig: Rig) -> None:
     assert rig.reader({}).fetch(10, 100) == []
 

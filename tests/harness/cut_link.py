@@ -89,8 +89,10 @@ class CutLog:
             self._broker.cut(None)
             raise
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> LogReader:
-        return self._log.reader(committed=committed, headers=headers, timestamps=timestamps, follows=follows)
+    def reader(
+        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+    ) -> LogReader:
+        return self._log.reader(committed=committed, headers=headers, timestamps=timestamps, follows=follows, ranges=ranges)
 
     def writer(self) -> LogWriter:
         return _CutWriter(self, self._log.writer())

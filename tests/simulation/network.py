@@ -526,7 +526,9 @@ class SimulatedLog:
     def __init__(self, port: Port) -> None:
         self._port = port
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> SimulatedReader:
+    def reader(
+        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+    ) -> SimulatedReader:
         """See the port."""
         self._port.alive()
         return SimulatedReader(self._port, committed=committed, headers=headers, timestamps=timestamps)

@@ -44,8 +44,10 @@ class Wakeful:
     def __getattr__(self, name: str) -> object:
         return getattr(self._world.log, name)
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> LogReader:
-        reader = self._world.log.reader(committed=committed, headers=headers, timestamps=timestamps, follows=follows)
+    def reader(
+        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+    ) -> LogReader:
+        reader = self._world.log.reader(committed=committed, headers=headers, timestamps=timestamps, follows=follows, ranges=ranges)
         assign = reader.assign
 
         def assigned(positions: Mapping[TopicPartition, int]) -> None:

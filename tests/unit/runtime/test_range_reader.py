@@ -1,4 +1,4 @@
-"""Ranges come whole and once, whatever was read too far before; a step forward does not seek."""
+"""Ranges come whole and once, whatever was read too far before; nothing else is fetched."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ class World:
         self.log = LocalEventLog(VirtualClock())
         self.log.admin().create([TopicSettings("t", 2)])
         self.seeks = 0
+        """Partitions that were read from somewhere."""
+        self.assigned: Mapping[TopicPartition, int] = {}
         real = LocalLogReader.assign
 
         def assign(reader: LocalLogReader, positions: Mapping[TopicPartition, int]) -> None:
-            self.seeks += 1
+            self.seeks += len(positions)
+            self.assigned = positions
             real(reader, positions)
 
         monkeypatch.setattr(LocalLogReader, "assign", assign)
@@ -46,6 +49,7 @@ class World:
             {places[name]: end for name, (_, end) in ranges.items()},
             lambda at, offset, _value, _headers: found.append(f"{'ab'[at.partition]}{offset}"),
         )
+        assert not self.assigned, "between two reads nothing is fetched"
         return sorted(found, key=lambda name: (name[0], int(name[1:])))
 
 
@@ -54,26 +58,63 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
 
 
-def test_steps_forward_do_not_seek(world: World) -> None:
+def test_what_was_read_too_far_is_not_read_again(world: World) -> None:
     world.put(A, 20)
     world.put(B, 20)
     assert world.read(a=(0, 2), b=(0, 1)) == ["a0", "a1", "b0"]
     assert world.read(a=(2, 4), b=(3, 4)) == ["a2", "a3", "b3"]
     assert world.read(a=(10, 12), b=(4, 20)) == ["a10", "a11", *(f"b{n}" for n in range(4, 20))]
     assert world.read(a=(12, 12), b=(20, 20)) == []
+    assert world.seeks == 2
     world.put(A, 5)
     assert world.read(a=(19, 22), b=(20, 20)) == ["a19", "a20", "a21"]
-    assert world.seeks == 1
+    assert world.seeks == 3
 
 
-def test_a_step_back_a_long_step_and_other_partitions_seek(world: World) -> None:
+def test_a_step_back_a_step_over_what_is_kept_and_other_partitions_are_read_from_there(world: World) -> None:
     world.put(A, 1_000)
     world.put(B, 3)
     assert world.read(a=(4, 6)) == ["a4", "a5"]
     assert world.read(a=(0, 2)) == ["a0", "a1"]
     assert world.seeks == 2
     assert world.read(a=(1, 2), b=(0, 1)) == ["a1", "b0"]
-    assert world.seeks == 3
+    assert world.seeks == 4
+    world.put(A, 10)
+    assert world.read(a=(1_005, 1_006)) == ["a1005"]
+    assert world.seeks == 5
+
+
+def test_nothing_is_fetched_of_partitions_that_are_not_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put(A, 3)
+    world.put(B, 3)
+    fetched, real = set[TopicPartition](), LocalLogReader.fetch
+
+    def fetch(reader: LocalLogReader, records_max: int, wait_ms: int) -> list[Chunk]:
+        fetched.update(world.assigned)
+        return real(reader, records_max, wait_ms)
+
+    monkeypatch.setattr(LocalLogReader, "fetch", fetch)
+    world.read(a=(0, 2), b=(1, 1))
+    assert fetched == {A}
+    world.read(b=(0, 3))
+    assert fetched == {A, B}
+
+
+def test_beyond_the_bound_only_what_is_waited_for_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT_BYTES_MAX", 50)
+    world.put(A, 100)
+    fetched, real = list[set[TopicPartition]](), LocalLogReader.fetch
+
+    def fetch(reader: LocalLogReader, records_max: int, wait_ms: int) -> list[Chunk]:
+        fetched.append(set(world.assigned))
+        if len(fetched) == 3:
+            world.put(B, 1)
+        return real(reader, records_max, wait_ms)
+
+    monkeypatch.setattr(LocalLogReader, "fetch", fetch)
+    assert world.read(a=(0, 1), b=(0, 1)) == ["a0", "b0"]
+    assert fetched == [{A, B}, {B}, {B}]
+    assert world.reader._kept_bytes == 0
 
 
 def test_every_partition_has_a_place_of_its_own(world: World) -> None:
@@ -113,14 +154,6 @@ def test_what_is_gone_of_a_partition_that_is_not_wanted_is_no_loss(world: World)
     world.log.trim(B, 20)
     assert world.read(a=(2, 4)) == ["a2", "a3"]
     assert world.read(a=(4, 6), b=(20, 21)) == ["a4", "a5", "b20"]
-
-
-def test_far_ahead_is_sought(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FETCH_RECORDS", 2)
-    world.put(A, 1_000)
-    world.read(a=(0, 1))
-    assert world.read(a=(900, 902)) == ["a900", "a901"]
-    assert world.seeks == 2
 
 
 def test_too_much_read_too_far_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

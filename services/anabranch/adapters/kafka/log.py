@@ -52,12 +52,14 @@ class KafkaEventLog:
         """
         return self._settings if self._security is None else replace(self._settings, security=self._security.options())
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> KafkaLogReader:
+    def reader(
+        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+    ) -> KafkaLogReader:
         """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and ``timestamps`` reading is faster.
 
-        ``follows``: as in ``ports.EventLog``; sent elsewhere all the same, it begins to read there up to half a second later.
+        ``follows``: as in ``ports.EventLog``; sent elsewhere all the same, it begins to read there up to half a second later. ``ranges``: as there.
         """
-        return KafkaLogReader(self.settings(), committed=committed, headers=headers, timestamps=timestamps, follows=follows)
+        return KafkaLogReader(self.settings(), committed=committed, headers=headers, timestamps=timestamps, follows=follows, ranges=ranges)
 
     def writer(self) -> KafkaLogWriter:
         """A new idempotent writer, acks=all."""

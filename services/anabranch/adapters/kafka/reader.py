@@ -44,12 +44,23 @@ _logger = logging.getLogger("anabranch.adapters.kafka")
 class KafkaLogReader:
     """Reads hand-assigned partitions. Not thread-safe."""
 
-    def __init__(self, settings: KafkaSettings, *, committed: bool, headers: bool, timestamps: bool = True, follows: bool = False) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        committed: bool,
+        headers: bool,
+        timestamps: bool = True,
+        follows: bool = False,
+        ranges: bool = False,
+    ) -> None:
         """Nothing is contacted yet."""
-        self._settings, self._committed, self._follows = settings, committed, follows
+        self._options = settings.consumer(committed=committed, follows=follows, ranges=ranges)
         self._headers, self._timestamps = headers, timestamps
         self._timeout_s = settings.request_timeout_ms / 1000
         self._assigned: dict[TopicPartition, int] = {}
+        self._known: set[TopicPartition] = set()
+        """Whatever was ever assigned: librdkafka may still know a position in it."""
         self._stale: dict[TopicPartition, int] = {}
         """Position from before the last assignment: for a moment after it librdkafka still gives that one."""
         self._assigned_s, self._fetches = 0.0, 0
@@ -73,8 +84,9 @@ class KafkaLogReader:
         consumer = self._open()
         self._failure = None
         self._assign_again = False
-        self._stale = {at: self._given_position(at) for at in positions if at in self._assigned}
+        self._stale = {at: self._given_position(at) for at in positions if at in self._known}
         self._assigned = dict(positions)
+        self._known |= positions.keys()
         self._assigned_s = self._heard_s = time.monotonic()
         self._fetches = 0
         self._behind.clear()
@@ -212,11 +224,7 @@ class KafkaLogReader:
         self._heard_s = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
-        options: dict[str, object] = {
-            **self._settings.consumer(committed=self._committed, follows=self._follows),
-            "error_cb": self._on_error,
-        }
-        return Consumer(options, logger=_logger)
+        return Consumer({**self._options, "error_cb": self._on_error}, logger=_logger)
 
     def _open(self) -> Consumer:
         if self._consumer is None:

@@ -17,7 +17,10 @@ Options = dict[str, str | int | float | bool]
 _FETCH_BYTES_MAX: Final = 16 * MIB
 _FETCH_PARTITION_BYTES: Final = 2 * MIB
 """Of one partition in one answer. A larger record comes all the same, alone; more only makes the answers slow to unpack."""
+_RANGE_PARTITION_BYTES: Final = 256 * 1024
+"""The same for a reader of ranges: about as much is fetched beyond each, and in vain where others read on."""
 _LOCAL_QUEUE_KIB: Final = 64 * 1024
+_RANGE_QUEUE_KIB: Final = 4 * 1024
 _RESPONSE_HEAD_BYTES: Final = 64 * 1024
 _SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "https.")
 
@@ -73,8 +76,11 @@ class KafkaSettings:
             **self.security,
         }
 
-    def consumer(self, *, committed: bool, follows: bool = False) -> Options:
-        """A reader of hand-assigned partitions that never joins a group and never commits. ``follows``: it stays where it is."""
+    def consumer(self, *, committed: bool, follows: bool = False, ranges: bool = False) -> Options:
+        """A reader of hand-assigned partitions that never joins a group and never commits.
+
+        ``follows``: it stays where it is. ``ranges``: it reads one stretch here and another there, so what it fetches ahead is mostly for nothing.
+        """
         return {
             **self._connection(),
             "group.id": f"{self.client_id}.unused",  # librdkafka demands one; nothing joins it
@@ -88,15 +94,15 @@ class KafkaSettings:
             "fetch.min.bytes": 1,
             # The broker answers at once when there are records; a reader that is sent elsewhere waits for its last empty answer first. One that
             # stays need not ask so often: the empty answers of some twenty readers took a tenth of a core.
-            "fetch.wait.max.ms": 500 if follows else 100,
+            "fetch.wait.max.ms": 500 if follows else 10 if ranges else 100,
             "fetch.max.bytes": _FETCH_BYTES_MAX,
-            "max.partition.fetch.bytes": _FETCH_PARTITION_BYTES,
+            "max.partition.fetch.bytes": _RANGE_PARTITION_BYTES if ranges else _FETCH_PARTITION_BYTES,
             "message.max.bytes": RECORD_BYTES_ON_BROKER_MAX,
             "receive.message.max.bytes": _FETCH_BYTES_MAX + RECORD_BYTES_ON_BROKER_MAX + _RESPONSE_HEAD_BYTES,
-            "queued.max.messages.kbytes": _LOCAL_QUEUE_KIB,
+            "queued.max.messages.kbytes": _RANGE_QUEUE_KIB if ranges else _LOCAL_QUEUE_KIB,
             "queued.min.messages": 200_000,
-            # How long a full local queue pauses fetching: the default of a second starves a fast reader.
-            "fetch.queue.backoff.ms": 20,
+            # How long a full local queue pauses fetching: the default of a second starves a fast reader, and a small queue is soon empty.
+            "fetch.queue.backoff.ms": 2 if ranges else 20,
             "fetch.error.backoff.ms": 100,
         }
 

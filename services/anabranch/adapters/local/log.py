@@ -64,7 +64,15 @@ class LocalEventLog:
         self.open: dict[str, Transaction] = {}
         self._faults: list[_Fault] = []
 
-    def reader(self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False) -> LocalLogReader:  # noqa: ARG002
+    def reader(
+        self,
+        *,
+        committed: bool = True,
+        headers: bool = True,
+        timestamps: bool = True,
+        follows: bool = False,  # noqa: ARG002
+        ranges: bool = False,  # noqa: ARG002
+    ) -> LocalLogReader:
         """A new reader."""
         return LocalLogReader(self, committed=committed, headers=headers, timestamps=timestamps)
 

@@ -217,6 +217,13 @@ class TestPosition:
         reader.fetch(10, 0)
         assert reader.position(A) == 5
 
+    def test_nor_is_one_from_before_nothing_was_assigned(self, consumer: Consumer, reader: KafkaLogReader) -> None:
+        reader.assign({A: 0})
+        consumer.positions[A] = 11
+        reader.assign({})
+        reader.assign({A: 5})
+        assert reader.position(A) == 5
+
     def test_that_is_the_one_from_before_is_believed_in_the_end(self, consumer: Consumer, reader: KafkaLogReader, time: Time) -> None:
         """Behind the last record stands the end of a transaction, which is not shown: so nothing ever comes that would tell."""
         reader.assign({A: 0})

@@ -27,6 +27,13 @@ def test_a_reader_that_follows_asks_rarely_and_no_other_waits_long_to_be_sent_el
     assert {name for name in follower if follower[name] != mover[name]} == {"fetch.wait.max.ms"}
 
 
+def test_a_reader_of_ranges_fetches_little_ahead() -> None:
+    ranges, other = SETTINGS.consumer(committed=False, ranges=True), SETTINGS.consumer(committed=False)
+    changed = {"max.partition.fetch.bytes", "queued.max.messages.kbytes", "fetch.wait.max.ms", "fetch.queue.backoff.ms"}
+    assert {name for name in ranges if ranges[name] != other[name]} == changed
+    assert all(int(ranges[name]) < int(other[name]) for name in changed)
+
+
 @pytest.mark.parametrize("options", [SETTINGS.producer(), SETTINGS.transactional_producer("w")])
 def test_a_writer_is_idempotent_and_waits_for_all_replicas(options: dict[str, object]) -> None:
     assert options["enable.idempotence"] is True

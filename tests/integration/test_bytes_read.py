@@ -1,0 +1,109 @@
+"""What the broker has to send to those who read blocks: what they need, and little more, however they take turns."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.kafka.settings import KafkaSettings, Options
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
+from anabranch.runtime.range_reader import RangeReader
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS, WORKERS, PER_PARTITION = 4, 2, 4
+PAUSE_MS = 30
+"""Between two batches: less than in any stage, and more than the broker waits before it gives an empty answer."""
+
+
+class Workers:
+    """Task workers that read a topic batch by batch. Which of them has which split of a batch is a matter of chance."""
+
+    def __init__(self, address: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.received: dict[int, int] = {}
+        """By client, as it says itself."""
+        self.looks = 0
+        real = KafkaSettings.consumer
+
+        def consumer(settings: KafkaSettings, *, committed: bool, follows: bool = False, ranges: bool = False) -> Options:
+            number = len(self.received)
+            self.received[number] = 0
+
+            def told(text: str) -> None:
+                self.received[number] = json.loads(text)["rx_bytes"]
+                self.looks += 1
+
+            options = real(settings, committed=committed, follows=follows, ranges=ranges)
+            return options | {"statistics.interval.ms": 50, "stats_cb": told}  # type: ignore[return-value]
+
+        monkeypatch.setattr(KafkaSettings, "consumer", consumer)
+        self.log, self.topic, self.rng = KafkaEventLog(address), topic, random.Random(1)
+        self.log.admin().create([TopicSettings(topic, PARTITIONS)])
+        self.workers = [RangeReader(self.log, SystemClock()) for _ in range(WORKERS)]
+        self.writer = self.log.writer()
+        self.needed = self.taken = 0
+
+    def write(self, block_bytes: int) -> None:
+        """The blocks of one batch."""
+        for partition in range(PARTITIONS):
+            for _ in range(PER_PARTITION):
+                self.writer.send(TopicPartition(self.topic, partition), self.rng.randbytes(block_bytes))
+        self.writer.flush()
+        self.needed += PARTITIONS * PER_PARTITION * block_bytes
+
+    def read(self, batch: int) -> None:
+        """Each split of the batch by one of them."""
+
+        def take(_at: TopicPartition, _offset: int, value: bytes | None, _headers: object) -> None:
+            self.taken += len(value or b"")
+
+        for split, worker in enumerate(self.rng.sample(self.workers, WORKERS)):
+            mine = [TopicPartition(self.topic, partition) for partition in range(split, PARTITIONS, WORKERS)]
+            first = PER_PARTITION * batch
+            worker.read(dict.fromkeys(mine, first), dict.fromkeys(mine, first + PER_PARTITION), take)
+        for worker in self.workers:
+            worker._reader.fetch(1, PAUSE_MS)
+
+    def ratio(self) -> float:
+        """Bytes received for each that was needed, when nothing more comes."""
+        assert self.taken == self.needed
+
+        def told() -> bool:
+            for worker in self.workers:
+                worker._reader.fetch(1, 0)
+            return self.looks >= looks + 3 * WORKERS
+
+        looks = self.looks
+        wait_until(told, 20, "the clients say what they received")
+        return sum(self.received.values()) / self.needed
+
+
+@pytest.fixture
+def workers(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
+    made = Workers(kafka, f"{topic_prefix}blocks", monkeypatch)
+    yield made
+    for worker in made.workers:
+        worker.close()
+    made.writer.close()
+
+
+def test_of_a_live_stream_each_byte_is_sent_once(workers: Workers) -> None:
+    for batch in range(20):
+        workers.write(20_000)
+        workers.read(batch)
+    assert workers.ratio() < 1.2  # 2 where everybody stays assigned
+
+
+def test_of_a_backlog_it_is_little_more(workers: Workers) -> None:
+    for _ in range(10):
+        workers.write(400_000)
+    for batch in range(10):
+        workers.read(batch)
+    assert workers.ratio() < 2  # 3 to 9 where everybody stays assigned
