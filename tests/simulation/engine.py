@@ -141,8 +141,10 @@ class SimulatedReplica:
         self._heartbeats = HeartbeatSender(context.log, names.control("processing", f"{stage.name}.{self._replica}"), context.clock)
         self._control = ReplicaControl(ControlReader(context.log, speakers(pipeline)), context.clock, self._gate, presence, lock=lock)
         self._boundary = boundary
+        self._lags = lags(pipeline, stage.name)
+        availability = Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), self._lags)
         runner = ReplicaRunner(
-            replica=self._replica, inputs=self._inputs, traits=self._traits, boundary=boundary, disk=self._disk, availability=Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), lags(pipeline, stage.name)),
+            replica=self._replica, inputs=self._inputs, traits=self._traits, boundary=boundary, disk=self._disk, availability=availability,
             width_ms=pipeline.bucket_ms, clock=context.clock, lock=lock,
             recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_sibling),
             upstream=Upstream(self._control.choose, self._control.states, self._may_correct, self._control.sibling_serves),
@@ -269,6 +271,8 @@ class SimulatedReplica:
     def _heartbeat(self, runner: ReplicaRunner) -> Heartbeat:
         gate = self._gate
         self._port.network.history.reached(f"replica {runner.state.value}")
+        if self._lags.beyond_expected_ms:
+            self._port.network.history.reached("depth measured")
         if runner.unread:
             self._port.network.history.reached("no room for more of an input")
             self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.summaries)
@@ -366,7 +370,7 @@ class SimulatedReplica:
         yield True
         state: State = directory.commits[batch - 1] if batch else ()
         state, results = operate(stage.operator, state, rows, logged.watermark_ms // width_ms, width_ms)
-        clock.sleep_ms(self._rng.randint(1, 20))
+        clock.sleep_ms(self._rng.randint(1, 20) + stage.batch_ms)
         start = self._started().begin(name, [logged.offsets[stream] for stream in stage.reads], logged.watermark_ms, before)
         if start.kind.value == "stable" and start.after.bucket > start.before.bucket:
             self._moved_ms = self._port.now_ms

@@ -400,6 +400,7 @@ def _has_happened(run: Run) -> bool:
         "chain": len(run.options.stages) == 3 and any(stage.replicas == 3 for stage in run.options.stages),
         "second failure": reached["replica row 7: forks again"] > 0,
         "flapping": reached["live failure"] > 1,
+        "deep join": reached["depth measured"] > 0,
         "never back": is_for_good(run),
         "given up": reached["source given up"] > 0,
         "stage down": _was_down(run),

@@ -166,11 +166,9 @@ def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) 
                 duration_ms = rng.randint(wait_ms - 400, wait_ms + 600)
                 found.append(Fault(at_ms, "silent", source, partition, duration_ms))
                 at_ms += duration_ms + rng.choice((100, 500, 2_500))
-        case "given up":
+        case "given up" | "never back":
             found.append(Fault(rng.randint(500, options.heal_ms // 2), "silent for good", source, partition, 0))
-        case "never back":
-            found.append(Fault(rng.randint(500, options.heal_ms // 2), "silent for good", source, partition, 0))
-            if rng.random() < 0.5:
+            if options.scenario == "never back" and rng.random() < 0.5:
                 kind = rng.choice(("crash", "zombie", "pause"))
                 found.append(Fault(rng.randrange(options.heal_ms), kind, rng.choice(replicas), rng.randrange(24), 500))
         case "branch fails":

@@ -48,6 +48,7 @@ MUTANTS: Final = (
     Mutant("piece_closes_too_much", "protocol.record_pieces:pieces", "parts[0].bucket - 1", "parts[0].bucket", "C2", scenario="far rows"),
     Mutant("pieces_not_chained", "protocol.record_pieces:pieces", "base, prev = None, ident", "base = None", "C3", scenario="far rows", by=("ends",)),
     Mutant("front_leads", "protocol.source_pace:SourcePace.go_on", "min(highest_ms, self._would_be(now_ms, self._moves or [self._first]))", "highest_ms", "rule 13, Z2", scenario="ahead", by=("tentative", "forks")),
+    Mutant("depth_ignored", "pipeline.shape:_deeper", "hops - shallowest for", "0 for", "I1", scenario="deep join", by=("forks", "progress")),
     Mutant("empty_buckets_alone", "protocol.serialization:_end", "        buckets_max = 1\n", "        return position.bucket + 1, True\n", "U3", scenario="quiet gap", by=("alarms",)),
     Mutant("time_passes_late", "protocol.serialization:next_plan", "if traits.has_timers and position.closed < position.bucket:", "if False:", "U3, P3", scenario="quiet gap", by=("alarms",)),
     Mutant("timers_not_looked_at", "protocol.serialization:_end", "if traits.has_timers:", "if False:", "U3, P3", scenario="quiet gap", by=("ends",)),

@@ -42,6 +42,8 @@ class StageOptions:
     replicas: int
     is_batch_safe: bool
     policy: Policy
+    batch_ms: int = 0
+    """What a batch takes beside the moments of every one."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     drawn = _draw(seed, stages_max=stages_max)
     scenario = scenarios.of(seed) if stages_max else ""
     drawn = replace(drawn, edge_percent=random.Random(f"{seed}/edges").choice((0, 0, 60)))
-    drawn = _shaped(replace(drawn, scenario=scenario)) if scenario else _idling(_grown(drawn))
+    shaped = _deep_join if scenario == "deep join" else _shaped
+    drawn = shaped(replace(drawn, scenario=scenario)) if scenario else _idling(_grown(drawn))
     room = random.Random(f"{seed}/output")
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
 
@@ -232,6 +235,22 @@ def _shaped(options: Options) -> Options:
         options = replace(options, input_parts_max=room.randint(3, 12))
     bucket_ms = rng.choice((250, 300))
     return replace(options, bucket_ms=bucket_ms, heal_ms=options.buckets * bucket_ms + rng.choice((1_500, 3_000)))
+
+
+def _deep_join(options: Options) -> Options:
+    """The same for the scenario of this name. Its slow stages wait for what they miss; only the one that joins may go on without."""
+    rng = random.Random(f"{options.seed}/shape")
+    batch_ms = rng.randint(300, 400)
+    hops = [StageOptions(f"s{number}", (f"s{number - 1}",), "map", 1, True, "suspend", batch_ms) for number in range(rng.choice((3, 4)))]
+    hops[0] = replace(hops[0], reads=options.sources)
+    policy: Policy = rng.choice(("process", "process", "delay"))
+    operator: Operator = rng.choice(("map", "sum", "both"))
+    join = StageOptions(f"s{len(hops)}", (*options.sources, hops[-1].name), operator, rng.choice((1, 2)), True, policy)
+    options = replace(options, stages=(*hops, join), is_live=True, idle_ms=None, hostile_percent=0, disorder_ms=0)
+    buckets, bucket_ms = rng.randint(24, 30), rng.choice((250, 300))
+    return replace(
+        options, max_delay_ms=rng.choice((1_600, 2_000)), buckets=buckets, bucket_ms=bucket_ms, heal_ms=buckets * bucket_ms + 3_000
+    )
 
 
 def _chain(

@@ -19,6 +19,7 @@ CHANCES: Final[dict[str, int]] = {
     "quiet gap": 15,
     "ahead": 15,
     "given up": 12,
+    "deep join": 12,
 }
 """So many of 1 000 seeds are one of
 
@@ -35,7 +36,8 @@ far rows: a stage whose rows belong to a bucket far ahead dies again and again, 
 remembered; in most of these seeds a record names few parts, so that one batch has several;
 quiet gap: all producers say nothing for a while, and stages that are not batch-safe come to the many empty buckets at once;
 ahead: a record of a producer whose clock is in front, and otherwise nothing wrong, or one silent partition;
-given up: as never back, until an operator gives up what the input owes; then it comes back after all, with all that it had."""
+given up: as never back, until an operator gives up what the input owes; then it comes back after all, with all that it had;
+deep join: a stage joins a source with a stream that has gone through three or four slow stages, and mostly nothing is wrong."""
 
 
 def of(seed: int) -> str:

@@ -143,7 +143,7 @@ def test_faults_are_shrunk_to_those_that_matter() -> None:
 
 def test_options_differ_between_seeds() -> None:
     drawn = [options.draw(seed) for seed in range(200)]
-    assert {len(each.stages) for each in drawn} == {0, 1, 2, 3}
+    assert {len(each.stages) for each in drawn} == {0, 1, 2, 3, 4, 5}
     assert {stage.replicas for each in drawn if len(each.stages) == 3 for stage in each.stages} == {1, 2, 3}
     assert {each.scenario for each in drawn} - {""} <= scenarios.CHANCES.keys()
     assert {each.is_live for each in drawn} == {True, False}
