@@ -20,6 +20,10 @@ ELSEWHERE = re.compile(r"\bspe" + r"cs/\w|\bDES" + r"IGN \d")
 """Texts that the project was made from, and that no reader has."""
 CONFLICT = re.compile(r"^(?:<{7} |>{7} )", re.MULTILINE)
 
+OWN_FORMAT = re.compile(r"# fm" + r"t: (?:skip|off)\b")
+OWN_FORMAT_MAX = 223
+"""So many places have a format of their own. It may only fall: who removes some lowers it."""
+
 BINARY = {".avro", ".arrow", ".png", ".jpg", ".gif", ".ico", ".svg", ".jar"}
 LICENSES = {"LICENSE"}
 
@@ -54,6 +58,11 @@ def test_no_file_holds(pattern: re.Pattern[str], root: Path, files: list[Path]) 
     assert found == []
 
 
+def test_no_more_places_have_a_format_of_their_own(root: Path, files: list[Path]) -> None:
+    found = {path: count for path, text in texts(root, files).items() if path.suffix == ".py" and (count := len(hits(OWN_FORMAT, text)))}
+    assert sum(found.values()) <= OWN_FORMAT_MAX, sorted(found.items(), key=lambda each: -each[1])
+
+
 def test_tests_wait_for_conditions_and_do_not_sleep(root: Path, files: list[Path]) -> None:
     """Only the one waiting loop may sleep."""
     tests = [path for path in files if path.suffix == ".py" and path.parts[0] == "tests" and path != Path("tests/harness/waiting.py")]
@@ -86,6 +95,7 @@ def test_python_parses_everywhere(root: Path, files: list[Path]) -> None:
         (REGISTRY, "https://mirror.example/artifactory/sim" + "ple/polars"),
         (UNFINISHED, "# TO" + "DO: later"),
         (CONFLICT, "<" * 7 + " HEAD"),
+        (OWN_FORMAT, "x = (1,2)  # fm" + "t: skip"),
         (ELSEWHERE, "as spe" + "cs/dpc.md 4 says"),
         (ELSEWHERE, "(DES" + "IGN 3.3)"),
     ],

@@ -143,7 +143,14 @@ def _takes_bytes(kind: pa.DataType, depth: int) -> bool:
     if pa.types.is_fixed_size_binary(kind):
         return bool(kind.byte_width > 0)
     plain = (
-        pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal, pa.types.is_string,
-        pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
-    )  # fmt: skip
+        pa.types.is_boolean,
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+        pa.types.is_temporal,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+    )
     return any(is_one(kind) for is_one in plain)

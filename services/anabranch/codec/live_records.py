@@ -89,9 +89,7 @@ def decode(headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value
         ident, branch = _id(named.get(ID_HEADER, b""))
         if (branch is None) is (kind is Kind.TENTATIVE):
             raise RemoteProtocolError(f"{kind.value} with id {named.get(ID_HEADER, b'')[:60]!r}")
-        return LiveRecord(
-            kind, ident, branch, _names(named.get(MISSING_HEADER, b"")), _number(named.get(STIME_HEADER, b"")), key, value
-        )  # fmt: skip
+        return LiveRecord(kind, ident, branch, _names(named.get(MISSING_HEADER, b"")), _number(named.get(STIME_HEADER, b"")), key, value)
     return _control(kind, value)
 
 
@@ -151,9 +149,14 @@ def _control(kind: Kind, value: bytes | None) -> LiveRecord:
         fields = json.loads(value)
         last = fields.get("last_id")
         return LiveRecord(
-            kind, None if last is None else TupleId.parse(last), stable=int(fields["stable"]), shown=int(fields.get("shown", 0)),
-            stable_ms=int(fields["stable_ms"]), shown_ms=int(fields.get("shown_ms", 0)), sequence=int(fields.get("sequence", 0)),
-        )  # fmt: skip
+            kind,
+            None if last is None else TupleId.parse(last),
+            stable=int(fields["stable"]),
+            shown=int(fields.get("shown", 0)),
+            stable_ms=int(fields["stable_ms"]),
+            shown_ms=int(fields.get("shown_ms", 0)),
+            sequence=int(fields.get("sequence", 0)),
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise RemoteProtocolError(f"{kind.value} with value {value[:60] if value else value!r}: {error}") from error
 

@@ -41,9 +41,11 @@ class BlockTrimming:
             "anabranch_trimmed_offsets", "Offsets deleted from block topics", (*_LABELS, "stream"), registry=context.registry
         )
         self._failures = Counter(
-            "anabranch_trim_failures", "Deletions that the log refused or did not answer; each is made up for", _LABELS,
+            "anabranch_trim_failures",
+            "Deletions that the log refused or did not answer; each is made up for",
+            _LABELS,
             registry=context.registry,
-        ).labels(context.pipeline.name)  # fmt: skip
+        ).labels(context.pipeline.name)
 
     def seen(self, stream: str, entry: LogEntry, outcome: Outcome) -> None:
         """A record of a boundary log, right after the fold took it."""

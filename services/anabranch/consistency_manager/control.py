@@ -39,12 +39,15 @@ class ControlRoom:
         self._unsent: list[Fence] = []
         self.alarms: list[Alarm] = []
         """What was heard that a person should look at; whoever writes it takes it out."""
-        self._said = Counter("anabranch_control_said", "Records that the manager wrote to its topic", (*_LABELS, "record"),
-                             registry=context.registry)  # fmt: skip
-        self.refused = Counter("anabranch_refused_control_records", "Control records that could not be used", _LABELS,
-                                registry=context.registry).labels(self._pipeline.name)  # fmt: skip
-        self._trimmable = Gauge("anabranch_trim_point_bucket", "No reader needs buckets up to this one", (*_LABELS, "stream"),
-                                registry=context.registry)  # fmt: skip
+        self._said = Counter(
+            "anabranch_control_said", "Records that the manager wrote to its topic", (*_LABELS, "record"), registry=context.registry
+        )
+        self.refused = Counter(
+            "anabranch_refused_control_records", "Control records that could not be used", _LABELS, registry=context.registry
+        ).labels(self._pipeline.name)
+        self._trimmable = Gauge(
+            "anabranch_trim_point_bucket", "No reader needs buckets up to this one", (*_LABELS, "stream"), registry=context.registry
+        )
         self._refused = 0
         self._points: dict[str, int] = {}
         """Trim points that were read in the topic."""

@@ -55,17 +55,21 @@ class LogTrimming:
             writers, stage = pipeline.stream_writers(stream), pipeline.stages.get(stream)
             reach_ms = None if stage is None else stage.backup_reach_ms
             self._logs[stream] = _Log(
-                TopicPartition(pipeline.topic_names.boundaries(stream), 0), writers[0], buckets_of(reach_ms or 0, pipeline.bucket_ms),
+                TopicPartition(pipeline.topic_names.boundaries(stream), 0),
+                writers[0],
+                buckets_of(reach_ms or 0, pipeline.bucket_ms),
                 LogSummaries(writers, limits.SUMMARY_EVERY_RECORDS),
-            )  # fmt: skip
+            )
         self._writer: LogWriter | None = None
         self._admin: LogAdmin | None = None
         registry, own = context.registry, pipeline.name
         self._written = Counter("anabranch_summaries_written", "Summaries of boundary logs", (*_LABELS, "stream"), registry=registry)
         self._refused = Counter(
-            "anabranch_summaries_refused", "Summaries that were due and could not be: a start takes longer and longer", (*_LABELS, "stream"),
+            "anabranch_summaries_refused",
+            "Summaries that were due and could not be: a start takes longer and longer",
+            (*_LABELS, "stream"),
             registry=registry,
-        )  # fmt: skip
+        )
         self._start = Gauge(
             "anabranch_boundary_log_start",
             "Records of a boundary log below this offset are deleted",
@@ -73,9 +77,11 @@ class LogTrimming:
             registry=registry,
         )
         self._failures = Counter(
-            "anabranch_summary_failures", "Summaries and deletions that the log refused or did not answer; each is made up for", _LABELS,
+            "anabranch_summary_failures",
+            "Summaries and deletions that the log refused or did not answer; each is made up for",
+            _LABELS,
             registry=registry,
-        ).labels(own)  # fmt: skip
+        ).labels(own)
 
     def seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """A record of a boundary log, right after the fold took it."""

@@ -78,9 +78,15 @@ class LiveTopic:
     """Writes one output's live topic, as far as ``following`` has read. Not thread-safe."""
 
     def __init__(
-        self, context: ServiceContext, output: Output, sink: LiveSink, following: BoundaryReader, status: ServiceStatus,
-        *, choose: Choose = switching.choose,
-    ) -> None:  # fmt: skip
+        self,
+        context: ServiceContext,
+        output: Output,
+        sink: LiveSink,
+        following: BoundaryReader,
+        status: ServiceStatus,
+        *,
+        choose: Choose = switching.choose,
+    ) -> None:
         """Nothing is contacted yet."""
         self._context, self._output, self._sink, self._following, self._status = context, output, sink, following, status
         self._choose, self._pipeline = choose, context.pipeline
@@ -448,9 +454,11 @@ class LiveTopic:
     def _report(self, now: LiveProgress) -> None:
         width_ms = self._pipeline.bucket_ms
         self._status.detail.update(
-            live_stable_ms=bound_ms(now.stable, width_ms), live_shown_ms=bound_ms(max(now.shown, now.stable), width_ms),
-            live_failure=now.failure is not Failure.NONE, live_left_out=self.left_out,
-        )  # fmt: skip
+            live_stable_ms=bound_ms(now.stable, width_ms),
+            live_shown_ms=bound_ms(max(now.shown, now.stable), width_ms),
+            live_failure=now.failure is not Failure.NONE,
+            live_left_out=self.left_out,
+        )
 
 
 def _rows(parts: tuple[Part, ...]) -> int:

@@ -53,8 +53,11 @@ class Records:
         if len(some) == 1:
             return some[0]
         columns = (
-            (r.keys for r in some), (r.values for r in some), (r.headers for r in some), (r.partitions for r in some),
-        )  # fmt: skip
+            (r.keys for r in some),
+            (r.values for r in some),
+            (r.headers for r in some),
+            (r.partitions for r in some),
+        )
         return cls(*(list(chain.from_iterable(column)) for column in columns))  # type: ignore[arg-type]
 
     def only(self, indexes: Sequence[int]) -> Records:

@@ -94,13 +94,17 @@ class DeliveryService:
             "anabranch_delivery_transactions", "Transactions that delivery committed", _LABELS, registry=context.registry
         ).labels(*labels)
         self._unknown = Counter(
-            "anabranch_delivery_unknown_outcomes", "Transactions whose outcome was unknown, each followed by reading back", _LABELS,
+            "anabranch_delivery_unknown_outcomes",
+            "Transactions whose outcome was unknown, each followed by reading back",
+            _LABELS,
             registry=context.registry,
-        ).labels(*labels)  # fmt: skip
+        ).labels(*labels)
         self._rejected = Counter(
-            "anabranch_delivery_rejected", "Results that the output topic refused for their size, written to the topic of rejected ones", _LABELS,
+            "anabranch_delivery_rejected",
+            "Results that the output topic refused for their size, written to the topic of rejected ones",
+            _LABELS,
             registry=context.registry,
-        ).labels(*labels)  # fmt: skip
+        ).labels(*labels)
         self._found = Counter(
             "anabranch_delivery_ids_read_back", "Ids found in the output topic by taking over", _LABELS, registry=context.registry
         ).labels(*labels)
@@ -232,9 +236,16 @@ class DeliveryService:
         passed = self._passed if self._live is None else min(self._passed, self._live.passed)
         delivered = 0 if self._delivery is None else self._delivery.cursor.bucket - 1
         beat = Heartbeat(
-            "delivery", self._output.name, "0", -1, self.status.state, delivered, written_ms=0, checkpoint_bucket=passed,
+            "delivery",
+            self._output.name,
+            "0",
+            -1,
+            self.status.state,
+            delivered,
+            written_ms=0,
+            checkpoint_bucket=passed,
             rejected=self._rejected_count + (0 if self._live is None else self._live.left_out),
-        )  # fmt: skip
+        )
         self._heartbeats.send(beat)
 
     def _check_topics(self, admin: LogAdmin) -> int:

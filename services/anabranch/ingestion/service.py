@@ -128,10 +128,16 @@ class IngestionService:
         self._looker = context.log.reader(committed=False, headers=False, timestamps=False)
         self._dead_letters = DeadLetters(context.log, source.dead_letter, self._topics.dead_letter)
         self._boundaries = BoundaryWriter(
-            context.log, names.boundaries(source.name), [REPLICA], REPLICA, fingerprint(source, self._pipeline.bucket_ms),
-            context.clock, context.entropy, schema=schema_text(source.record.arrow_schema().append(STIME_FIELD)),
+            context.log,
+            names.boundaries(source.name),
+            [REPLICA],
+            REPLICA,
+            fingerprint(source, self._pipeline.bucket_ms),
+            context.clock,
+            context.entropy,
+            schema=schema_text(source.record.arrow_schema().append(STIME_FIELD)),
             bucket_ms=self._pipeline.bucket_ms,
-        )  # fmt: skip
+        )
         self._closers += [self._reader, self._looker, self._dead_letters, self._boundaries]
         self._epoch = self._boundaries.start()
         self._blocks = BlockWriter(context.log, names.blocks(source.name, REPLICA), REPLICA, self._epoch, context.entropy)
@@ -142,10 +148,14 @@ class IngestionService:
         now_ms = context.clock.monotonic_ms()
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
-            _rules(self._pipeline, source), self._first_offsets(self._topics.inputs), () if last is None else last.positions,
-            self._boundaries.fold.closed(REPLICA), now_ms, past=0 if last is None else last.past,
+            _rules(self._pipeline, source),
+            self._first_offsets(self._topics.inputs),
+            () if last is None else last.positions,
+            self._boundaries.fold.closed(REPLICA),
+            now_ms,
+            past=0 if last is None else last.past,
             away_ms=0 if last is None else max(0, context.clock.now_ms() - last.written_ms),
-        )  # fmt: skip
+        )
         self._closed, self._past = self._machine.closed, self._machine.past
         self._reading: frozenset[tuple[str, int]] = frozenset()
         self._choose()
@@ -209,10 +219,16 @@ class IngestionService:
         context = self._context
         self._batch += 1
         record = BoundaryRecord(
-            replica=REPLICA, epoch=self._epoch, id=BatchId(self._lineage, self._batch), prev=self._boundaries.tip(),
-            closed=self._machine.closed, parts=parts, positions=self._machine.positions(), written_ms=context.clock.now_ms(),
+            replica=REPLICA,
+            epoch=self._epoch,
+            id=BatchId(self._lineage, self._batch),
+            prev=self._boundaries.tip(),
+            closed=self._machine.closed,
+            parts=parts,
+            positions=self._machine.positions(),
+            written_ms=context.clock.now_ms(),
             past=self._machine.past,
-        )  # fmt: skip
+        )
         try:
             self._boundaries.append(record)
         except TooManyParts as error:

@@ -441,14 +441,23 @@ class StreamFold:
         after = max(self._forgotten, min(forgotten, self._upto))
         replicas = tuple(
             ReplicaSummary(
-                replica=name, epoch=w.epoch, fingerprint=w.fingerprint, schema=w.schema, closed=w.closed, base=w.base, path=tuple(w.path),
+                replica=name,
+                epoch=w.epoch,
+                fingerprint=w.fingerprint,
+                schema=w.schema,
+                closed=w.closed,
+                base=w.base,
+                path=tuple(w.path),
                 version=w.version,
-                lineages=tuple(BatchId(k, v) for k, v in w.lineages.items()), pending=w.pending.items(), last=w.last,
-                final=tuple(part for bucket in self._own(name, after) for part in w.final[bucket]), branches=w.branches.summary(),
+                lineages=tuple(BatchId(k, v) for k, v in w.lineages.items()),
+                pending=w.pending.items(),
+                last=w.last,
+                final=tuple(part for bucket in self._own(name, after) for part in w.final[bucket]),
+                branches=w.branches.summary(),
                 origin=w.origin,
             )
             for name, w in self._writers.items()
-        )  # fmt: skip
+        )
         ranges = [
             StableRange(bucket, bucket, *self._stable[bucket], resent=self._resent.has(bucket))
             for bucket in self._stable.between(after + 1, self._upto)
@@ -511,10 +520,19 @@ class StreamFold:
 def _restored(r: ReplicaSummary) -> _Writer:
     """The writer that ``r`` was made from, without those of its buckets that are in stable ranges."""
     writer = _Writer(
-        epoch=r.epoch, fingerprint=r.fingerprint, schema=r.schema, version=r.version, closed=r.closed, base=r.base, path=list(r.path),
-        lineages={i.lineage: i.batch for i in r.lineages}, pending=OpenParts(r.pending), last=r.last,
-        branches=Branches.from_summary(r.branches), origin=r.origin,
-    )  # fmt: skip
+        epoch=r.epoch,
+        fingerprint=r.fingerprint,
+        schema=r.schema,
+        version=r.version,
+        closed=r.closed,
+        base=r.base,
+        path=list(r.path),
+        lineages={i.lineage: i.batch for i in r.lineages},
+        pending=OpenParts(r.pending),
+        last=r.last,
+        branches=Branches.from_summary(r.branches),
+        origin=r.origin,
+    )
     for part in r.final:
         writer.final[part.bucket] = (*(writer.final.get(part.bucket) or ()), part)
     return writer

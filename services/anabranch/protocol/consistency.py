@@ -383,9 +383,14 @@ class IndexImage:
     def _tip(self, stream: str, offset: str, record: BoundaryRecord, fold: StreamFold) -> None:
         writer = record.replica
         fields = {
-            "offset": offset, "bucket": str(record.closed), "epoch": str(record.epoch), "lineage": record.id.lineage,
-            "batch": str(record.id.batch), "fingerprint": fold.fingerprint(writer), "written_ms": str(record.written_ms),
-        }  # fmt: skip
+            "offset": offset,
+            "bucket": str(record.closed),
+            "epoch": str(record.epoch),
+            "lineage": record.id.lineage,
+            "batch": str(record.id.batch),
+            "fingerprint": fold.fingerprint(writer),
+            "written_ms": str(record.written_ms),
+        }
         self._put(f"{self.prefix}boundary:{stream}:{writer}", fields)
 
     def _upto(self, stream: str, fold: StreamFold) -> None:
@@ -452,8 +457,16 @@ class IndexImage:
 def _fields_of(beat: Heartbeat) -> dict[str, str]:
     """A heartbeat as a hash: texts, an absent branch and truth values as empty or "1"."""
     return {
-        "service": beat.service, "name": beat.name, "replica": beat.replica, "epoch": str(beat.epoch), "state": beat.state,
-        "bucket": str(beat.bucket), "written_ms": str(beat.written_ms), "replica_state": beat.replica_state,
-        "branch": "" if beat.branch is None else str(beat.branch), "checkpoint": beat.checkpoint,
-        "checkpoint_bucket": str(beat.checkpoint_bucket), "corrects": "1" * beat.corrects,
-    }  # fmt: skip
+        "service": beat.service,
+        "name": beat.name,
+        "replica": beat.replica,
+        "epoch": str(beat.epoch),
+        "state": beat.state,
+        "bucket": str(beat.bucket),
+        "written_ms": str(beat.written_ms),
+        "replica_state": beat.replica_state,
+        "branch": "" if beat.branch is None else str(beat.branch),
+        "checkpoint": beat.checkpoint,
+        "checkpoint_bucket": str(beat.checkpoint_bucket),
+        "corrects": "1" * beat.corrects,
+    }

@@ -154,9 +154,16 @@ class SourceMachine:
     """
 
     def __init__(
-        self, rules: SourceRules, partitions: Mapping[InputPartition, int], positions: Iterable[InputPosition], closed: int, now_ms: int,
-        *, past: int = 0, away_ms: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        rules: SourceRules,
+        partitions: Mapping[InputPartition, int],
+        positions: Iterable[InputPosition],
+        closed: int,
+        now_ms: int,
+        *,
+        past: int = 0,
+        away_ms: int = 0,
+    ) -> None:
         self._rules = rules
         self._restored = {(position.topic, position.partition): position for position in positions}
         self._partitions: dict[InputPartition, _Partition] = {}

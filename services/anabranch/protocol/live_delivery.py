@@ -104,7 +104,7 @@ def decide(failure: Failure, *, stable: bool, tentative: bool, corrected: bool) 
         and row.stable in (None, stable)
         and row.tentative in (None, tentative)
         and row.corrected in (None, corrected)
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,27 @@ from typing import Final
 
 STATELESS_OPERATORS: Final = frozenset(
     {
-        "Project", "Filter", "SubqueryAlias", "View", "Union", "Generate", "Expand", "EventTimeWatermark", "CollectMetrics", "ResolvedHint",
-        "StreamingRelationV2", "LocalRelation", "OneRowRelation", "Range", "LogicalRDD", "LogicalRelation", "MapInArrow", "MapInPandas",
+        "Project",
+        "Filter",
+        "SubqueryAlias",
+        "View",
+        "Union",
+        "Generate",
+        "Expand",
+        "EventTimeWatermark",
+        "CollectMetrics",
+        "ResolvedHint",
+        "StreamingRelationV2",
+        "LocalRelation",
+        "OneRowRelation",
+        "Range",
+        "LogicalRDD",
+        "LogicalRelation",
+        "MapInArrow",
+        "MapInPandas",
         "UpdateEventTimeWatermarkColumn",
     }
-)  # fmt: skip
+)
 """Row by row: a row's results depend on that row alone. Functions over whole batches (mapInArrow) are here for ``stateful`` only."""
 
 WHOLE_BATCH_OPERATORS: Final = frozenset({"MapInArrow", "MapInPandas"})
@@ -44,15 +60,29 @@ SAFE_JOINS: Final = frozenset({"Inner", "Cross"})
 
 ORDER_FREE_AGGREGATES: Final = frozenset(
     {"Count", "Sum", "Min", "Max", "CollectSet", "BitAndAgg", "BitOrAgg", "BitXorAgg", "Average", "BoolAnd", "BoolOr", "CountIf"}
-)  # fmt: skip
+)
 """Aggregates whose result does not depend on the order of rows, given exact types, and of CollectSet nothing but what has no order."""
 
 _TIED_AGGREGATES: Final = frozenset({"MinBy", "MaxBy"})
 
 _NOT_DETERMINISTIC: Final = frozenset(
-    {"Rand", "Randn", "Uuid", "CurrentTimestamp", "CurrentDate", "Now", "LocalTimestamp", "MonotonicallyIncreasingID", "SparkPartitionID",
-     "InputFileName", "Shuffle", "CurrentBatchTimestamp", "UnixTimestampNow", "CurrentTime"}
-)  # fmt: skip
+    {
+        "Rand",
+        "Randn",
+        "Uuid",
+        "CurrentTimestamp",
+        "CurrentDate",
+        "Now",
+        "LocalTimestamp",
+        "MonotonicallyIncreasingID",
+        "SparkPartitionID",
+        "InputFileName",
+        "Shuffle",
+        "CurrentBatchTimestamp",
+        "UnixTimestampNow",
+        "CurrentTime",
+    }
+)
 """Known by name: those of the current time are deterministic to Spark, which replaces them once per batch."""
 
 
@@ -139,4 +169,4 @@ def judge(facts: PlanFacts) -> PlanTraits:
     has_timers = bool(stateful - STATEFUL_SAFE_OPERATORS or facts.stateful_processors - facts.batch_safe_processors)
     return PlanTraits(
         is_stateful=bool(stateful), is_batch_safe=not reasons, reasons=tuple(reasons), errors=tuple(errors), has_timers=has_timers
-    )  # fmt: skip
+    )

@@ -23,8 +23,11 @@ from typing import Final
 from anabranch.protocol.replica_states import ReplicaState
 
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = (
-    ReplicaState.STABLE, ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION, ReplicaState.FAILURE,
-)  # fmt: skip
+    ReplicaState.STABLE,
+    ReplicaState.UP_FAILURE,
+    ReplicaState.STABILIZATION,
+    ReplicaState.FAILURE,
+)
 
 
 class Action(Enum):

@@ -145,11 +145,15 @@ class Branches:
         if self.tip is None:
             return None
         return BranchSummary(
-            number=self._number, tip=self.tip, closed=self._closed, upto=self.upto, pending=self._open.items(),
-            ranges=tuple([
-                replace(r, parts=tuple([p for b in self._filled.between(r.first, r.last) for p in self._filled[b]])) for r in self._ranges
-            ]),
-        )  # fmt: skip
+            number=self._number,
+            tip=self.tip,
+            closed=self._closed,
+            upto=self.upto,
+            pending=self._open.items(),
+            ranges=tuple(
+                [replace(r, parts=tuple([p for b in self._filled.between(r.first, r.last) for p in self._filled[b]])) for r in self._ranges]
+            ),
+        )
 
     @classmethod
     def from_summary(cls, summary: BranchSummary | None) -> Self:

@@ -127,9 +127,7 @@ class UpsertView:
         for key, version in tentative:
             now = after.get(key) or self.state(key)
             after[key] = State(now.stable, version)
-        return [
-            Write(key, _kind(state, inserted=key in inserted), state) for key, state in after.items() if state != self.state(key)
-        ]  # fmt: skip
+        return [Write(key, _kind(state, inserted=key in inserted), state) for key, state in after.items() if state != self.state(key)]
 
     def apply(self, writes: Iterable[Write]) -> None:
         """They are committed."""

@@ -67,9 +67,13 @@ class BlockReader:
         self._readers.clear()
 
     def _collect(
-        self, replica: str, ranges: dict[int, list[Part]], parts: Sequence[Part], index: dict[tuple[int, str, int], int],
+        self,
+        replica: str,
+        ranges: dict[int, list[Part]],
+        parts: Sequence[Part],
+        index: dict[tuple[int, str, int], int],
         blocks: list[dict[int, pa.Table]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         topic, reader = self._topic_of(replica), self._readers.get(replica)
         if reader is None:
             reader = self._readers[replica] = RangeReader(self._log, self._clock)
@@ -83,9 +87,14 @@ class BlockReader:
 
     @staticmethod
     def _take(
-        partition: int, offset: int, value: bytes | None, headers: Sequence[tuple[str, bytes | None]], parts: Sequence[Part],
-        index: dict[tuple[int, str, int], int], blocks: list[dict[int, pa.Table]],
-    ) -> None:  # fmt: skip
+        partition: int,
+        offset: int,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        parts: Sequence[Part],
+        index: dict[tuple[int, str, int], int],
+        blocks: list[dict[int, pa.Table]],
+    ) -> None:
         try:
             head = BlockHeaders.decode(headers)
             at = index.get((partition, head.attempt, head.bucket))

@@ -72,8 +72,14 @@ class BlockWriter:
             start += count
             parts.append(
                 Part(
-                    bucket=bucket, partition=partition, attempt=attempt, blocks=count, offset_first=min(offsets),
-                    offset_next=max(offsets) + 1, rows=table.num_rows, digest=total,
+                    bucket=bucket,
+                    partition=partition,
+                    attempt=attempt,
+                    blocks=count,
+                    offset_first=min(offsets),
+                    offset_next=max(offsets) + 1,
+                    rows=table.num_rows,
+                    digest=total,
                 )
-            )  # fmt: skip
+            )
         return tuple(parts)

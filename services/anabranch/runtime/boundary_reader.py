@@ -33,8 +33,16 @@ class BoundaryReader:
     A crash loses nothing: a new reader folds the log again, from its beginning or from a summary on (``protocol.log_start``).
     """
 
-    def __init__(self, log: EventLog, topic: str, writers: Iterable[str], *, listener: Listener | None = None,
-                 lock: AbstractContextManager[object] | None = None, bucket_ms: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        log: EventLog,
+        topic: str,
+        writers: Iterable[str],
+        *,
+        listener: Listener | None = None,
+        lock: AbstractContextManager[object] | None = None,
+        bucket_ms: int = 0,
+    ) -> None:
         """Open the log.
 
         Args:

@@ -30,9 +30,19 @@ class BoundaryWriter:
     """One writer (a source's ingestion, or a replica of a stage) of one stream. Not thread-safe."""
 
     def __init__(
-        self, log: EventLog, topic: str, writers: list[str], replica: str, fingerprint: str, clock: Clock, entropy: Entropy,
-        *, schema: str = "", version: int = 1, bucket_ms: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        log: EventLog,
+        topic: str,
+        writers: list[str],
+        replica: str,
+        fingerprint: str,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        schema: str = "",
+        version: int = 1,
+        bucket_ms: int = 0,
+    ) -> None:
         self._log, self._clock, self._entropy = log, clock, entropy
         self._at = TopicPartition(topic, 0)
         self._replica = replica

@@ -231,9 +231,14 @@ class ReplicaControl:
     """
 
     def __init__(
-        self, reader: ControlReader, clock: Clock, gate: CorrectionGate, presence: Presence,
-        listener: Callable[[ControlRecord], None] = lambda _: None, lock: AbstractContextManager[object] = _ALONE,
-    ) -> None:  # fmt: skip
+        self,
+        reader: ControlReader,
+        clock: Clock,
+        gate: CorrectionGate,
+        presence: Presence,
+        listener: Callable[[ControlRecord], None] = lambda _: None,
+        lock: AbstractContextManager[object] = _ALONE,
+    ) -> None:
         """``gate.epoch`` is this process's epoch: set it before the first ``poll``.
 
         ``presence``: what is heard of its siblings, and of the replicas of its inputs.
