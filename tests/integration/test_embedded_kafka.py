@@ -30,7 +30,8 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 
 def test_data_and_address_survive_a_stop_and_a_crash(broker: EmbeddedKafka) -> None:
     """A reader and a writer that were open all the time go on as well; nothing is lost or doubled."""
-    address = broker.start()
+    address = broker.reserve()
+    assert broker.start() == address
     assert broker.start() == address  # does nothing
     log = KafkaEventLog(address)
     assert log.admin().create([TopicSettings("a", 1)]) == []

@@ -129,18 +129,20 @@ def test_stages_of_a_node_share_a_spark_and_fail_alone(kafka: str, topic_prefix:
 
 
 def test_the_older_of_two_nodes_of_one_name_ends(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    """The older one was started before there were topics: it waits for them."""
     pipeline = pipeline_of(tmp_path, topic_prefix, STAGES)
-    create_topics(kafka, pipeline)
-    with closing(Feed(kafka, pipeline, "a")) as feed, closing(Output(kafka, pipeline, "windows")) as output:
-        with StageProcess(pipeline, NODE, kafka, tmp_path / "older") as older:
+    with StageProcess(pipeline, NODE, kafka, tmp_path / "older") as older:
+        wait_until(lambda: "spark_started" in older.log(), 60, "Spark has started")
+        create_topics(kafka, pipeline)
+        with closing(Feed(kafka, pipeline, "a")) as feed, closing(Output(kafka, pipeline, "windows")) as output:
             give(feed, 11, 14)
             output.wait_closed(14, deadline_s=120)
             with StageProcess(pipeline, NODE, kafka, tmp_path / "newer"):
                 assert older.wait(120) == ExitCode.FENCED, older.log()
                 give(feed, 15, END)
                 output.wait_closed(END, deadline_s=120)
-        rows = [row for rows in output.buckets(11, END).values() for row in rows]
-        assert Counter((row["stime"], row["n"]) for row in rows) == expected(END)
+            rows = [row for rows in output.buckets(11, END).values() for row in rows]
+            assert Counter((row["stime"], row["n"]) for row in rows) == expected(END)
 
 
 def test_a_node_that_is_not_there(kafka: str, topic_prefix: str, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.redis.index import RedisIndex
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 
@@ -18,5 +17,10 @@ def connect(kafka: str, redis: str | None) -> tuple[EventLog, Index | None, Cloc
 
     Nothing is contacted yet: the first call on a port is.
     """
-    index = RedisIndex(redis) if redis is not None else None
-    return KafkaEventLog(kafka), index, SystemClock(), SystemEntropy()
+    return KafkaEventLog(kafka), None if redis is None else _index(redis), SystemClock(), SystemEntropy()
+
+
+def _index(url: str) -> Index:
+    from anabranch.adapters.redis.index import RedisIndex  # a tenth of a second that only the manager has a use for
+
+    return RedisIndex(url)

@@ -98,11 +98,23 @@ class EmbeddedKafka(OwnedServer):
         self._heap_mib = heap_mib
         self._linked = tuple(linked)
         self._links: tuple[Link, ...] = ()
+        self._reserved: tuple[int, int] | None = None
 
     @property
     def links(self) -> tuple[Link, ...]:
         """The links of the ``linked`` services, in their order; empty before the first start. They keep their ports until this ends."""
         return self._links
+
+    def reserve(self) -> str:
+        """The address, and the links, that the first start will have, unless a port is taken until then.
+
+        Raises:
+            ConfigurationError: the wanted port is taken.
+        """
+        self._dir.mkdir(parents=True, exist_ok=True)
+        self._reserved = self._choose_ports(afresh=False, relink=True)
+        self._port = self._reserved[0]
+        return self.address
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
         """Start the broker and wait until it answers; its address. Does nothing when it runs already.
@@ -120,9 +132,10 @@ class EmbeddedKafka(OwnedServer):
         (self._dir / "log4j2.xml").write_text(_LOG4J)
         shutil.rmtree(self._temporary, ignore_errors=True)  # a killed broker leaves the libraries there that it unpacked
         self._temporary.mkdir(exist_ok=True)
-        is_first = not self._links
+        is_first = not self._links or self._reserved is not None
         for attempt in range(_ATTEMPTS):
-            self._port, controller_port = self._choose_ports(afresh=attempt > 0, relink=is_first)
+            self._port, controller_port = self._reserved or self._choose_ports(afresh=attempt > 0, relink=is_first)
+            self._reserved = None
             properties = self._write_properties(self._port, controller_port)
             command = [str(java.executable), *self._jvm_options(), "-cp", classpath]
             if not (self._dir / "formatted").exists():

@@ -113,17 +113,22 @@ class Supervisor:
         redis: str | None = None,
         servers: Mapping[str, Server] | None = None,
         drills: bool = False,
+        started: Mapping[str, ManagedProcess] | None = None,
+        when_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """``servers``: those that run already and are to be watched, by ``kafka``, ``redis`` or ``proxy``; ``drills``: one is a proxy."""
+        """``servers``: those that run already and are to be watched, by ``kafka``, ``redis`` or ``proxy``; ``drills``: one is a proxy.
+
+        ``started``: processes of ``specs`` that run already, by label. ``when_ready`` is called once, when all of them are.
+        """
         self._state_dir = state_dir
         self._clock = clock
         self._say = say
         self._pipeline, self._kafka, self._redis, self._drills = pipeline, kafka, redis, drills
-        self._services = [_Watched(spec) for spec in specs]
+        self._services = [_Watched(spec, (started or {}).get(spec.label)) for spec in specs]
         now_ms = clock.monotonic_ms()
         self._servers = [_WatchedServer(name, server, started_ms=now_ms) for name, server in (servers or {}).items()]
         self._starter = ThreadPoolExecutor(max(1, len(self._servers)), thread_name_prefix="start-servers")
-        self._said_ready = False
+        self._said_ready, self._when_ready = False, when_ready
         self._written: Deployment | None = None
         self._unwritable = False
 
@@ -139,7 +144,8 @@ class Supervisor:
             ConfigurationError: a service found its settings or the pipeline wrong.
         """
         for service in self._services:
-            self._start(service)
+            if service.process is None:
+                self._start(service)
         while not stopping.is_set():
             self.step()
             stopping.wait(_ROUND_S)
@@ -160,6 +166,7 @@ class Supervisor:
         if became_ready:  # after the file: who has read this line finds everything ready in it
             index = f"  redis {without_password(self._redis)}" if self._redis else "  without redis"
             self._say(f"ready  kafka {self._kafka}{index}  state {self._state_dir}")
+            self._when_ready()
 
     def stop(self, stop_now: threading.Event | None = None) -> None:
         """Stop everything, in order, within 15 s; what remains is killed. ``stop_now``: kill at once. Idempotent."""

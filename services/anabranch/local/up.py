@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.local.embedded_proxy import EmbeddedProxy
 from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.local.links import Link
-from anabranch.local.processes import MARK, ProcessSpec, mark_of, sweep
+from anabranch.local.processes import MARK, ManagedProcess, ProcessSpec, mark_of, sweep
 from anabranch.local.supervisor import STOP_ORDER, Server, Supervisor, stop_servers
 from anabranch.local.tcp_ports import LOOPBACK
 from anabranch.local.topics import prepare, topics_of
@@ -63,10 +64,10 @@ def specs_of(
 ) -> list[ProcessSpec]:
     """How each process is started; one with a link is told that for Kafka's address. ``replicas``: of stages, on all nodes together.
 
-    The Redis URL may hold a password, so it goes by the environment, which others cannot read.
+    The Redis URL may hold a password, so it goes by the environment, which others cannot read, to the manager, who alone has a use for it.
     """
-    environment = {} if redis is None else {"ANABRANCH_REDIS": redis}
-    environment |= {PACE: os.environ.get(PACE) or str(pace_ms(replicas, os.cpu_count() or 1))}
+    index = {} if redis is None else {"ANABRANCH_REDIS": redis}
+    paced = {PACE: os.environ.get(PACE) or str(pace_ms(replicas, os.cpu_count() or 1))}
     program = (sys.executable, "-m")
     where = ("--pipeline", str(pipeline_file), "--state-dir", str(state_dir))
     linked = {link.label: f"{LOOPBACK}:{link.port}" for link in links}
@@ -75,7 +76,7 @@ def specs_of(
             service,
             name,
             [*program, f"anabranch.{service}", *where, "--kafka", linked.get(f"{service}/{name}", kafka), "--name", name],
-            environment,
+            {"consistency_manager": index, "processing": paced}.get(service, {}),
         )
         for service, name in names
     ]
@@ -119,38 +120,35 @@ def up(
     lock.acquire()
     servers: dict[str, Server] = {}
     supervisor: Supervisor | None = None
+    early = _Early(state_dir)
     os.environ[MARK] = mark_of(state_dir)  # the embedded servers inherit it, so a sweep finds them too
     try:
-        left = sweep(state_dir)
-        if left:
+        if left := sweep(state_dir):
             say(f"ended {len(left)} processes that a killed supervisor had left")
         embedded = kafka is None
+        replicas = sum(len(labels) for node, labels in pipeline.nodes().items() if ("processing", node) in names)
+        specs = partial(specs_of, names, pipeline_file.resolve(), state_dir, replicas=replicas)
         links: tuple[Link, ...] = ()
         if kafka is None:
             say("starting Kafka")
             labels = [f"{service}/{name}" for service, name in names] if drills else []
-            broker = EmbeddedKafka(state_dir / "kafka", kafka_port, linked=labels)
-            servers["kafka"] = broker
-            kafka = broker.start()
-            links = broker.links
+            servers["kafka"] = broker = EmbeddedKafka(state_dir / "kafka", kafka_port, linked=labels)
+            early.start(specs(broker.reserve(), None, broker.links))
+            kafka, links = broker.start(), broker.links
+        else:
+            early.start(specs(kafka, None))
         if drills and not stopping.is_set():
             servers["proxy"] = proxy = EmbeddedProxy(state_dir, links)
             proxy.start()
         if redis is None and not stopping.is_set():
             redis = start_redis(state_dir, servers, say)
-        created = prepare(
-            KafkaEventLog(kafka), topics_of(pipeline, replication=replication, embedded=embedded), create_inputs=embedded, say=say
-        )
-        if created:
+        topics = topics_of(pipeline, replication=replication, embedded=embedded)
+        if created := prepare(KafkaEventLog(kafka), topics, create_inputs=embedded, say=say):
             say(f"created {len(created)} topics")
-        if any(service == "processing" for service, _ in names) and not class_archive.place().archive.exists():
-            say(
-                "note: stages start with half of the processor time once `anabranch classes` has run on this machine; it takes half a minute"
-            )
-        replicas = sum(len(labels) for node, labels in pipeline.nodes().items() if ("processing", node) in names)
+        wanted = specs(kafka, redis, links)
         supervisor = Supervisor(
             state_dir,
-            specs_of(names, pipeline_file.resolve(), state_dir, kafka, redis, links, replicas),
+            wanted,
             SystemClock(),
             say,
             pipeline=str(pipeline_file.resolve()),
@@ -158,6 +156,8 @@ def up(
             redis=redis,
             servers=servers,
             drills=drills,
+            started=early.kept(wanted),
+            when_ready=partial(early.keep_classes, say) if replicas else lambda: None,
         )
         supervisor.run(stopping)
     finally:
@@ -166,8 +166,46 @@ def up(
             supervisor.stop(stop_now)
         else:
             stop_servers({name: server for name, server in servers.items() if server.pid is not None}, 5.0)
+        early.end()
         os.environ.pop(MARK, None)
         lock.release()
+
+
+class _Early:
+    """Processes that are not the supervisor's yet, or never: nodes that start while the broker does, and what makes the archive of classes."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._running: dict[str, ManagedProcess] = {}
+
+    def start(self, specs: Sequence[ProcessSpec]) -> None:
+        """Start the nodes of ``specs``: Spark takes the longest of all, and needs no broker before its replicas start."""
+        for spec in specs:
+            if spec.service == "processing":
+                self._running[spec.label] = ManagedProcess(spec, self._state_dir)
+
+    def kept(self, specs: Sequence[ProcessSpec]) -> dict[str, ManagedProcess]:
+        """Those that were started as ``specs`` have them, by label; the others, such as of a broker that had to take another port, are ended."""
+        commands = {spec.label: list(spec.command) for spec in specs}
+        kept = {label: process for label, process in self._running.items() if list(process.spec.command) == commands.get(label)}
+        for label in kept:
+            del self._running[label]
+        self.end()
+        return kept
+
+    def keep_classes(self, say: Callable[[str], None]) -> None:
+        """Make the archive of Spark's classes, unless it is there, where nobody waits for the processor any more."""
+        if not class_archive.place().archive.exists():
+            say("keeping Spark's classes, once on this machine: nodes then start with half of the processor time")
+            program = f"from {class_archive.__name__} import make; make()"
+            spec = ProcessSpec("classes", "spark", ["nice", "-n", "19", sys.executable, "-c", program])
+            self._running[spec.label] = ManagedProcess(spec, self._state_dir)
+
+    def end(self) -> None:
+        """End those that still run. Idempotent."""
+        for process in self._running.values():
+            process.kill()
+        self._running.clear()
 
 
 def start_redis(state_dir: Path, servers: dict[str, Server], say: Callable[[str], None]) -> str | None:

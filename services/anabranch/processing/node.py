@@ -18,7 +18,8 @@ from anabranch.pipeline.transforms import import_root
 from anabranch.processing.application import Application
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.limits import NODE_WAITS_MS
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.service import ServiceStatus
 
@@ -70,7 +71,30 @@ class Node:
             f"{pipeline.name}.{self._settings.name}", SparkSettings(), scratch, {str(root) for root in roots if root}, pipeline.bucket_ms
         )
         context.logger.info("spark_started", node=self._settings.name, replicas=[each.label for each in self._hosted])
+        self._await_topics(stages)
         self.step()
+
+    def _await_topics(self, stages: Iterable[str]) -> None:
+        """The node may be started before the broker, or before the topics are made: its replicas start when the boundary logs are there."""
+        context, names = self._context, self._context.pipeline.topic_names
+        wanted = {names.boundaries(stream) for stage in stages for stream in (stage, *context.pipeline.stages[stage].reads)}
+        deadline_ms, missing = context.clock.monotonic_ms() + NODE_WAITS_MS, wanted
+        admin = context.log.admin()
+        try:
+            while missing and not context.stopping.is_set():
+                try:
+                    missing = wanted - set(admin.partitions(sorted(wanted)))
+                except Unavailable as error:
+                    if context.clock.monotonic_ms() >= deadline_ms:
+                        raise
+                    self.status.waiting_for = str(error)
+                if missing and context.clock.monotonic_ms() >= deadline_ms:
+                    raise ConfigurationError(f"there are no topics {', '.join(sorted(missing))}; make them: anabranch topics FILE --create")
+                if missing:
+                    context.stopping.wait(_ROUND_S)
+        finally:
+            admin.close()
+        self.status.waiting_for = None
 
     def step(self) -> None:
         """Look after the replicas.

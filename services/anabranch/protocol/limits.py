@@ -346,6 +346,9 @@ that does not come round is ended without a word (``runtime.service``)."""
 READ_BACK_SILENT_MS: Final = 240_000
 """Without a record for so long reading back gives up, with what it waits for: longer than transactions of ours are open, and as short as the above."""
 
+NODE_WAITS_MS: Final = 60_000
+"""For a broker that starts beside it, and for whoever makes the topics; then a node says what is missing and ends, since a mistyped name stays missing."""
+
 CHECKPOINT_SYNC_EVERY_MS: Final = 30_000
 """Between two syncs of a checkpoint: blocks are trimmed only below what is synced, so this bounds what is kept for a restart after a loss of
 power; a sync costs the disk whatever was written since the last."""

@@ -9,9 +9,10 @@ import pytest
 
 from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.local.links import Link
+from anabranch.local.processes import MARK, ProcessSpec, mark_of, marked
 from anabranch.local.state_file import Lock
 from anabranch.local.supervisor import Server
-from anabranch.local.up import pace_ms, selected, specs_of, start_redis, up
+from anabranch.local.up import _Early, pace_ms, selected, specs_of, start_redis, up
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
@@ -61,7 +62,9 @@ def test_everything_works_without_redis(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
-    (spec,) = specs_of([("delivery", "tolls")], Path("/x/p.yaml"), Path("/x/state"), "b:1", "redis://:secret@r:2/0")
+    spec, manager = specs_of(
+        [("delivery", "tolls"), ("consistency_manager", "p")], Path("/x/p.yaml"), Path("/x/state"), "b:1", "redis://:secret@r:2/0"
+    )
     arguments = list(spec.command)[1:]
     assert arguments[:2] == ["-m", "anabranch.delivery"]
     assert dict(zip(arguments[2::2], arguments[3::2], strict=True)) == {
@@ -70,7 +73,8 @@ def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
         "--kafka": "b:1",
         "--state-dir": "/x/state",
     }
-    assert spec.environment["ANABRANCH_REDIS"] == "redis://:secret@r:2/0"
+    assert manager.environment["ANABRANCH_REDIS"] == "redis://:secret@r:2/0"
+    assert "ANABRANCH_REDIS" not in spec.environment
     linked = specs_of(_NAMES[:2], Path("/x/p.yaml"), Path("/x/state"), "b:1", None, [Link("ingestion/reports_1", 7, 8)])
     assert [list(spec.command)[list(spec.command).index("--kafka") + 1] for spec in linked] == ["b:1", "127.0.0.1:7"]
     (without,) = specs_of([("delivery", "tolls")], Path("/x/p.yaml"), Path("/x/state"), "b:1", None)
@@ -79,6 +83,21 @@ def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
 
 def test_more_replicas_than_cores_are_paced() -> None:
     assert [pace_ms(replicas, 2) for replicas in (0, 1, 2, 3, 4, 100)] == [0, 0, 0, 200, 400, 1_000]
+
+
+def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwise(tmp_path: Path) -> None:
+    early = _Early(tmp_path)
+    sleeps = ["sleep", "60"]
+    specs = [ProcessSpec("processing", "a.0", sleeps), ProcessSpec("processing", "b.0", sleeps), ProcessSpec("ingestion", "x", sleeps)]
+    early.start(specs)
+    kept = early.kept([specs[0], ProcessSpec("processing", "b.0", ["sleep", "61"]), specs[2]])
+    try:
+        assert list(kept) == ["processing/a.0"]
+        assert kept["processing/a.0"].exit_code() is None
+        assert marked(MARK, mark_of(tmp_path)) == [kept["processing/a.0"].pid], "the other one was ended"
+    finally:
+        kept["processing/a.0"].kill()
+    early.end()
 
 
 def test_drills_need_the_embedded_broker(tmp_path: Path) -> None:
