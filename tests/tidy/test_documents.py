@@ -11,12 +11,26 @@ import pytest
 from harness.budgets import BUDGET_S, STEPS_S, TEST_S
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+README_BYTES_MAX = 8_000
+"""A stranger reads it to the end; the rest is in docs/."""
+
+
+def anchors(text: str) -> set[str]:
+    """What a link may name behind ``#``: the headings of a Markdown text, as the hosts of repositories write them."""
+    headings = re.findall(r"^#{1,6} +(.+?) *$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(path: Path, text: str) -> list[str]:
-    """Relative links of a Markdown file that lead nowhere."""
-    targets = [target.split("#")[0] for target in LINK.findall(text) if not target.startswith(("http:", "https:", "mailto:", "#"))]
-    return [f"{path}: {target}" for target in targets if target and not (path.parent / target).exists()]
+    """Relative links of a Markdown file that lead nowhere: no such file, or no such heading in it."""
+    found = []
+    for target in (each for each in LINK.findall(text) if not each.startswith(("http:", "https:", "mailto:"))):
+        name, _, anchor = target.partition("#")
+        file = path.parent / name if name else path
+        there = text if not name else file.read_text() if file.suffix == ".md" and file.exists() else None
+        if (name and not file.exists()) or (anchor and there is not None and anchor not in anchors(there)):
+            found.append(f"{path}: {target}")
+    return found
 
 
 def pins(text: str) -> dict[str, int]:
@@ -38,6 +52,10 @@ def targets(makefile: str) -> dict[str, str]:
 
 def test_links_lead_somewhere(root: Path, files: list[Path]) -> None:
     assert [line for path in files if path.suffix == ".md" for line in broken_links(root / path, (root / path).read_text())] == []
+
+
+def test_the_readme_is_short(root: Path) -> None:
+    assert len((root / "README.md").read_bytes()) <= README_BYTES_MAX
 
 
 def test_the_changelog_has_a_place_for_the_next_change(root: Path) -> None:
@@ -111,10 +129,13 @@ def test_decisions_are_numbered_without_gaps(root: Path) -> None:
         assert all(f"## {part}" in text for part in ("Context", "Decision", "Consequences")), name
 
 
-@pytest.mark.parametrize("text", ["[x](nowhere.md)", "see [x](../nowhere/y.py#part)"])
+@pytest.mark.parametrize(
+    "text", ["[x](nowhere.md)", "see [x](../nowhere/y.py#part)", "[x](#part)", "[x](b.md#part)", "```\n# Part\n```\n[x](#part)"]
+)
 def test_a_broken_link_is_found(tmp_path: Path, text: str) -> None:
+    (tmp_path / "b.md").write_text("# A `part` of it, and another\n")
     assert len(broken_links(tmp_path / "a.md", text)) == 1
-    assert broken_links(tmp_path / "a.md", "[x](https://kafka.apache.org) [y](#part)") == []
+    assert broken_links(tmp_path / "a.md", "[x](https://kafka.apache.org) [y](#part) [z](b.md#a-part-of-it-and-another)\n## Part\n") == []
 
 
 def test_an_unhashed_requirement_is_found() -> None:
