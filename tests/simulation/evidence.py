@@ -405,7 +405,7 @@ def _has_happened(run: Run) -> bool:
         "given up": reached["source given up"] > 0,
         "stage down": _was_down(run),
         "branch fails": reached["replica row 8: the branch failed"] + reached["branch cannot begin"] > 0,
-        "blocks deleted": reached["fault blocks deleted"] > 0 and reached["log blocks_missing"] > 0,
+        "blocks deleted": reached["fault blocks deleted"] + reached["fault blocks spoilt"] > 0 and reached["log blocks_missing"] > 0,
         "recovery twice": reached["transaction torn"] > 0 and reached["log outcome_unknown"] > 1,
     }
     happened["forged"] = all(reached[f"fold {reason}"] for reason in ("unknown_writer", "known", "older_branch"))

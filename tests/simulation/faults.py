@@ -20,9 +20,9 @@ INDEX_KINDS = ("index lost", "index cut")
 AIMED_KINDS = ("twins", "race", "race", "fork crash", "fork zombie", "commit twice", "hostile", "hostile")
 """Places that chance alone seldom meets: two processes that begin together; one that is overtaken while it takes over; a fork; a recovery of a
 recovery; records that nobody should have written."""
-SCENARIO_KINDS = ("silent for good", "away", "branch fails", "blocks deleted", "record crash")
+SCENARIO_KINDS = ("silent for good", "away", "branch fails", "blocks deleted", "blocks spoilt", "record crash")
 """Those of scenarios alone: an input that never speaks again; a process that dies and is not started again for long; a branch's query that
-dies; blocks that are deleted under those who read them; a death between a record and Spark's commit."""
+dies; blocks that are deleted under those who read them, or of which they get other rows; a death between a record and Spark's commit."""
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose their power at once; a clock runs fast or slow; a disk
 takes nothing more for a while."""
@@ -198,8 +198,8 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
             ]
         case "blocks deleted":
             at_ms, duration_ms = rng.randint(800, options.heal_ms // 2), rng.randint(500, 2_000)
-            deleted = Fault(at_ms + duration_ms - 1, "blocks deleted", options.final, rng.randrange(24), 0)
-            return [Fault(at_ms, "away", output, 0, duration_ms), deleted]
+            kind = "blocks spoilt" if random.Random(f"{options.seed}/spoilt").random() < 0.4 else "blocks deleted"
+            return [Fault(at_ms, "away", output, 0, duration_ms), Fault(at_ms + duration_ms - 1, kind, options.final, rng.randrange(24), 0)]
         case "recovery twice":
             at_ms, duration_ms = rng.randint(500, options.heal_ms // 2), rng.randint(1_000, 2_000)
             torn = Fault(at_ms + 1, "commit torn", output, rng.randint(1, 14), 0)

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+import pyarrow.compute as pc
+
 from anabranch.codec import boundary_records
+from anabranch.codec.blocks import decode_block, encode_block
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted
@@ -63,3 +66,10 @@ def _forged(record: BoundaryRecord, choice: int) -> BoundaryRecord:
     if choice % 8 == 4:
         return replace(more, branch=(epoch, counter - 1), base=None)  # of an older branch
     return replace(more, base=None)  # off the branch's chain
+
+
+def other_rows(block: bytes | None) -> bytes:
+    """A block of as many rows with other numbers."""
+    table = decode_block(block)
+    column = table.schema.get_field_index("v")
+    return encode_block(table.set_column(column, table.schema.field(column), pc.add(table.column(column), 1)))

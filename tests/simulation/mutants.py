@@ -117,6 +117,7 @@ MUTANTS: Final = (
     Mutant("second_fork_unwaited", f"{_REPLICA}._fork_due", " and self._availability.still()", "", "rule 14, R4", by=("forks",)),
     Mutant("failed_branch_again", f"{_REPLICA}._fork_due", "if position.bucket <= self._abandoned_at and not again:", "if False:", "R7", ("branch fails",), by=("forks",)),
     Mutant("failed_branch_stays", "processing.replica:ReplicaRunner.failed", "self._abandon(cause)", "pass", "R7", ("branch fails",), by=("progress", "leaks")),
+    Mutant("digest_not_compared", "runtime.block_reader:BlockReader._checked", "if part.digest != total:", "if False:", "rule 7", ("blocks spoilt",), scenario="blocks deleted", by=("corrected",)),
     Mutant("sibling_not_asked", "delivery.bucket_reader:BucketReader.stable", "others = [r for r in self._writers if r != replica]", "others: list[str] = []", "rule 5", ("blocks deleted",), by=("progress", "ends")),
     Mutant("gate_always_open", "protocol.staggering:CorrectionGate.open", "return self.why in OPEN", "return True", "G1", ("silent",), by=("staggering",)),
     Mutant("never_forgets", f"{_FOLD}.forget", "self._stable.pop_upto(upto)", "()", "L13", by=("leaks",)),
@@ -149,7 +150,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
     "sibling_not_asked": 63, "summary_forgets_all": 68, "trims_beyond_the_summary": 6, "summary_without_pending": 6,
     "no_room_for_what_is_missing": 141, "one_failure_told_as_two": 3137, "waits_too_long": 34, "old_branch_shown_at_once": 2539,
-    "clocks_of_readers_decide": 1484, "late_limit_off_by_one": 577, "ahead_is_taken": 12, "source_waits_too_little": 31,
+    "clocks_of_readers_decide": 1484, "late_limit_off_by_one": 577, "digest_not_compared": 1253, "ahead_is_taken": 12, "source_waits_too_little": 31,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

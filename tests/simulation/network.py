@@ -18,6 +18,7 @@ from anabranch.adapters.local.partition import Fate, Record, Transaction, settle
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, Delivered, Headers, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from simulation import hostile
 from simulation.ends import TRANSACTION_TIMED_OUT, Life
 from simulation.history import History, short
 from simulation.scheduler import Killed, Process, Scheduler
@@ -74,6 +75,8 @@ class Network:
         """When committed readers could see each record of a transaction, by (topic, partition, offset)."""
         self.trimmed: dict[tuple[str, int, int], Record] = {}
         """What was deleted, by (topic, partition, offset): the checkers read it still."""
+        self.spoilt: dict[tuple[str, int, int], bytes] = {}
+        """What readers get in place of what stands there, by the same."""
         self.appended: Callable[[TopicPartition, int, bytes | None], None] = lambda _at, _offset, _value: None
         """Told of each record that came into the log."""
 
@@ -85,6 +88,12 @@ class Network:
                 self.history.reached("boundary log trimmed" if at.topic.endswith(".boundaries") else "blocks trimmed")
                 self.trimmed[at.topic, at.partition, offset] = partition.at(offset)
         admin.delete_before(offsets)
+
+    def spoil(self, at: TopicPartition, first: int, end: int) -> None:
+        """Readers get other numbers in the blocks that stand there, as many rows of them."""
+        partition = self.log.partition(at)
+        for offset in range(max(first, partition.start), end):
+            self.spoilt[at.topic, at.partition, offset] = hostile.other_rows(partition.at(offset).value)
 
     def wake(self, topics: set[str]) -> None:
         """Readers of these topics have something to look at."""
@@ -239,13 +248,20 @@ class SimulatedReader:
             if cut_until_ms <= port.now_ms:
                 chunks = self._reader.fetch(records_max, 0)
                 if chunks:
-                    return self._some(chunks)
+                    return self._spoilt(self._some(chunks))
             else:
                 port.struck("cut", min(cut_until_ms, deadline_ms))
             if port.now_ms >= deadline_ms:
                 return []
             wake_ms = min(deadline_ms, cut_until_ms) if cut_until_ms > port.now_ms else deadline_ms
             port.network.scheduler.wait(wake_ms, self._topics)
+
+    def _spoilt(self, chunks: list[Chunk]) -> list[Chunk]:
+        spoilt = self._port.network.spoilt
+        for chunk in chunks if spoilt else ():
+            for number, offset in enumerate(chunk.offsets):
+                chunk.values[number] = spoilt.get((chunk.at.topic, chunk.at.partition, offset), chunk.values[number])
+        return chunks
 
     def _some(self, chunks: list[Chunk]) -> list[Chunk]:
         """Partitions answer on their own: at times only some of those that have something are in a fetch."""

@@ -453,8 +453,8 @@ class World:
                 self._silence(source, partition, until_ms)
         if fault.kind == "silent for good":
             self._gone.add((fault.target, fault.value))
-        elif fault.kind == "blocks deleted":
-            self._delete_blocks(fault.target, fault.value)
+        elif fault.kind in ("blocks deleted", "blocks spoilt"):
+            self._lose_blocks(fault.target, fault.value, spoils=fault.kind == "blocks spoilt")
         elif fault.kind.startswith("silent"):
             partitions = self.options.source_partitions
             chosen = range(partitions) if fault.kind == "silent all" else [fault.value % partitions]
@@ -497,8 +497,8 @@ class World:
             self.log.partition(at).append(Record(control_records.encode(entry), control_records.key_of(entry), (), now_ms))
         self.network.wake({at.topic})
 
-    def _delete_blocks(self, stream: str, choice: int) -> None:
-        """Blocks of one writer are gone, as far as another one has closed the same buckets."""
+    def _lose_blocks(self, stream: str, choice: int, *, spoils: bool) -> None:
+        """Blocks of one writer are gone, or hold other rows, as far as another one has closed the same buckets."""
         names, writers = self.pipeline.topic_names, self.pipeline.stream_writers(stream)
         log = self.log.partition(TopicPartition(names.boundaries(stream), 0))
         fold = StreamFold(writers)
@@ -507,6 +507,10 @@ class World:
                 fold.apply(offset, boundary_records.decode(log.at(offset).value, log.at(offset).headers))
         writer = writers[choice % len(writers)]
         held, needed = self._blocks_needed(fold, writer, writers)
+        if spoils:
+            for part in held:
+                self.network.spoil(TopicPartition(names.blocks(stream, writer), part.partition), part.offset_first, part.offset_next)
+            return
         gone: dict[TopicPartition, int] = {}
         for part in held:
             at = TopicPartition(names.blocks(stream, writer), part.partition)

@@ -26,7 +26,7 @@ class BucketReader:
     """Reads what ``following`` knows of. Not thread-safe.
 
     There is one for each half of delivery, and in it one reader for stable and one for tentative blocks: they stand at different places of the
-    same topics, and each goes forward only, since a seek costs as much as a live result may take.
+    same topics, and what one has read too far is of no use to the other.
     """
 
     def __init__(

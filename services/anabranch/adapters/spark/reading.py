@@ -95,7 +95,7 @@ _readers: dict[tuple[str, str, str], dict[str, BlockReader]] = {}
 
 
 def _reader(kafka: str, pipeline: str, stream: str, query: str) -> BlockReader:
-    """One per query: a branch and its successor stand at different places, and each jump between them costs a seek of about 0.1 s.
+    """One per query: a branch and its successor stand at different places, and what one has read too far is of no use to the other.
 
     A query that two others were asked for after is gone: its reader is closed, with the threads, sockets and buffers of its consumers.
     """
