@@ -279,8 +279,23 @@ def status(
         wide = Console(width=_TABLE_WIDTH_MAX)
         needed = Measurement.get(wide, wide.options, table).maximum
         Console(width=max(Console().width, needed)).print(table)
+        if told := _slowest_hop(directory, rows):
+            typer.echo(told)
     if rows is None:
         raise typer.Exit(1)
+
+
+def _slowest_hop(directory: Path, rows: list[Row]) -> str:
+    """In words; empty where the pipeline file has changed, or nothing is known yet."""
+    from anabranch.local import state_file
+    from anabranch.local.status import hops_of, slowest_in_words
+    from anabranch.pipeline.file import load
+
+    found = state_file.read(directory)
+    try:
+        return "" if found is None else slowest_in_words(hops_of(load(found.pipeline), rows))
+    except ConfigurationError:
+        return ""
 
 
 def _status_table(rows: list[Row]) -> Table:

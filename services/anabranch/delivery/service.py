@@ -462,7 +462,9 @@ class DeliveryService:
         done = delivery.cursor.bucket - 1
         if done > 0:
             self.status.last_bucket_ms = bound_ms(done, width_ms)
-            self.status.lag_ms = self._context.clock.now_ms() - self.status.last_bucket_ms
+            now_ms = self._context.clock.now_ms()
+            self.status.lag_ms = now_ms - self.status.last_bucket_ms
+            self.status.age_ms = self._context.metrics.closed(self.status.last_bucket_ms, now_ms)
         self._context.metrics.refused(self._output.stage, following.counts)
         self.status.detail["stable_bucket_ms"] = bound_ms(following.fold.upto, width_ms)
 

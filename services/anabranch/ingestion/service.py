@@ -344,6 +344,7 @@ class IngestionService:
         if self._closed:
             status.last_bucket_ms = bound_ms(self._closed, self._pipeline.bucket_ms)
             status.lag_ms = clock.now_ms() - status.last_bucket_ms
+            status.age_ms = self._context.metrics.closed(status.last_bucket_ms, clock.now_ms())
         held = len(self._machine.offsets()) - len(self._reading)
         status.detail = {
             **self._counts,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch.local import links, probe, state_file
 from anabranch.local.links import Cut
@@ -12,7 +13,12 @@ from anabranch.local.processes import STOPPED, has_state
 from anabranch.local.state_file import ProcessRow
 from anabranch.protocol.replica_states import ReplicaState
 
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+
 _ASKED_AT_ONCE: Final = 16
+_NOT_OF_NOW_MS: Final = 3_600_000
+"""Event times further back are not the clock's: a backlog, or simulated time."""
 
 Row = dict[str, object]
 
@@ -20,7 +26,7 @@ Row = dict[str, object]
 def rows_of(state_dir: Path) -> list[Row] | None:
     """One object per process, servers first; None: no supervisor runs there.
 
-    Keys: service, name, pid, state, last_bucket_ms, lag_ms, metrics_port, restarts, error, address, waiting_for, cut, detail. A process that is
+    Keys: service, name, pid, state, last_bucket_ms, lag_ms, age_ms, metrics_port, restarts, error, address, waiting_for, cut, detail. A process that is
     there but does not answer has the state ``paused`` if it was stopped, else ``silent`` (it is very busy). ``cut``: what does not pass between
     it and Kafka, in words; None: everything passes. ``detail``: what only its kind of service has to say; empty while it does not answer. A
     node's has ``stages``: for each replica on it stage, replica, state, last_bucket_ms, lag_ms, waiting_for, error, restarts and a detail of its own.
@@ -41,6 +47,7 @@ def _row(known: ProcessRow, cut: Cut | None) -> Row:
         "state": known.state,
         "last_bucket_ms": None,
         "lag_ms": None,
+        "age_ms": None,
         "metrics_port": known.metrics_port,
         "restarts": known.restarts,
         "error": known.error,
@@ -58,7 +65,7 @@ def _row(known: ProcessRow, cut: Cut | None) -> Row:
     if answer is None or answer.get("pid") != known.pid:
         row["state"] = "silent"
         return row
-    for key in ("state", "last_bucket_ms", "lag_ms", "waiting_for"):
+    for key in ("state", "last_bucket_ms", "lag_ms", "age_ms", "waiting_for"):
         row[key] = answer.get(key)
     row["error"] = answer.get("error") or known.error
     row["detail"] = answer.get("detail") or {}
@@ -70,6 +77,48 @@ def stages_of(row: Row) -> list[Row]:
     detail = row["detail"]
     found = detail.get("stages", []) if isinstance(detail, dict) else []
     return [each for each in found if isinstance(each, dict)]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A stream's way through one process."""
+
+    name: str
+    age_ms: int
+    """Of a bucket, usually, when it is closed there."""
+    added_ms: int
+    """So much of it came about there: the rest is its slowest input's."""
+
+
+def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
+    """Sources, stages, outputs, in this order, as far as they have closed anything. Of several replicas of a stage the fastest counts: it is who is read."""
+    ages: dict[tuple[str, str], int] = {}
+    for row in rows:
+        for service, name, age in (
+            (str(row["service"]), str(row["name"]), row["age_ms"]),
+            *(("processing", str(stage["stage"]), stage.get("age_ms")) for stage in stages_of(row)),
+        ):
+            if isinstance(age, int):
+                ages[service, name] = min(age, ages.get((service, name), age))
+    inputs: dict[tuple[str, str], list[tuple[str, str]]] = {("ingestion", source): [] for source in pipeline.sources}
+    writer = {source: ("ingestion", source) for source in pipeline.sources} | {stage: ("processing", stage) for stage in pipeline.stages}
+    inputs |= {("processing", stage): [writer[stream] for stream in pipeline.stages[stage].reads] for stage in pipeline.order()}
+    inputs |= {("delivery", name): [writer[output.stage]] for name, output in pipeline.outputs.items()}
+    return [
+        Hop(f"{service}/{name}", ages[service, name], ages[service, name] - max((ages[each] for each in reads if each in ages), default=0))
+        for (service, name), reads in inputs.items()
+        if (service, name) in ages
+    ]
+
+
+def slowest_in_words(hops: list[Hop]) -> str:
+    """Where most of the age of results comes from; empty where nothing is known, or the data is not of now."""
+    known = [hop for hop in hops if 0 <= hop.age_ms < _NOT_OF_NOW_MS]
+    if not known or known != hops:
+        return ""
+    slowest = max(known, key=lambda hop: hop.added_ms)
+    oldest = max(known, key=lambda hop: hop.age_ms)
+    return f"slowest hop: {slowest.name} adds {slowest.added_ms / 1_000:.1f} s; a bucket is {oldest.age_ms / 1_000:.1f} s old when {oldest.name} closes it"
 
 
 def detail_in_words(row: Row) -> str:

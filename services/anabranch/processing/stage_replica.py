@@ -330,6 +330,8 @@ class StageReplica:
         if closed:
             self.status.last_bucket_ms = closed * width
             self.status.lag_ms = now - self.status.last_bucket_ms
+            self.status.age_ms = self._context.metrics.closed(self.status.last_bucket_ms, now)
+        self._state_metrics.batch(done.seconds)
         self.status.state = "running"
         self._context.metrics.count_in(done.start.rows, 0)
         self._context.metrics.count_out(done.rows_out, 0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from anabranch.protocol.replica_states import ReplicaState
 
 _LABELS: Final = ("pipeline", "stage", "replica")
+_SECONDS: Final = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 
 
 class StateMetrics:
@@ -21,7 +22,18 @@ class StateMetrics:
         self._missing = Gauge(
             "anabranch_stage_missing_input", "1 while the replica works without this stream", (*_LABELS, "stream"), registry=registry
         )
+        self._batches = Histogram(
+            "anabranch_stage_batch_seconds",
+            "From the plan of a stable batch in Spark's log to its record in the boundary log",
+            _LABELS,
+            registry=registry,
+            buckets=_SECONDS,
+        )
         self._were_missing: set[str] = set()
+
+    def batch(self, seconds: float) -> None:
+        """A stable batch took so long."""
+        self._batches.labels(*self._own).observe(seconds)
 
     def show(self, state: ReplicaState, missing: Collection[str]) -> None:
         """The state of now, and what is missing now."""

@@ -6,9 +6,11 @@ Every metric has the labels ``pipeline``, ``service`` and ``name``; a service ad
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections import deque
+from statistics import median
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 _LABELS = ("pipeline", "service", "name")
+_AGES_S: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 300.0)
+_AGES_KEPT: Final = 64
+"""At a bucket of 250 ms the last 16 s."""
 
 
 class Registry(CollectorRegistry):
@@ -60,9 +65,26 @@ class ServiceMetrics:
         )
         self._lag = Gauge("anabranch_lag_seconds", "Wall clock minus event time of the last bucket", _LABELS, registry=registry)
         self._last_bucket = Gauge("anabranch_last_bucket_seconds", "Event time of the last bucket since 1970", _LABELS, registry=registry)
+        self._ages = Histogram(
+            "anabranch_bucket_age_seconds",
+            "Wall clock minus a bucket's end when it is closed here",
+            _LABELS,
+            registry=registry,
+            buckets=_AGES_S,
+        )
+        self._last_ages: deque[int] = deque(maxlen=_AGES_KEPT)
+        self._newest_ms: int | None = None
         restarted = Gauge("anabranch_restarts", "How often the supervisor has restarted this process", _LABELS, registry=registry)
         restarted.labels(*self._own).set(restarts)
         self._refused_seen: dict[tuple[str, str], int] = {}
+
+    def closed(self, bucket_ms: int, now_ms: int) -> int:
+        """The bucket that ends at ``bucket_ms`` is closed here: each counts once. Returns how old buckets usually are then: the median of the last ones."""
+        if self._newest_ms is None or bucket_ms > self._newest_ms:
+            self._newest_ms = bucket_ms
+            self._last_ages.append(now_ms - bucket_ms)
+            self._ages.labels(*self._own).observe((now_ms - bucket_ms) / 1_000)
+        return int(median(self._last_ages))
 
     def count_in(self, records: int, size_bytes: int = 0) -> None:
         """Records read."""

@@ -70,13 +70,15 @@ OWN_FILES: Final = 0o077
 class ServiceStatus:
     """What a service says about itself. Written by the loop, read by the health server.
 
-    ``last_bucket_ms`` is the event time up to which it is done, ``lag_ms`` the wall clock minus that. What stands in ``detail`` is replaced, never
+    ``last_bucket_ms`` is the event time up to which it is done, ``lag_ms`` the wall clock minus that; ``age_ms`` is how old a bucket usually is when
+    it is closed here. What stands in ``detail`` is replaced, never
     changed: its values are read by other threads.
     """
 
     state: str = "starting"
     last_bucket_ms: int | None = None
     lag_ms: int | None = None
+    age_ms: int | None = None
     waiting_for: str | None = None
     error: str | None = None
     detail: dict[str, object] = field(default_factory=dict)

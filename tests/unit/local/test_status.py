@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from anabranch.local.status import detail_in_words
+from anabranch.local.status import Hop, Row, detail_in_words, hops_of, slowest_in_words
+from anabranch.pipeline.file import load
 
 
 @pytest.mark.parametrize(
@@ -28,3 +31,44 @@ from anabranch.local.status import detail_in_words
 )
 def test_what_is_not_as_it_should_be_is_said(detail: object, words: str) -> None:
     assert detail_in_words({"detail": detail}) == words
+
+
+PIPELINE = load(Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml")
+
+
+def rows_with(statistics: object = 1_500, tolls: object = 2_000, delivery: object = 2_100) -> list[Row]:
+    def row(service: str, name: str, age: object, **detail: object) -> Row:
+        return {"service": service, "name": name, "age_ms": age, "detail": detail}
+
+    stages = [{"stage": "segment_statistics", "age_ms": statistics}, {"stage": "tolls", "age_ms": tolls}]
+    slower = [{"stage": "segment_statistics", "age_ms": 9_000}, {"stage": "tolls", "age_ms": None}]
+    return [
+        row("kafka", "kafka", None),
+        row("ingestion", "reports_0", 300),
+        row("ingestion", "reports_1", 400),
+        row("ingestion", "reports_2", None),
+        row("processing", "north.0", None, stages=stages),
+        row("processing", "north.1", None, stages=slower),
+        row("delivery", "tolls", delivery),
+    ]
+
+
+def test_a_hop_adds_what_its_slowest_input_has_not_taken_before() -> None:
+    found = hops_of(PIPELINE, rows_with())
+    assert found == [
+        Hop("ingestion/reports_0", 300, 300),
+        Hop("ingestion/reports_1", 400, 400),
+        Hop("processing/segment_statistics", 1_500, 1_100),
+        Hop("processing/tolls", 2_000, 500),
+        Hop("delivery/tolls", 2_100, 100),
+    ]
+    assert slowest_in_words(found) == (
+        "slowest hop: processing/segment_statistics adds 1.1 s; a bucket is 2.1 s old when delivery/tolls closes it"
+    )
+    assert "processing/tolls adds 6.5 s" in slowest_in_words(hops_of(PIPELINE, rows_with(tolls=8_000, delivery=8_100)))
+
+
+def test_nothing_is_said_of_hops_before_they_are_known_or_of_simulated_time() -> None:
+    assert slowest_in_words([]) == ""
+    assert slowest_in_words(hops_of(PIPELINE, rows_with(delivery=90_000_000))) == ""
+    assert slowest_in_words(hops_of(PIPELINE, rows_with(delivery=-5))) == ""

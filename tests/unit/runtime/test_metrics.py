@@ -64,3 +64,13 @@ def test_the_parts_of_a_process_share_their_families() -> None:
         assert registry.get_sample_value("anabranch_records_total", labels) == records
     registry.drop(one)
     assert 'name="a.0"' not in generate_latest(registry).decode()
+
+
+def test_a_bucket_is_as_old_as_it_is_when_it_is_closed_first() -> None:
+    metrics, registry = _metrics()
+    assert metrics.closed(10_000, 10_400) == 400
+    assert metrics.closed(10_000, 19_000) == 400, "told again"
+    assert metrics.closed(10_250, 11_250) == 700
+    assert metrics.closed(10_500, 11_500) == 1_000
+    assert registry.get_sample_value("anabranch_bucket_age_seconds_count", _OWN) == 3
+    assert registry.get_sample_value("anabranch_bucket_age_seconds_bucket", {**_OWN, "le": "0.5"}) == 1
