@@ -222,7 +222,7 @@ def metrics_of(source: str) -> dict[str, tuple[str, ...]]:
     found = {}
     for call in calls:
         kind = call.func.id if isinstance(call.func, ast.Name) else ""
-        if kind in ("Counter", "Gauge") and len(call.args) == 3:
+        if kind in ("Counter", "Gauge", "Histogram") and len(call.args) == 3:
             labels = eval(ast.unparse(call.args[2]), {}, constants)
             for name in _names(call.args[0], calls):
                 found[f"{name}_total" if kind == "Counter" else name] = tuple(labels)
