@@ -197,7 +197,7 @@ class _Early:
         """Make the archive of Spark's classes, unless it is there, where nobody waits for the processor any more."""
         if not class_archive.place().archive.exists():
             say("keeping Spark's classes, once on this machine: nodes then start with half of the processor time")
-            program = f"from {class_archive.__name__} import make; make()"
+            program = "from anabranch.cli import app; app(['classes'])"
             spec = ProcessSpec("classes", "spark", ["nice", "-n", "19", sys.executable, "-c", program])
             self._running[spec.label] = ManagedProcess(spec, self._state_dir)
 
