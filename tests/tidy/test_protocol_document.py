@@ -1,0 +1,84 @@
+"""docs/protocol.md names what is there: each rule has a row, each module, test and planted bug that it names exists, and no module is left out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path("docs/protocol.md")
+PROTOCOL = Path("services/anabranch/protocol")
+RULES = 21
+NAMED_TEST = re.compile(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)")
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, without its first two lines."""
+    below = text.split(f"\n{heading}\n")[1]
+    table = re.search(r"(?:^\|.*\|\n)+", below, re.MULTILINE)
+    assert table is not None
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[0].splitlines()[2:]]
+
+
+def absent_tests(root: Path, text: str) -> list[str]:
+    return [f"{name} in {path}" for name, path in NAMED_TEST.findall(text) if f"def {name}(" not in (root / path).read_text()]
+
+
+def absent_modules(root: Path, cells: list[str]) -> list[str]:
+    names = [name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)]
+    return [name for name in names if not (root / "services/anabranch" / name.replace(".", "/")).with_suffix(".py").exists()]
+
+
+def letters(module: Path) -> set[str]:
+    """The letters of the numbered invariants with which a module opens."""
+    opening = ast.get_docstring(ast.parse(module.read_text())) or ""
+    return set(re.findall(r"^    ([A-Z])\d+ ", opening, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def page(root: Path) -> str:
+    return (root / PAGE).read_text()
+
+
+def test_each_rule_is_stated_once_and_has_a_row(page: str) -> None:
+    stated = page.split("\n## The rules\n")[1].split("\n### Where they are\n", maxsplit=1)[0]
+    assert [int(number) for number in re.findall(r"^(\d+)\. \*\*", stated, re.MULTILINE)] == list(range(1, RULES + 1))
+    table = rows(page, "### Where they are")
+    assert [int(row[0]) for row in table] == list(range(1, RULES + 1))
+    assert all(NAMED_TEST.search(row[2]) for row in table)
+
+
+def test_each_module_and_test_that_the_rules_name_exists(root: Path, page: str) -> None:
+    assert absent_tests(root, page) == []
+    assert absent_modules(root, [row[1] for row in rows(page, "### Where they are")]) == []
+
+
+def test_each_planted_bug_that_the_rules_name_is_one(root: Path, page: str) -> None:
+    mutants = set(re.findall(r'Mutant\(\s*"(\w+)"', (root / "tests/simulation/mutants.py").read_text()))
+    named = {name for row in rows(page, "### Where they are") for name in re.findall(r"`(\w+)`", row[3])}
+    assert len(named) > RULES
+    assert sorted(named - mutants) == []
+
+
+def test_each_module_with_invariants_is_in_the_table_with_their_letters(root: Path, page: str) -> None:
+    table = {name: set(row[2].split(", ")) for row in rows(page, "## The invariants") for name in re.findall(r"`(\w+)`", row[0])}
+    modules = {path.stem: letters(path) for path in (root / PROTOCOL).glob("*.py")}
+    assert sorted(name for name, its in modules.items() if its and name not in table) == []
+    assert sorted(name for name, its in table.items() if not modules.get(name, {"?"}) <= its) == []
+
+
+def test_no_text_of_the_code_names_a_rule_that_is_not_one(root: Path, files: list[Path]) -> None:
+    sources = [path for path in files if path.suffix == ".py" and path.parts[0] in ("services", "tests", "examples")]
+    cited = [(path, number) for path in sources for number in re.findall(r"\brules? (\d+)\b", (root / path).read_text())]
+    assert len(cited) > 100
+    assert [f"{path}: rule {number}" for path, number in cited if not 1 <= int(number) <= RULES] == []
+
+
+def test_what_is_not_there_is_found(root: Path, tmp_path: Path) -> None:
+    text = "[test_nothing](../tests/tidy/test_text.py) [test_python_parses_everywhere](../tests/tidy/test_text.py)"
+    assert absent_tests(root, text) == ["test_nothing in tests/tidy/test_text.py"]
+    assert absent_modules(root, ["`protocol.replica`, `protocol.nothing`"]) == ["protocol.nothing"]
+    (tmp_path / "a.py").write_text('"""A.\n\nInvariants:\n    A1  x\n    B12 y\n"""\n')
+    assert letters(tmp_path / "a.py") == {"A", "B"}
