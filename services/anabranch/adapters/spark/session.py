@@ -64,7 +64,7 @@ it: Arrow need not ask again."""
 
 _COMPILERS: Final[dict[Compilers, str]] = {
     "quick": "-XX:TieredStopAtLevel=1",
-    "rows": f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={Path(__file__).with_name("row_code.json")}"',
+    "full": "",
 }
 """See ``SparkSettings.compilers``."""
 

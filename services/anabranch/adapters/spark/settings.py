@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 
-Compilers = Literal["quick", "rows"]
+Compilers = Literal["quick", "full"]
 
 
 class SparkSettings(BaseSettings):
@@ -25,7 +25,6 @@ class SparkSettings(BaseSettings):
     """Least time between the starts of two batches of a query: fewer, larger batches where many replicas share few cores."""
     batch_rows_max: int = Field(default=BATCH_ROWS_MAX, ge=1)
     splits_max: int = Field(default=2, ge=1, le=1_000)
-    compilers: Compilers = "rows"
-    """Of Java. ``quick``: only the quick one, cheapest to start and for stages that only ever see small batches. ``rows``: also the optimising
-    one, for the code that runs for every row (``row_code.json``) and for nothing else: a row then costs Java less than half, once it has compiled
-    for some processor seconds. A drain of 2 million rows is a sixth faster with it in a warm stage, and a twentieth slower from a cold start."""
+    compilers: Compilers = "full"
+    """Of Java. ``quick``: only the quick one, cheapest to start and in the first minutes. ``full``: also the optimising one, which takes minutes of
+    processor time until it has compiled what small batches need, and gives them, and large ones, for less from then on."""
