@@ -92,9 +92,14 @@ class Follower:
 
 
 def follow(
-    kafka: str | EventLog, topic: str, *, stopping: threading.Event | None = None, from_beginning: bool = True,
-    buckets_kept: int | None = BUCKETS_KEPT, wait_ms: int = 200,
-) -> Iterator[LiveView]:  # fmt: skip
+    kafka: str | EventLog,
+    topic: str,
+    *,
+    stopping: threading.Event | None = None,
+    from_beginning: bool = True,
+    buckets_kept: int | None = BUCKETS_KEPT,
+    wait_ms: int = 200,
+) -> Iterator[LiveView]:
     """The view after every change of the answer, until ``stopping`` is set. It is one object that moves on: take from it what you keep.
 
     Args:

@@ -74,9 +74,21 @@ def redis_user(pipeline: str, user: str) -> str:
 
 
 _REDIS_COMMANDS: Final = (
-    "+del", "+hset", "+hgetall", "+pexpire", "+scan", "+zadd", "+zrangebyscore", "+zremrangebyscore", "+multi", "+exec", "+ping", "+select",
-    "+client|setname", "+client|setinfo",
-)  # fmt: skip
+    "+del",
+    "+hset",
+    "+hgetall",
+    "+pexpire",
+    "+scan",
+    "+zadd",
+    "+zrangebyscore",
+    "+zremrangebyscore",
+    "+multi",
+    "+exec",
+    "+ping",
+    "+select",
+    "+client|setname",
+    "+client|setinfo",
+)
 
 
 def table(found: list[Right]) -> Iterator[str]:

@@ -93,18 +93,31 @@ class GiveUp:
             reader.close()
         # To every reader this is a process of the source like those before: with their plan and columns.
         writer = BoundaryWriter(
-            self._log, self._topic, [_WRITER], _WRITER, fold.fingerprint(_WRITER), self._clock, self._entropy, schema=fold.schema(),
+            self._log,
+            self._topic,
+            [_WRITER],
+            _WRITER,
+            fold.fingerprint(_WRITER),
+            self._clock,
+            self._entropy,
+            schema=fold.schema(),
             bucket_ms=self._pipeline.bucket_ms,
-        )  # fmt: skip
+        )
         try:
             epoch = writer.start()
             found, last = self._of(writer.fold), writer.fold.last(_WRITER)
             writer.append(
                 BoundaryRecord(
-                    replica=_WRITER, epoch=epoch, id=BatchId(self._entropy.token(), 0), prev=writer.tip(), closed=found.last,
-                    positions=() if last is None else last.positions, given_up=(found,), written_ms=self._clock.now_ms(),
+                    replica=_WRITER,
+                    epoch=epoch,
+                    id=BatchId(self._entropy.token(), 0),
+                    prev=writer.tip(),
+                    closed=found.last,
+                    positions=() if last is None else last.positions,
+                    given_up=(found,),
+                    written_ms=self._clock.now_ms(),
                 )
-            )  # fmt: skip
+            )
         finally:
             writer.close()
         return found

@@ -30,9 +30,14 @@ Kafka = Annotated[
 
 
 def give_up(
-    source: Source, from_time: From, until: Until = None, yes: Yes = False, pipeline: PipelineFile = None, state_dir: StateDir = None,
+    source: Source,
+    from_time: From,
+    until: Until = None,
+    yes: Yes = False,
+    pipeline: PipelineFile = None,
+    state_dir: StateDir = None,
     kafka: Kafka = None,
-) -> None:  # fmt: skip
+) -> None:
     """Let results go on without a source that never returns: close its buckets as known to be missing.
 
     A source that falls silent holds back every final result, for good or bad: the live topic goes on without it, the corrected one waits.

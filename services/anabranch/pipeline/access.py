@@ -106,11 +106,15 @@ class _Instance:
 
 _ASKS_SETTINGS: Final = frozenset(
     {
-        ("ingestion", "input"), ("ingestion", "arrivals"), ("ingestion", "dead_letters"),
-        ("delivery", "output"), ("delivery", "live"), ("delivery", "live_upsert"),
+        ("ingestion", "input"),
+        ("ingestion", "arrivals"),
+        ("ingestion", "dead_letters"),
+        ("delivery", "output"),
+        ("delivery", "live"),
+        ("delivery", "live_upsert"),
         *(("consistency_manager", kind) for kind in ("boundaries", "blocks", "control", "manager", "alarms")),
     }
-)  # fmt: skip
+)
 """(service, kind of topic): it refuses to start where a setting would lose data; the manager says so of internal ones."""
 
 _TRIMS: Final = frozenset({("consistency_manager", "blocks"), ("consistency_manager", "boundaries")})

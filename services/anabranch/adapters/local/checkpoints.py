@@ -37,7 +37,7 @@ class ReplicaDisk:
 
     def __init__(
         self, root: Path, siblings: Mapping[str, Path] | None = None, *, crash_point: Callable[[str], None] = lambda _: None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``siblings``: the folders of the stage's other replicas, which need not be there."""
         self._root, self._siblings, self._crash_point = root, dict(siblings or {}), crash_point
         self._lineages, self._checkpoints = root / "lineages", root / "checkpoints"

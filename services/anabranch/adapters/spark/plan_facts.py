@@ -109,12 +109,18 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
             found.read(expression)
     safe = min(processors, processors_known)
     return PlanFacts(
-        operators=frozenset(operators), expressions=frozenset(found.names), not_deterministic=frozenset(found.random),
-        aggregates=frozenset(found.aggregates), inexact_sums=tuple(found.inexact), sets_shown=tuple(found.shown),
-        join_types=frozenset(joins), deduplicated=tuple(deduplicated), inputs_unused=tuple(n for n in inputs if n not in observed),
+        operators=frozenset(operators),
+        expressions=frozenset(found.names),
+        not_deterministic=frozenset(found.random),
+        aggregates=frozenset(found.aggregates),
+        inexact_sums=tuple(found.inexact),
+        sets_shown=tuple(found.shown),
+        join_types=frozenset(joins),
+        deduplicated=tuple(deduplicated),
+        inputs_unused=tuple(n for n in inputs if n not in observed),
         stateful_processors=frozenset(f"transformWithState {i}" for i in range(processors)),
         batch_safe_processors=frozenset(f"transformWithState {i}" for i in range(processors if safe == processors else 0)),
-    )  # fmt: skip
+    )
 
 
 def used_columns(frame: DataFrame, name: str) -> list[str]:
