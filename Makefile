@@ -192,6 +192,10 @@ demo: java classes ## the toll-road example end to end, compared with an oracle
 bench: java classes ## throughput and latency beside plain PySpark, to benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
+.PHONY: bench-chain
+bench-chain: java classes ## two chained stages at a light load: time to start, age of results, processor time, memory (ARGS="--replicas 2", "--pause 12")
+	$(BIN)/python -m benchmarks.chain $(ARGS)
+
 .PHONY: bench-dpc
 bench-dpc: java classes ## delay and inconsistency under failures, beside the published figures, to benchmarks/dpc/RESULTS.md
 	$(BIN)/python -m benchmarks.dpc $(ARGS)
