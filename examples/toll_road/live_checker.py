@@ -1,4 +1,4 @@
-"""A live topic, record by record: what a reader of it is promised (docs/live.md; rules 19, 20 of the protocol).
+"""A live topic, record by record: what a reader of it is promised (docs/concepts.md; rules 19, 20 of the protocol).
 
 The one checker of live topics: the demo, chaos and the simulation use it. No project code. The transactions are put together from the
 boundaries in all partitions, and the answer is followed bucket by bucket. What a row is made of is its caller's choice: everything that must

@@ -7,7 +7,7 @@
             print(record.key, record.value, record.kind.value, record.missing)
 
 ``follow`` has a Kafka consumer of its own. With any other consumer of any library, read the topic committed (``isolation.level``
-``read_committed``) and hand every record to ``LiveView.apply``. Other languages: docs/live.md has the rules, which are few. A live topic with
+``read_committed``) and hand every record to ``LiveView.apply``. Other languages: docs/concepts.md has the rules, which are few. A live topic with
 ``upsert: true`` needs none of this: it holds the newest value of every key as it is.
 """
 

@@ -148,7 +148,7 @@ def late_on_live(
 ) -> list[str]:
     """The results that the live topic showed later than ``max_delay`` allows, in words.
 
-    The bound covers sources, and replicas that have siblings (docs/failures.md). Of other faults, and of those that met another one, nothing
+    The bound covers sources, and replicas that have siblings (docs/concepts.md). Of other faults, and of those that met another one, nothing
     is judged from their begin until results are back; ``calm``: a time without faults, which says what is usual.
     """
     every = list(late)

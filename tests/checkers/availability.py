@@ -1,4 +1,4 @@
-"""How late new results may come while something is missing (docs/failures.md): the promise that ``max_delay`` is."""
+"""How late new results may come while something is missing (docs/concepts.md): the promise that ``max_delay`` is."""
 
 from __future__ import annotations
 

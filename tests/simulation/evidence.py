@@ -524,7 +524,7 @@ def _live(
 
 
 def _has_bound(run: Run) -> bool:
-    """Only inputs fail, or one replica of a stage that has others: nothing that the bound does not cover (docs/failures.md)."""
+    """Only inputs fail, or one replica of a stage that has others: nothing that the bound does not cover (docs/concepts.md)."""
     if any(stage.policy != "process" for stage in run.options.stages) or run.options.inherited_parts_max is not None:
         return False
     if run.options.input_parts_max is not None:

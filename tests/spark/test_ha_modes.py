@@ -1,4 +1,4 @@
-"""What each mode of ``ha`` promises (docs/ha.md), with real Spark and a real broker: no loss, nothing twice, or a gap that is said."""
+"""What each mode of ``ha`` promises (docs/concepts.md), with real Spark and a real broker: no loss, nothing twice, or a gap that is said."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The records of a live topic and of its progress, as bytes: headers, small JSON values of the control kinds, one Avro single object.
 
-A client in any language needs the header ``anabranch-kind`` and, for control kinds, two numbers of a flat JSON object (docs/live.md).
+A client in any language needs the header ``anabranch-kind`` and, for control kinds, two numbers of a flat JSON object (docs/concepts.md).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class LiveForm(Protocol):
 
 
 class KindSequence:
-    """Every record with its kind; control kinds go to every partition (docs/live.md)."""
+    """Every record with its kind; control kinds go to every partition (docs/concepts.md)."""
 
     def __init__(
         self, output: str, sink: LiveSink, partitions: int, width_ms: int, fitting_bytes: int | None = None, lacks: Lacks = nothing

@@ -32,7 +32,7 @@ Duration = Annotated[
 
 
 def kill(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = None) -> None:
-    """Kill processes with SIGKILL, with all below them (a stage's JVM and Python workers), as a crash would.
+    """Kill processes with SIGKILL, with all below them (a node's Java and Python workers), as a crash would.
 
     The supervisor starts them again after half a second, later when it happens often. What to see: `anabranch status` counts a restart,
     the output topics get each result once all the same; with a second replica of a stage nothing is even late.

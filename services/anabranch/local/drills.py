@@ -1,6 +1,6 @@
 """Fault drills on a running local deployment: kill, pause, resume, cut, heal.
 
-A process is found by the mark that it and everything below it carry (``local.processes``), so a drill reaches a stage's JVM and its Python
+A process is found by the mark that it and everything below it carry (``local.processes``), so a drill reaches a node's JVM and its Python
 workers too, and never a process that was given the same id since. A cut is asked for in a file and made by the proxy (``local.links``). No
 drill needs the supervisor to do anything: it may be slow, or be busy with the last drill.
 """

@@ -1,7 +1,7 @@
 """Processes of a local deployment: how one is started, watched and ended, with everything below it.
 
 Every process gets a session and group of its own (a terminal's Ctrl-C reaches the supervisor only), dies with the supervisor, and carries
-two marks in its environment: the deployment's and its own. A stage has a JVM and Python workers below it, some in groups of their own
+two marks in its environment: the deployment's and its own. A node has a JVM and Python workers below it, some in groups of their own
 (PySpark's daemon makes one) and some without a parent once it is dead; they all inherit the marks, which find whatever is left.
 """
 

@@ -71,7 +71,7 @@ class Stage(_Model):
     """``module:function``, applied one after the other."""
     replicas: int = 1
     ha: HaMode = "active"
-    """What is done for the loss of a process or its disk (docs/ha.md)."""
+    """What is done for the loss of a process or its disk (docs/concepts.md)."""
     reach_ms: int | None = None
     """A record changes results at most so much later than itself; None: not known. Always known for ``upstream_backup`` and ``amnesia``."""
     when_late: Literal["process", "delay", "suspend"] = "process"

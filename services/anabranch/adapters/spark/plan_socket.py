@@ -77,7 +77,7 @@ class PlanServer:
 
 
 class PlanClient:
-    """Asks a ``PlanServer``. Raises OSError when the stage's process is gone: the query fails with it."""
+    """Asks a ``PlanServer``. Raises OSError when the node's process is gone: the query fails with it."""
 
     def __init__(self, path: str) -> None:
         self._path = path

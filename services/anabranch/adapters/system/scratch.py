@@ -1,6 +1,6 @@
 """A folder for the temporary files of one process, which does not outlive it for long.
 
-A process that is killed cannot remove what it wrote, and a stage's Java unpacks 20 MB of libraries at each start. So each process has a folder
+A process that is killed cannot remove what it wrote, and a node's Java unpacks 20 MB of libraries at each start. So each process has a folder
 of its own below one root, and a lock on it for as long as it lives. Whoever starts next below the same root removes the folders that nobody
 has locked any more: those of a process that is paused, or that was replaced and does not know it yet, stay.
 
