@@ -42,11 +42,11 @@ MUTANTS: Final = (
     Mutant("second_record", f"{_FOLD}._boundary", "if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):", "if False:", "rule 4, L2", ("write late",)),
     Mutant("off_chain_accepted", f"{_FOLD}._continue", 'return "off_chain"', 'return ""', "rule 4, L3", ("hostile",)),
     Mutant("rewind_refused", f"{_FOLD}._continue", "elif record.prev in writer.path:", "elif False:", "rule 4", by=("progress", "ends")),
-    Mutant("keep_pending", f"{_FOLD}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "pass", "rule 4, L3", ("crash", "power")),
+    Mutant("keep_pending", f"{_FOLD}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "pass", "rule 4, L3", scenario="far rows"),
     Mutant("parts_dropped_on_rewind", f"{_FOLD}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "writer.pending.drop(frozenset(i for i, _ in writer.pending.items() if i not in writer.path[:end]))", "rule 4, L13", scenario="far rows", by=("streams", "corrected", "alarms")),
     Mutant("record_too_large", "protocol.record_pieces:pieces", "if len(record.parts) <= PARTS_PER_RECORD_MAX:", "if True:", "C1", scenario="far rows", by=("ends",)),
     Mutant("piece_closes_too_much", "protocol.record_pieces:pieces", "parts[0].bucket - 1", "parts[0].bucket", "C2", scenario="far rows"),
-    Mutant("pieces_not_chained", "protocol.record_pieces:pieces", "base, prev = None, ident", "base = None", "C3", scenario="far rows", by=("ends",)),
+    Mutant("pieces_not_chained", "protocol.record_pieces:pieces", "base, prev = None, ident", "base = None", "C3", scenario="far rows", by=("streams", "corrected", "ends")),
     Mutant("front_leads", "protocol.source_pace:SourcePace.go_on", "min(highest_ms, self._would_be(now_ms, self._moves or [self._first]))", "highest_ms", "rule 13, Z2", scenario="ahead", by=("tentative", "forks")),
     Mutant("depth_ignored", "pipeline.shape:_deeper", "hops - shallowest for", "0 for", "I1", scenario="deep join", by=("forks", "progress")),
     Mutant("empty_buckets_alone", "protocol.serialization:_end", "        buckets_max = 1\n", "        return position.bucket + 1, True\n", "U3", scenario="quiet gap", by=("alarms",)),
@@ -150,7 +150,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
     "sibling_not_asked": 63, "summary_forgets_all": 68, "trims_beyond_the_summary": 6, "summary_without_pending": 6,
     "no_room_for_what_is_missing": 141, "one_failure_told_as_two": 3137, "waits_too_long": 34, "old_branch_shown_at_once": 2539,
-    "clocks_of_readers_decide": 1484, "late_limit_off_by_one": 577, "digest_not_compared": 1253, "never_sent_again": 4, "ahead_is_taken": 12, "source_waits_too_little": 31,
+    "clocks_of_readers_decide": 1484, "late_limit_off_by_one": 577, "digest_not_compared": 1253, "never_sent_again": 4, "keep_pending": 119, "record_too_large": 960, "pieces_not_chained": 960, "piece_closes_too_much": 5812, "ahead_is_taken": 12, "source_waits_too_little": 31,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 
