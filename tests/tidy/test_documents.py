@@ -60,7 +60,7 @@ def test_the_readme_is_short(root: Path) -> None:
 
 def test_the_changelog_has_a_place_for_the_next_change(root: Path) -> None:
     text = (root / "CHANGELOG.md").read_text()
-    assert re.search(r"^## \[Unreleased\]$", text, re.MULTILINE)
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE)[0].endswith("- unreleased")
     assert "### Safety" in text
 
 
