@@ -23,6 +23,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.consistency_manager.service import build as build_manager
 from anabranch.delivery.service import build as build_delivery
+from anabranch.pipeline.file import load
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Heartbeat
@@ -109,9 +110,14 @@ def test_what_the_matrix_never_gives() -> None:
         if ".blocks." in topic or ".control." in topic or topic.startswith("secure-out.") or topic.endswith((".progress", ".manager")):
             assert len(several) == 1, f"{topic} has one writer"
     assert writers["secure.manager"] == ["secure.consistency_manager"], "nobody else fences or trims"
+    nodes = {
+        f"secure.control.processing.{label}": f"secure.processing.{node}"
+        for node, labels in load(MATRIX.with_name("pipeline.yaml")).nodes().items()
+        for label in labels
+    }
     for topic, several in writers.items():
         if topic.startswith("secure.control.") and topic != "secure.control.alarms":
-            assert several == [topic.replace(".control", "", 1)], "each says only what it is itself"
+            assert several == [nodes.get(topic, topic.replace(".control", "", 1))], "each says only what it is itself"
     assert writers["secure.totals.boundaries"] == ["secure.processing.north.0", "secure.processing.north.1", "secure.consistency_manager"]
     assert writers["secure.reports.boundaries"] == ["secure.ingestion.reports", "secure.consistency_manager", "secure.operator"]
     north, south = ("reports", "totals", ".out"), ("payments", "audits", ".audit.")

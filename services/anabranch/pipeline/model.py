@@ -184,10 +184,6 @@ class Pipeline(_Model):
         """The replicas of each node, as ``STAGE.REPLICA``."""
         return place(self.placed_stages(), self.named_nodes)
 
-    def stage_processes(self) -> list[tuple[str, str]]:
-        """(stage, process id) of each replica, wherever it runs."""
-        return [(stage, process) for stage in self.order() for process in self.stages[stage].process_ids()]
-
     def processes(self) -> list[tuple[str, str]]:
         """(service, name) of every process, in the order of starting."""
         return [

@@ -16,14 +16,16 @@ def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
     """By topic: one for each replica and each other process, the last one the manager's."""
     names = pipeline.topic_names
     found = {}
-    for stage, process in pipeline.stage_processes():
-        replicas = pipeline.stages[stage].replica_ids()
-        replica = process if process in replicas else replicas[0]
-        beats = frozenset({(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)})
-        label = f"{stage}.{process}"
-        found[names.control(REPLICA_SERVICE, label)] = Speaker(beats, f"{REPLICA_SERVICE}.{label}", frozenset({(stage, replica)}))
+    nodes = pipeline.nodes()
     for service, name in pipeline.processes():
-        if service not in (REPLICA_SERVICE, MANAGER_SERVICE):
+        if service == REPLICA_SERVICE:
+            for label in nodes[name]:
+                stage, _, process = label.rpartition(".")
+                replicas = pipeline.stages[stage].replica_ids()
+                replica = process if process in replicas else replicas[0]
+                beats = frozenset({(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)})
+                found[names.control(service, label)] = Speaker(beats, f"{service}.{label}", frozenset({(stage, replica)}))
+        elif service != MANAGER_SERVICE:
             found[names.control(service, name)] = Speaker(frozenset({(service, name, "0")}), f"{service}.{name}")
     found[names.manager()] = Speaker(frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), is_manager=True)
     return found

@@ -11,7 +11,7 @@ def test_a_topic_for_each_process_and_one_for_the_manager() -> None:
     of = outputs.pipeline("p", replicas=2, live=True)
     found = speakers(of)
     assert list(found) == [
-        "p.control.processing.totals.0", "p.control.processing.totals.1", "p.control.ingestion.reports", "p.control.delivery.out", "p.manager",
+        "p.control.ingestion.reports", "p.control.processing.totals.0", "p.control.processing.totals.1", "p.control.delivery.out", "p.manager",
     ]  # fmt: skip
     for service, name, replica in (
         ("ingestion", "reports", "0"), ("processing", "totals", "0"), ("processing", "totals", "1"), ("delivery", "out", "0"),
