@@ -54,6 +54,17 @@ def test_links_lead_somewhere(root: Path, files: list[Path]) -> None:
     assert [line for path in files if path.suffix == ".md" for line in broken_links(root / path, (root / path).read_text())] == []
 
 
+def test_each_page_that_a_text_names_is_there(root: Path, files: list[Path]) -> None:
+    """Docstrings, messages of commands, comments: what is not a link in Markdown."""
+    written = {"docs/evidence.md"}  # by `make nightly`
+    sources = [
+        path for path in files if path.suffix in (".py", ".yaml", ".yml", ".avsc", ".toml") or path.name in ("Makefile", "Dockerfile")
+    ]
+    named = [(path, page) for path in sources for page in re.findall(r"\bdocs/[\w/]+\.md\b", (root / path).read_text())]
+    assert len(named) > 10
+    assert [f"{path}: {page}" for path, page in named if page not in written and not (root / page).exists()] == []
+
+
 def test_the_readme_is_short(root: Path) -> None:
     assert len((root / "README.md").read_bytes()) <= README_BYTES_MAX
 
