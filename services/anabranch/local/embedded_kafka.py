@@ -20,6 +20,7 @@ from typing import Final
 
 from anabranch.adapters.kafka.admin import broker_answers
 from anabranch.adapters.system.java import find_java
+from anabranch.local import kafka_classes
 from anabranch.local.kafka_jars import kafka_classpath
 from anabranch.local.links import Link
 from anabranch.local.owned_server import OwnedServer, port_of_last_time, write_whole
@@ -88,14 +89,17 @@ _SETTINGS: Final = {
 class EmbeddedKafka(OwnedServer):
     """One broker and its state folder. Not thread-safe. The data stays when it ends."""
 
-    def __init__(self, state_dir: Path, port: int = 0, heap_mib: int = HEAP_MIB, *, linked: Sequence[str] = ()) -> None:
+    def __init__(
+        self, state_dir: Path, port: int = 0, heap_mib: int = HEAP_MIB, *, linked: Sequence[str] = (), java_options: Sequence[str] = ()
+    ) -> None:
         """Nothing is started.
 
         ``port`` 0: the port of last time if there was one and it is free, else any free one. ``linked``: labels of the services that come
-        through a proxy.
+        through a proxy. ``java_options``: of the broker's Java, instead of those with which it takes the archive of its classes.
         """
         super().__init__("embedded Kafka", state_dir, "kafka.log", port=port, pause_ms=_PAUSE_MS)
         self._heap_mib = heap_mib
+        self._java_options = tuple(java_options)
         self._linked = tuple(linked)
         self._links: tuple[Link, ...] = ()
         self._reserved: tuple[int, int] | None = None
@@ -127,7 +131,9 @@ class EmbeddedKafka(OwnedServer):
         if self.alive():
             return self.address
         java = find_java()
-        classpath = ":".join(str(jar) for jar in kafka_classpath())
+        jars = kafka_classpath()
+        options = [*self._jvm_options(), *kafka_classes.options(java.executable, jars)]
+        classpath = ":".join(str(jar) for jar in jars)
         self._dir.mkdir(parents=True, exist_ok=True)
         (self._dir / "log4j2.xml").write_text(_LOG4J)
         shutil.rmtree(self._temporary, ignore_errors=True)  # a killed broker leaves the libraries there that it unpacked
@@ -137,10 +143,11 @@ class EmbeddedKafka(OwnedServer):
             self._port, controller_port = self._reserved or self._choose_ports(afresh=attempt > 0, relink=is_first)
             self._reserved = None
             properties = self._write_properties(self._port, controller_port)
-            command = [str(java.executable), *self._jvm_options(), "-cp", classpath]
             if not (self._dir / "formatted").exists():
-                self._format(command, properties)
-            if self._run([*command, "kafka.Kafka", str(properties)], self._answers, timeout_s):
+                self._format([str(java.executable), *options, "-cp", classpath], properties)
+            run_options = [*self._jvm_options(), *self._java_options] if self._java_options else options
+            command = [str(java.executable), *run_options]
+            if self._run([*command, "-cp", classpath, "kafka.Kafka", str(properties)], self._answers, timeout_s):
                 return self.address
             if self._port_wanted or not any(sign in self._said() for sign in _PORT_TAKEN):
                 break
