@@ -127,7 +127,7 @@ def row_of(value: bytes | None) -> Row | None:
         stime_ms, ident, key, v = (fields[name] for name in ("time", "id", "key", "v"))
     except (ValueError, KeyError):
         return None
-    return None if stime_ms is None or stime_ms >= BASE_MS + AHEAD_MS else (stime_ms, ident, key, v)
+    return None if stime_ms is None or stime_ms >= BASE_MS + AHEAD_MS // 2 else (stime_ms, ident, key, v)
 
 
 def bucket_of(stime_ms: int, width_ms: int) -> int:
