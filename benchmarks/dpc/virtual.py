@@ -205,7 +205,7 @@ class _Replica:
         offsets, query.offsets = query.offsets or [], None
         directory, before = self._disk.directories[name], position_of(self._before(name)[0])
         start = self.runner.begin(name, offsets, position_of(offsets[0]).bucket * WIDTH_MS, before)
-        parts, windows = self._run(offsets, directory.windows, start.before.bucket)
+        parts, windows = self._run(offsets, directory.windows, start.after.bucket)
         batch = directory.committed + 1
         self.runner.finish(name, batch, parts)
         directory.logged = {batch: offsets}

@@ -1,8 +1,8 @@
 """A replica of a stage without Spark, whose checkpoint is on a disk, in Spark's format: for what happens to checkpoints.
 
-Its operator gives every row at once, ``AHEAD_ROWS`` more for each bucket with rows three buckets later, and ``LATE`` more when the bucket's time
-has passed; what is to come is its state, which stands in the commits. So parts are pending most of the time, and a bucket that is run twice or
-left out shows in the rows of the output. Run as a program it is a process that can be killed::
+Its operator gives every row at once, ``AHEAD_ROWS`` more for each bucket with rows three buckets later, and ``LATE`` more in the bucket after it
+when the time of that has passed; what is to come is its state, which stands in the commits. So parts are pending most of the time, and a bucket
+that is run twice or left out shows in the rows of the output. Run as a program it is a process that can be killed::
 
     python -m harness.file_replica KAFKA PIPELINE REPLICA STATE_DIR UPTO
 """
@@ -86,7 +86,7 @@ class Source:
         """Rows of the output."""
         found: dict[int, int] = {}
         for bucket, rows in self.rows.items():
-            for to, count in ((bucket, rows + LATE), (bucket + AHEAD, AHEAD_ROWS)):
+            for to, count in ((bucket, rows), (bucket + 1, LATE), (bucket + AHEAD, AHEAD_ROWS)):
                 if to <= upto:
                     found[to] = found.get(to, 0) + count
         return found
@@ -150,7 +150,7 @@ class FileReplica:
         position = position_of(before or INITIAL)
         self.runner.begin(self.checkpoint.name, [offset], position_of(offset).bucket * WIDTH_MS, position)
         state = self._state(self.batch)
-        parts, state = self._run(state, offset, position.bucket)
+        parts, state = self._run(state, offset, position_of(offset).bucket)
         assert self.runner.finish(self.checkpoint.name, batch, parts)
         fields = {"nextBatchWatermarkMs": 0, "rows": state}
         spark_files.write(self.checkpoint / "commits" / str(batch), ("v2\n" + json.dumps(fields)).encode())
@@ -187,10 +187,11 @@ class FileReplica:
             read[bucket] = read.get(bucket, 0) + sum(p.rows for p in taken)
         self._attempts += 1
         given = [*read.items(), *((bucket + AHEAD, AHEAD_ROWS) for bucket in read)]
-        given += [(bucket, LATE) for bucket in state if bucket <= watermark]
+        state = {**state, **{bucket + 1: rows for bucket, rows in read.items()}}
+        given += [(end, LATE) for end in state if end <= watermark]
         attempt = f"{self.boundary.epoch}-{self._attempts}"
         parts = tuple(Part(bucket, 0, attempt, 1, i, i + 1, rows, 0) for i, (bucket, rows) in enumerate(given))
-        return parts, {bucket: rows for bucket, rows in state.items() if bucket > watermark} | read
+        return parts, {end: rows for end, rows in state.items() if end > watermark}
 
 
 def stage_fold(log: EventLog, names: TopicNames) -> StreamFold:

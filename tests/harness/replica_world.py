@@ -1,8 +1,8 @@
 """A stage in memory: boundary logs, checkpoint directories, and processes with a ``ReplicaRunner`` and a small engine.
 
 The engine does what Spark does around a batch: it logs the offsets, runs, writes, commits, and after a crash runs a logged batch again. Its
-operator gives every row at once, and another one for each with a later stime; and for each bucket with rows a result when the bucket's time
-has passed (if ``traits`` are stateful). So parts are pending, and a bucket that is run twice or left out shows in the rows of the output.
+operator gives every row at once, and another one for each with a later stime; and for each bucket with rows a result in the bucket after it, when
+the time of that has passed (if ``traits`` are stateful). So parts are pending, and a bucket that is run twice or left out shows in the rows of the output.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
 
 OUT = "out"
 LATE = 1_000
-"""Rows of the result that a stateful stage gives when a bucket's time has passed, beside the rows of the bucket."""
+"""Rows of the result that a stateful stage gives when the time of the bucket after one with rows has passed."""
 AHEAD, AHEAD_ROWS = 3, 100
 """For each row so many rows, so many buckets later."""
 _TICK_MS = 100
@@ -46,7 +46,7 @@ class Directory:
     logged: dict[int, list[Offset]] = field(default_factory=dict)
     committed: int = -1
     state: dict[int, int] = field(default_factory=dict)
-    """Bucket -> rows, of the buckets whose result is still to come."""
+    """Bucket -> rows, of the results that are still to come."""
 
 
 class MemoryDisk:
@@ -245,9 +245,11 @@ class World:
     def expected(self, upto: int) -> dict[int, int]:
         """What they must be."""
         late = LATE if self.traits.is_stateful else 0
-        found = {bucket: rows + late for bucket, rows in self.rows.items()}
+        found: dict[int, int] = {}
         for bucket, rows in self.rows.items():
-            found[bucket + AHEAD] = found.get(bucket + AHEAD, 0) + rows * AHEAD_ROWS
+            for after, much in ((0, rows), (1, late), (AHEAD, rows * AHEAD_ROWS)):
+                if much:
+                    found[bucket + after] = found.get(bucket + after, 0) + much
         return {bucket: rows for bucket, rows in sorted(found.items()) if bucket <= upto}
 
 
@@ -310,7 +312,7 @@ class Process:
         offsets = directory.logged[batch]
         before = position_of(directory.logged[batch - 1][0] if batch else INITIAL)
         self.runner.begin(query, offsets, position_of(offsets[0]).bucket * self.world.width_ms, before)
-        parts, state = self.run(directory.state, offsets, before.bucket)
+        parts, state = self.run(directory.state, offsets, position_of(offsets[0]).bucket)
         self.point("ran")
         self.runner.finish(query, batch, parts)
         self.point("appended")
@@ -328,8 +330,9 @@ class Process:
         self._attempts += 1
         given = [(bucket + after, rows * times) for bucket, rows in read.items() if rows for after, times in ((0, 1), (AHEAD, AHEAD_ROWS))]
         if self.world.traits.is_stateful:
-            given += [(bucket, LATE) for bucket in state if bucket <= watermark]
-            state = {bucket: rows for bucket, rows in state.items() if bucket > watermark} | read
+            state = state | {bucket + 1: rows for bucket, rows in read.items()}
+            given += [(end, LATE) for end in state if end <= watermark]
+            state = {end: rows for end, rows in state.items() if end > watermark}
         attempt = f"{self.boundary.epoch}-{self._attempts}"
         parts = tuple(Part(bucket, 0, attempt, 1, 10 * i, 10 * i + 1, rows, 0) for i, (bucket, rows) in enumerate(given))
         return parts, state

@@ -25,7 +25,7 @@ def write(path: Path, content: bytes) -> None:
 def position(batch: int, bucket: int | None = None) -> Offset:
     """The offset of an input after ``batch``, which reads one bucket and closes it."""
     upto = 10 * (batch + 1) if bucket is None else bucket
-    return {**INITIAL, "sequence": batch + 1, "bucket": upto, "closed": upto, "has_rows": True}
+    return {**INITIAL, "sequence": batch + 1, "bucket": upto, "has_rows": True}
 
 
 def log_batch(checkpoint: Path, batch: int, offsets: list[Offset] | None = None, watermark_ms: int = 0) -> None:

@@ -377,12 +377,12 @@ class SimulatedReplica:
         fails = self._port.link.branch_failures.pop() if start.kind.value == "tentative" and self._port.link.branch_failures else None
         if fails is not None and fails % 2 == 0:
             raise BranchFailedError(f"{name}, batch {batch}, before its blocks", fails)
-        parts = self._write(blocks, results, start.before.closed)
+        parts = self._write(blocks, results, start.before.bucket)
         if fails is not None:
             raise BranchFailedError(f"{name}, batch {batch}, with its blocks written", fails)
         if self._rng.random() < 0.1:
             self._port.network.history.reached("task run again")
-            parts = self._write(blocks, results, start.before.closed)
+            parts = self._write(blocks, results, start.before.bucket)
         yield True
         if not self._started().finish(name, batch, parts):
             return
@@ -391,7 +391,7 @@ class SimulatedReplica:
         self._port.disk_write()
         self._disk.directory(name).commit(batch, state)
         if start.kind.value == "stable":
-            self._closed = start.after.closed
+            self._closed = start.after.bucket
         else:
             self._port.network.history.reached("tentative batch")
         yield True

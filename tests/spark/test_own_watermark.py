@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -25,6 +27,7 @@ from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Spark's machine may have been started for other tests, with another path
 WIDTH_MS = 100
 TRACKER = "org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker"
 
@@ -110,7 +113,7 @@ class Queries:
 
     def wait(self, query: str, batch: int) -> dict[int, int]:
         """What batch ``batch`` of the query gave: window end -> rows."""
-        wait_until(lambda: batch in self.found[query] or query in self.server.errors, 60, f"batch {batch} of {query}")
+        wait_until(lambda: batch in self.found[query] or query in self.server.errors, 120, f"batch {batch} of {query}")
         if query in self.server.errors:
             raise self.server.errors[query]
         return self.found[query][batch]
@@ -119,9 +122,7 @@ class Queries:
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SparkSession, Scratch]]:
     scratch = Scratch(tmp_path_factory.mktemp("scratch"))
-    session = start_session(
-        "own", master="local[2]", memory="512m", state_partitions=1, import_roots=[str(Path(__file__).parents[1])], scratch=scratch
-    )
+    session = start_session("own", master="local[2]", memory="512m", state_partitions=1, import_roots=[], scratch=scratch)
     session.dataSource.register(RowsInOffsets)
     yield session, scratch
     session.stop()
@@ -131,9 +132,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SparkSes
 def queries(session: tuple[SparkSession, Scratch], tmp_path: Path) -> Iterator[Queries]:
     made = Queries(*session, tmp_path)
     yield made
+    made.server.close()
     for query in session[0].streams.active:
         query.stop()
-    made.server.close()
 
 
 def test_this_spark_lets_a_batch_have_its_own_watermark(session: tuple[SparkSession, Scratch]) -> None:
@@ -147,7 +148,7 @@ def test_this_spark_lets_a_batch_have_its_own_watermark(session: tuple[SparkSess
     assert getter.getReturnType().getName() == TRACKER
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_windows_come_with_the_batch_that_completes_them_by_its_own_watermark(queries: Queries) -> None:
     queries.plan("q", 0, 12, 1_050, 1_150, 1_199)
     queries.plan("q", 12, 13)
@@ -158,7 +159,7 @@ def test_windows_come_with_the_batch_that_completes_them_by_its_own_watermark(qu
     assert [LoggedBatch(queries.checkpoint("q"), batch).watermark_ms for batch in range(3)] == [1_200, 1_300, 1_600]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_two_queries_of_one_session_have_each_its_own_watermark(queries: Queries) -> None:
     for bucket in range(5):
         queries.plan("slow", bucket, bucket + 1, 100 * bucket + 1)
@@ -172,7 +173,7 @@ def test_two_queries_of_one_session_have_each_its_own_watermark(queries: Queries
         assert watermarks == [100 * step * (batch + 1) for batch in range(5)]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_batch_that_is_run_again_has_its_own_watermark_and_no_later_one(queries: Queries) -> None:
     """Rows of bucket 14 must not be late in the batch that is run again, nor windows come before their time."""
     queries.plan("q", 0, 12, 1_150)

@@ -8,23 +8,34 @@ from __future__ import annotations
 from typing import Any, Final
 
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
+from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.serialization import Plan, QueryPosition, TakenBucket
 
 Offset = dict[str, Any]
 
-INITIAL: Final[Offset] = {"sequence": 0, "bucket": 0, "closed": 0, "has_rows": False, "taken": []}
+INITIAL: Final[Offset] = {"sequence": 0, "bucket": 0, "has_rows": False, "taken": []}
 """The offset of every input before its first plan. Spark asks for it twice, so it is constant."""
 
 
 def position_of(offset: Offset) -> QueryPosition:
-    """The position that an offset stands for."""
-    return QueryPosition(offset["sequence"], offset["bucket"], offset["closed"], offset["has_rows"])
+    """The position that an offset stands for.
+
+    Raises:
+        ConfigurationError: an earlier version of anabranch wrote it. Of what had been read then not all was closed.
+    """
+    if "closed" in offset:
+        message = (
+            "the checkpoint was made by an earlier version of anabranch, whose batches ran under the watermark of the batch before: remove the "
+            "folders of the stage's replicas in the state directory; they then begin with the input"
+        )
+        raise ConfigurationError(message)
+    return QueryPosition(offset["sequence"], offset["bucket"], offset["has_rows"])
 
 
 def position_fields(offset: Offset) -> Offset:
     """The offset without its plan: enough to ask for the next one."""
-    return {key: offset[key] for key in ("sequence", "bucket", "closed", "has_rows")}
+    return {key: offset[key] for key in ("sequence", "bucket", "has_rows")}
 
 
 def offset_of(plan: Plan, name: str) -> Offset:
@@ -32,7 +43,7 @@ def offset_of(plan: Plan, name: str) -> Offset:
     after = plan.after
     taken = next(buckets for other, buckets in plan.inputs if other == name)
     offset = {
-        "sequence": after.sequence, "bucket": after.bucket, "closed": after.closed, "has_rows": after.has_rows,
+        "sequence": after.sequence, "bucket": after.bucket, "has_rows": after.has_rows,
         "taken": [[bucket, replica, parts_to_json(parts)] for bucket, replica, parts in taken],
     }  # fmt: skip
     if plan.kind is BoundaryKind.TENTATIVE:

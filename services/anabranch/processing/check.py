@@ -56,8 +56,8 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
                     continue
                 schemas[name] = query.schema
                 columns = ", ".join(f"{field.name} {field.type}" for field in query.schema)
-                late = "closes one batch after its input (stateful)" if query.traits.is_stateful else "closes with its input (stateless)"
-                facts.append(f"stage {name}: {query.traits.batch}; {late}; gives {columns}")
+                kind = "stateful" if query.traits.is_stateful else "stateless"
+                facts.append(f"stage {name}: {kind}; {query.traits.batch}; gives {columns}")
                 facts += [f"stage {name}: {query.traits.batch}, because {reason}" for reason in query.traits.reasons]
                 if query.traits.reasons:
                     facts.append(f"stage {name}: make `bucket` wider than a batch takes, or what arrives faster than that will queue up")

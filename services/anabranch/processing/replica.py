@@ -321,10 +321,10 @@ class ReplicaRunner:
                 message = f"batch {batch} of {query} ends but never began"
                 raise LocalProtocolError(message)
             record = entry.chain.record(
-                start.kind, batch, start.after.closed, parts, is_main=query == replica.main, missing=start.missing,
+                start.kind, batch, start.after.bucket, parts, is_main=query == replica.main, missing=start.missing,
                 made_from=tuple((name, start.after.bucket) for name in self._inputs), written_ms=self._clock.now_ms(),
             )  # fmt: skip
-            record = named(record, self._lacks(start.before.closed + 1, record.closed))
+            record = named(record, self._lacks(start.before.bucket + 1, record.closed))
         if self._recovery.reach is not None:
             self._recovery.reach.check(record)
         try:
@@ -485,7 +485,7 @@ class ReplicaRunner:
         with self.lock:
             self._forking = False
             old = replica.forked(position, self._clock.monotonic_ms())
-            entry.chain.became_branch(replica.branches, position.closed, pending)
+            entry.chain.became_branch(replica.branches, position.bucket, pending)
             self._add(successor)
             self._release_successor()
             if old is not None:

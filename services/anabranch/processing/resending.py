@@ -60,11 +60,9 @@ class RangeStart:
 class RangeQuery:
     """Drives a query beside those of the replica: it is given plans, and its parts are kept; nothing is appended."""
 
-    def __init__(
-        self, name: str, task: Regeneration | EmptyBatches, traits: PlanTraits, width_ms: int, only: frozenset[int] = frozenset()
-    ) -> None:
+    def __init__(self, name: str, task: Regeneration | EmptyBatches, width_ms: int, only: frozenset[int] = frozenset()) -> None:
         """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only these buckets are written."""
-        self.name, self.only, self._task, self._traits, self._width_ms = name, only, task, traits, width_ms
+        self.name, self.only, self._task, self._width_ms = name, only, task, width_ms
         self._joint, self._lock = JointPlan(), threading.Lock()
         self._after = QueryPosition()
         self.finished = threading.Event()
@@ -91,7 +89,7 @@ class RangeQuery:
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
         """The results of a batch are written as ``parts``."""
         del query, batch
-        self._task.made(parts, self._after.closed)
+        self._task.made(parts, self._after.bucket)
         if self._task.is_finished:
             self.finished.set()
         return True
@@ -272,7 +270,7 @@ class Resending:
             regeneration = Regeneration(wanted, folds, made.traits)
             made.disk.remove(name)
             self._begin_at(name, regeneration, folds, reach, points, upto)
-            query = RangeQuery(name, regeneration, made.traits, self._pipeline.bucket_ms, regeneration.wanted)
+            query = RangeQuery(name, regeneration, self._pipeline.bucket_ms, regeneration.wanted)
             context, topic = self._context, self._names.blocks(made.stage, made.replica)
             blocks = BlockWriter(context.log, topic, made.replica, made.epoch, context.entropy)
             try:

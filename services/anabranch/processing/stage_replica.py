@@ -164,7 +164,7 @@ class StageReplica:
         empty = EmptyBatches(self._stage.reads, query.traits, WARM_UP_BATCHES)
         topic = self._names.blocks(self._stage_name, self._replica)
         blocks = BlockWriter(self._context.log, topic, self._replica, -1, self._context.entropy)
-        self._run_beside(RangeQuery(directory.name, empty, query.traits, self._pipeline.bucket_ms), blocks, directory, -1)
+        self._run_beside(RangeQuery(directory.name, empty, self._pipeline.bucket_ms), blocks, directory, -1)
 
     def _stand_by(self, standby: Standby, query: StageQuery) -> None:
         """Spark is warm, and runs nothing; the logs are followed."""
@@ -320,7 +320,7 @@ class StageReplica:
         return None if self._runner is None else self._runner.advance(query, name, start)
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
-        now, width, closed = self._context.clock.now_ms(), self._pipeline.bucket_ms, done.start.after.closed
+        now, width, closed = self._context.clock.now_ms(), self._pipeline.bucket_ms, done.start.after.bucket
         figures = {"rows_in": done.start.rows, "rows_out": done.rows_out, "seconds": done.seconds}
         if self._runner is not None and query != self._runner.main:
             self.status.detail["last_tentative_batch"] = figures | {"bucket_ms": closed * width}

@@ -7,16 +7,15 @@ runs the rows of one bucket per batch, everywhere.
 
 The empty buckets before and after them go into the same batch, unless the plan *has timers*: what later rows give then depends on whether time
 has passed in a batch before theirs. A timer fires, or a key is forgotten, after the rows of its batch, and may set the next timer. So every bucket has
-its batch then, and another one that lets its time pass before the next one's rows come (``protocol.serialization``). Windows, joins and dropDuplicates
-have state that expires, too, but no row that comes later can meet it: it is for times that have passed.
+its batch then. Windows, joins and dropDuplicates have state that expires, too, but no row that comes later can meet it: it is for times that have passed.
 
-A *stateful* plan gives results when the watermark passes, one batch after the boundary: it closes a bucket one batch later.
+A *stateful* plan makes results from rows of earlier batches, too.
 
 The shell reads names from the analysed plan (``PlanFacts``); what they mean is decided here.
 
 Invariants:
     P1  an operator or expression that is not known is not batch-safe.
-    P2  a plan with any stateful operator closes one batch late.
+    P2  an operator that is not known to be stateless is stateful.
     P3  a stateful operator that is not known, or a processor that is not known to sort its rows, has timers.
 """
 

@@ -51,11 +51,11 @@ class Regeneration:
 
     def plan(self, position: QueryPosition) -> Plan | None:
         """What the query that stands at ``position`` runs next; None: nothing (any more)."""
-        if position.closed >= self.last:
+        if position.bucket >= self.last:
             return None
         begin = position
         if not self._traits.is_stateful and position.bucket < self.first - 1:
-            begin = replace(position, bucket=self.first - 1, closed=self.first - 1)
+            begin = replace(position, bucket=self.first - 1)
         plan = next_plan(begin, self._folds, self._traits, rows_max=self._rows_max, last=self.last)
         return None if plan is None else replace(plan, before=position)
 

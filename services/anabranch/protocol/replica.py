@@ -30,7 +30,7 @@ any                     crash                                          the next 
 
 Invariants:
     R1  only main gives stable records (rule 12), only the branch tentative ones.
-    R2  a fork happens after the follow-up batch only: everything read is closed (rule 10).
+    R2  a fork happens between two batches of main: everything read is closed (rule 10).
     R3  branch numbers (epoch, counter) grow (rule 16).
     R4  a second fork needs progress past the first and a whole wait without any (rule 14).
     R5  the branch is dropped when main has caught up and does not stand at a hole, nor is about to (rule 15). It has caught up, too, when its last
@@ -240,14 +240,7 @@ class Replica:
         return lineage_name(self.epoch, self.branches + 1)
 
     def forked(self, position: QueryPosition, now_ms: int) -> str | None:
-        """The snapshot is the stable lineage now, durably. Returns the branch before, which is to be stopped (R4).
-
-        Raises:
-            LocalProtocolError: something read was not closed yet (R2).
-        """
-        if position.closed != position.bucket:
-            message = f"fork at bucket {position.bucket} with the output closed up to {position.closed}"
-            raise LocalProtocolError(message)
+        """The snapshot is the stable lineage now, durably. Returns the branch before, which is to be stopped (R4)."""
         old = self._end_branch()
         self.branches += 1
         self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)
@@ -350,7 +343,7 @@ class Replica:
             self._watch.waits()
 
     def _fork_due(self, position: QueryPosition, now_ms: int) -> bool:
-        """Nothing is complete and everything read is closed: is it time to go on without? Rules 10 (c), 14."""
+        """Nothing is complete: is it time to go on without? Rules 10 (c), 14."""
         if self._availability.policy is Policy.SUSPEND or not self._availability.first_over(position.bucket + 1):
             return False
         again = self._again_ms is not None and now_ms >= self._again_ms
@@ -379,7 +372,7 @@ class Replica:
         if self._availability.overdue(position.bucket + 1, situation.now_ms - HOP_MS):
             self._watch.branch_is_late()
         half_ms = self._availability.waits.first_ms // 2
-        return pace is Pace.SUSPENDED or not self._availability.overdue(position.closed + 1, situation.now_ms + half_ms)
+        return pace is Pace.SUSPENDED or not self._availability.overdue(position.bucket + 1, situation.now_ms + half_ms)
 
     def _end_branch(self) -> str | None:
         """There is no branch any more. Returns the one that was there."""

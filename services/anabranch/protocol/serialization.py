@@ -5,8 +5,8 @@ position that the query stands at (it is in Spark's own log) and the folds of th
 that is complete on every input, and the parts that they are made of; or that there is nothing to do yet. A plan is written to Spark's log
 before it runs, so a batch that is run again reads exactly the same tuples.
 
-A *stateful* query gives the results of boundary b one batch after b. So a plan says up to which bucket its batch closes the output: the end
-of the batch before, for a stateful query. When no next bucket is at hand, one empty *follow-up* plan lets the results out (rule 10 b).
+A batch runs under its own boundary: windows end, state goes and timers fire by it, after the rows of the batch. So what a batch reads it closes, and
+whatever its buckets complete comes out with it.
 
 A query that became a *branch* is given tentative plans instead: over buckets whose wait is over, each input's bucket taken from the best that
 there is: stable, else what the chosen upstream replica's branch made of it, else named parts of the open bucket, else nothing. The plan says
@@ -16,16 +16,14 @@ Invariants:
     U1  a plan takes bucket n of every input or of none.
     U2  a plan takes only stable buckets, in order, none left out, none twice.
     U3  a query that is not batch-safe takes rows of one bucket per plan, with empty buckets around it; one that has timers takes one bucket per plan,
-        empty or not, from the first bucket that has data on, and the follow-up plan before the next.
+        empty or not, from the first bucket that has data on.
     U4  a plan has more rows than ``rows_max`` only if it takes rows of one bucket only.
-    U5  ``closes`` never goes back, and is never beyond what the query's results are complete for.
 
 Of tentative plans:
     V1  as U1.
     V2  as U2, but of buckets up to ``due_upto``: in order, none left out, none twice, whether stable or not.
     V3  as U3.
     V4  as U4.
-    V5  as U5.
     V6  a bucket of an input comes from one place: where it is stable no tentative version of it is taken, and where the chosen replica's
         branch covers it, no open parts are.
     V7  ``missing`` is empty if and only if every bucket that was taken is stable on every input.
@@ -51,11 +49,9 @@ class QueryPosition:
     """Where a query stands after a batch. It is part of the offset of every input in Spark's log."""
 
     sequence: int = 0
-    """Number of plans run: makes the offset differ after a follow-up plan, too."""
+    """Number of plans run: makes the offset differ after a plan that moves nothing, too."""
     bucket: int = 0
-    """Every input has been read up to this bucket."""
-    closed: int = 0
-    """The output has been closed up to this bucket."""
+    """Every input has been read, and the output closed, up to this bucket."""
     has_rows: bool = False
     """A bucket with data has been read: from here on time may fire timers (U3)."""
 
@@ -72,11 +68,6 @@ class Plan:
     missing: tuple[str, ...] = ()
     """Streams without which the buckets that this plan takes are read; sorted, at most MISSING_MAX."""
 
-    @property
-    def closes(self) -> int:
-        """The output is closed up to here when this batch has run."""
-        return self.after.closed
-
 
 def next_plan(
     position: QueryPosition, folds: Mapping[str, StreamFold], traits: PlanTraits,
@@ -91,20 +82,19 @@ def next_plan(
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
         warm_up: Give an empty plan at once. The first batch of a process costs seconds whatever it reads, so where there is nothing to read yet
-            it is run all the same, before the stage is called ready. It is a follow-up plan: it moves nothing.
+            it is run all the same, before the stage is called ready. It moves nothing.
         last: No bucket after this one is taken; None: all that are complete.
     """
-    if traits.has_timers and position.closed < position.bucket:
-        return _follow_up(position, folds)
+    if warm_up:
+        after = replace(position, sequence=position.sequence + 1)
+        return Plan(before=position, after=after, inputs=tuple((name, ()) for name in folds), rows=0)
     complete = min(fold.upto for fold in folds.values())
     last = complete if last is None else min(last, complete)
-    if last > position.bucket and not warm_up:
-        count_max = buckets_max + 1
-        taken = {name: fold.stable(position.bucket + 1, last, count_max) for name, fold in folds.items()}
-        return _plan(position, taken, last, traits, rows_max, buckets_max)
-    if warm_up or (traits.is_stateful and position.closed < position.bucket):
-        return _follow_up(position, folds)
-    return None
+    if last <= position.bucket:
+        return None
+    count_max = buckets_max + 1
+    taken = {name: fold.stable(position.bucket + 1, last, count_max) for name, fold in folds.items()}
+    return _plan(position, taken, last, traits, rows_max, buckets_max)
 
 
 class EmptyBatches:
@@ -133,7 +123,7 @@ class EmptyBatches:
 def begun_after(bucket: int, folds: Mapping[str, StreamFold]) -> Plan:
     """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and closes them (``protocol.reach``)."""
     before = QueryPosition()
-    after = QueryPosition(1, bucket, bucket)
+    after = QueryPosition(1, bucket)
     return Plan(before=before, after=after, inputs=tuple((name, ()) for name in folds), rows=0)
 
 
@@ -152,16 +142,13 @@ def next_tentative_plan(
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
     """
-    is_behind = traits.is_stateful and position.closed < position.bucket
-    if due_upto > position.bucket and not (is_behind and traits.has_timers):
-        first, count_max = position.bucket + 1, buckets_max + 1
-        taken = {name: _best(fold, chosen.get(name), first, due_upto, count_max) for name, fold in folds.items()}
-        plan = _plan(position, taken, due_upto, traits, rows_max, buckets_max)
-        missing = {m for name, fold in folds.items() for m in _missing(name, fold, chosen.get(name), first, plan.after.bucket)}
-        return replace(plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_MAX]))
-    if is_behind:
-        return replace(_follow_up(position, folds), kind=BoundaryKind.TENTATIVE)
-    return None
+    if due_upto <= position.bucket:
+        return None
+    first, count_max = position.bucket + 1, buckets_max + 1
+    taken = {name: _best(fold, chosen.get(name), first, due_upto, count_max) for name, fold in folds.items()}
+    plan = _plan(position, taken, due_upto, traits, rows_max, buckets_max)
+    missing = {m for name, fold in folds.items() for m in _missing(name, fold, chosen.get(name), first, plan.after.bucket)}
+    return replace(plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_MAX]))
 
 
 def _best(fold: StreamFold, replica: str | None, first: int, last: int, count_max: int) -> list[TakenBucket]:
@@ -200,19 +187,12 @@ def _missing(name: str, fold: StreamFold, replica: str | None, first: int, last:
 def _plan(
     position: QueryPosition, taken: Mapping[str, list[TakenBucket]], last: int, traits: PlanTraits, rows_max: int, buckets_max: int
 ) -> Plan:
-    """The plan over ``taken``, the first buckets up to ``last``, as far as the limits allow (U3, U4, U5)."""
+    """The plan over ``taken``, the first buckets up to ``last``, as far as the limits allow (U3, U4)."""
     end, has_rows = _end(position, taken, last, traits, rows_max, buckets_max)
     inputs = tuple((name, tuple(b for b in buckets if b[0] <= end)) for name, buckets in taken.items())
-    closed = position.bucket if traits.is_stateful else end
-    after = QueryPosition(position.sequence + 1, end, max(position.closed, closed), has_rows)
+    after = QueryPosition(position.sequence + 1, end, has_rows)
     rows = sum(part.rows for _, buckets in inputs for _, _, parts in buckets for part in parts)
     return Plan(before=position, after=after, inputs=inputs, rows=rows)
-
-
-def _follow_up(position: QueryPosition, folds: Mapping[str, StreamFold]) -> Plan:
-    """An empty plan that lets the results of the buckets read so far out."""
-    after = QueryPosition(position.sequence + 1, position.bucket, position.bucket, position.has_rows)
-    return Plan(before=position, after=after, inputs=tuple((name, ()) for name in folds), rows=0)
 
 
 def _end(

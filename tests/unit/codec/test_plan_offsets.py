@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, offset_of, position_fields, position_of, rows_of, taken_of
-from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 from anabranch.protocol.records import BoundaryKind, Part
 from anabranch.protocol.serialization import Plan, QueryPosition, TakenBucket
 
@@ -16,7 +16,7 @@ TAKEN: tuple[TakenBucket, ...] = (
     (4, "0", (Part(4, 0, "aa", 2, 10, 12, 5, 2**64 - 1), Part(4, 1, "aa", 1, 3, 4, 2, 7))),
     (6, "1", (Part(6, 0, "bb", 1, 12, 13, 1, 0),)),
 )
-PLAN = Plan(QueryPosition(2, 3, 2, has_rows=True), QueryPosition(3, 6, 3, has_rows=True), (("a", TAKEN), ("b", ())), 8)
+PLAN = Plan(QueryPosition(2, 3, has_rows=True), QueryPosition(3, 6, has_rows=True), (("a", TAKEN), ("b", ())), 8)
 TENTATIVE = replace(PLAN, kind=BoundaryKind.TENTATIVE, missing=("a", "b"))
 
 
@@ -38,16 +38,22 @@ def test_all_inputs_of_a_tentative_plan_say_the_same_of_it() -> None:
 
 def test_an_offset_of_a_stable_plan_is_as_it_was_before_there_were_others() -> None:
     """Logs of queries outlive the software that wrote them."""
-    assert set(offset_of(PLAN, "a")) == {"sequence", "bucket", "closed", "has_rows", "taken"}
+    assert set(offset_of(PLAN, "a")) == {"sequence", "bucket", "has_rows", "taken"}
     assert (kind_of(INITIAL), missing_of(INITIAL)) == (BoundaryKind.STABLE, ())
 
 
 def test_the_fields_of_a_position_are_enough_to_ask_for_the_next_plan() -> None:
     for plan in (PLAN, TENTATIVE):
         fields = position_fields(offset_of(plan, "a"))
-        assert set(fields) == {"sequence", "bucket", "closed", "has_rows"}
+        assert set(fields) == {"sequence", "bucket", "has_rows"}
         assert position_of(fields) == plan.after
     assert position_of(INITIAL) == QueryPosition()
+
+
+def test_what_an_earlier_version_left_is_refused_with_what_to_do() -> None:
+    """It may have been read and not closed: its results would be missing."""
+    with pytest.raises(ConfigurationError, match=r"earlier version of anabranch.*remove"):
+        position_of(INITIAL | {"sequence": 3, "bucket": 6, "closed": 5})
 
 
 @pytest.mark.parametrize("damage", [{"kind": "provisional"}, {"taken": [[4, "0", "parts"]]}, {"taken": [[4, "0", [["aa"], [4, 0, 7]]]]}])

@@ -118,7 +118,7 @@ def test_several_inputs_asked_in_turn_always_advance_together(stages: list[Stage
         if stage.trigger("bca"):
             for name, offset in stage.offsets.items():
                 taken[name] += [bucket for bucket, _, _ in taken_of(offset)]
-        return position_of(stage.offsets["a"]).closed >= 60
+        return position_of(stage.offsets["a"]).bucket >= 60
 
     wait_until(ran, 60, "60 buckets", every_s=0)
     mover.join(10)

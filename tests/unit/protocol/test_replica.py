@@ -206,32 +206,6 @@ def test_the_branch_stays_while_an_input_is_still_being_corrected() -> None:
     assert bench.state is STABLE
 
 
-def test_a_stateful_branch_closes_what_it_read_too() -> None:
-    bench = stable(names="ab", traits=STATEFUL)
-    bench.close(9, 8, names="b")
-    bench.wait(FIRST)
-    bench.settle()
-    plans = bench.tentative_plans()
-    assert [(p.before.closed, p.after.closed) for p in plans] == [(5, 5), (5, 10)]
-    assert bench.positions[ONE].closed == bench.at(ONE) == 5, "R2: all that was read was closed at the fork"
-
-
-def test_r2_a_fork_with_something_open_is_a_bug() -> None:
-    bench = stable()
-    with pytest.raises(LocalProtocolError, match="fork at bucket 6 with the output closed up to 5"):
-        bench.replica.forked(QueryPosition(3, 6, 5), 0)
-
-
-def test_r2_what_was_read_is_closed_before_a_fork() -> None:
-    bench = stable(traits=STATEFUL)
-    bench.positions[ZERO] = QueryPosition(9, 5, 4, has_rows=True)
-    bench.wait(FIRST)
-    decision = bench.ask(ZERO)
-    assert decision.plan is not None
-    assert (decision.fork, decision.plan.after.closed) == (False, 5)
-    assert bench.ask(ZERO).fork
-
-
 def test_r5_a_branch_stays_while_the_next_bucket_is_about_to_be_overdue() -> None:
     bench = up_failure()
     bench.close(30, names="b")
@@ -300,7 +274,7 @@ def test_what_every_query_has_read_may_be_forgotten() -> None:
 
 
 class TestJointPlan:
-    PLAN = Plan(QueryPosition(), QueryPosition(1, 4, 4), (), 0)
+    PLAN = Plan(QueryPosition(), QueryPosition(1, 4), (), 0)
 
     def test_the_input_that_is_asked_first_leads(self) -> None:
         joint = JointPlan()
@@ -415,7 +389,7 @@ class TestReach:
         bench.close(9, 3, 5)
         plan = bench.decide(bench.main).plan
         assert plan is not None
-        assert (plan.after, plan.rows) == (QueryPosition(1, 4, 4), 0)
+        assert (plan.after, plan.rows) == (QueryPosition(1, 4), 0)
         bench.run(bench.main, plan)
         bench.settle()
         assert bench.at(bench.main) == 9
@@ -423,7 +397,7 @@ class TestReach:
 
     def test_a_query_with_one_does_not(self) -> None:
         bench = Bench(warm_up=True, after=4)
-        bench.positions[bench.main] = QueryPosition(9, 2, 2)
+        bench.positions[bench.main] = QueryPosition(9, 2)
         bench.close(9, 3, 5)
         bench.settle()
         assert [bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken] == [3, 5]
@@ -433,7 +407,6 @@ class TestReach:
         bench = Bench(traits=traits, given_up=6)
         bench.close(9, 3, 5, 7)
         bench.settle()
-        assert 6 in [plan.closes for _, plan in bench.ran]
         assert bench.ran[0][1].after.bucket == 6
 
     def test_an_empty_first_batch_gives_nothing_up(self) -> None:
@@ -545,7 +518,7 @@ def test_r5_where_batches_are_longer_than_buckets_what_was_complete_when_the_las
     assert bench.decide(ONE).plan is not None
     plan = bench.replica._position[ONE]
     assert plan.bucket == 5
-    bench.positions[ONE] = QueryPosition(9, 40, 40)
+    bench.positions[ONE] = QueryPosition(9, 40)
     bench.close(40 + FIRST // 100, 41, names="ab")
     bench.now_ms += FIRST
     bench.look()
@@ -558,7 +531,7 @@ def test_r5_but_not_after_a_batch_that_was_longer_than_the_bound() -> None:
     bench.close(40, 30, names="ab")
     bench.look()
     assert bench.decide(ONE).plan is not None
-    bench.positions[ONE] = QueryPosition(9, 40, 40)
+    bench.positions[ONE] = QueryPosition(9, 40)
     bench.close(60, 41, names="ab")
     bench.now_ms += FIRST + 1
     bench.look()

@@ -13,7 +13,7 @@ from anabranch.protocol.replica import Decision
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import QueryPosition
 from anabranch.protocol.switching import awaits_corrections
-from harness.replica_bench import STATEFUL, WAITS, Bench, part, stabilization, stable, up_failure
+from harness.replica_bench import WAITS, Bench, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 ZERO, ONE, TWO = (lineage_name(7, number) for number in range(3))
@@ -243,22 +243,6 @@ def test_without_a_branch_no_turn_is_waited_for() -> None:
     bench.look()
     bench.settle()
     assert bench.at(ZERO) == 9
-
-
-def test_what_is_closed_late_waits_for_no_turn() -> None:
-    """The results of what was read already: a follow-up batch."""
-    bench = stable(traits=STATEFUL)
-    assert (bench.at(ZERO), bench.positions[ZERO].closed) == (5, 5)
-    bench.wait(FIRST)
-    bench.settle()
-    bench.close(15, 6, 7)
-    bench.look()
-    plan = bench.ask(ONE).plan
-    assert plan is not None
-    bench.may_correct = False
-    assert bench.positions[ONE].closed < bench.at(ONE)
-    bench.ask(ONE)
-    assert bench.positions[ONE].closed == bench.at(ONE) == 15
 
 
 @pytest.mark.parametrize(

@@ -71,28 +71,7 @@ def test_a_plan_takes_what_is_complete_on_all_inputs() -> None:
     plan = next_plan(QueryPosition(), folds, STATELESS)
     assert buckets(plan) == {"a": [2], "b": [3]}
     assert plan is not None
-    assert (plan.rows, plan.closes, plan.after) == (3, 4, QueryPosition(1, 4, 4, has_rows=True))
-
-
-def test_a_stateful_plan_closes_one_batch_late_and_then_follows_up() -> None:
-    folds = {"a": Stream().close(5, {2: 1}).fold}
-    first = next_plan(QueryPosition(), folds, STATEFUL)
-    assert first is not None
-    assert (first.after.bucket, first.closes) == (5, 0)
-    second = next_plan(first.after, folds, STATEFUL)
-    assert second is not None
-    assert (buckets(second), second.after.bucket, second.closes, second.rows) == ({"a": []}, 5, 5, 0)
-    assert second.after != first.after
-    assert next_plan(second.after, folds, STATEFUL) is None
-
-
-def test_no_follow_up_when_the_next_bucket_is_there() -> None:
-    stream = Stream().close(5, {2: 1})
-    first = next_plan(QueryPosition(), {"a": stream.fold}, STATEFUL)
-    assert first is not None
-    plan = next_plan(first.after, {"a": stream.close(6, {6: 1}).fold}, STATEFUL)
-    assert plan is not None
-    assert (buckets(plan), plan.closes) == ({"a": [6]}, 5)
+    assert (plan.rows, plan.after) == (3, QueryPosition(1, 4, has_rows=True))
 
 
 def ends(traits: PlanTraits, *streams: Stream) -> list[tuple[int, int]]:
@@ -109,24 +88,23 @@ def test_u3_rows_of_one_bucket_per_plan_with_the_empty_ones_around_it() -> None:
     quiet = Stream().close(1_000_003, {1_000_001: 1, 1_000_003: 2})
     assert ends(ONE_BY_ONE, quiet) == [(1_000_002, 1), (1_000_003, 2)]
     assert ends(ONE_BY_ONE, quiet, Stream().close(1_000_003, {1_000_002: 4})) == [(1_000_001, 1), (1_000_002, 4), (1_000_003, 2)]
-    assert ends(STATEFUL_ONE_BY_ONE, quiet) == [(1_000_002, 1), (1_000_003, 2), (1_000_003, 0)]
-    assert ends(STATEFUL_ONE_BY_ONE, Stream().close(7)) == [(7, 0), (7, 0)]
+    assert ends(STATEFUL_ONE_BY_ONE, quiet) == [(1_000_002, 1), (1_000_003, 2)]
+    assert ends(STATEFUL_ONE_BY_ONE, Stream().close(7)) == [(7, 0)]
 
 
 def test_u3_a_quiet_night_is_no_batch_per_bucket() -> None:
     """Eight hours in buckets of 500 ms."""
     night = 8 * 3_600 * 2
     assert ends(STATEFUL_ONE_BY_ONE, Stream().close(1_000, {999: 1}).close(1_000 + night, {1_000 + night: 1})) == [
-        (999 + night, 1), (1_000 + night, 1), (1_000 + night, 0)
+        (999 + night, 1), (1_000 + night, 1)
     ]  # fmt: skip
 
 
 def test_u3_where_timers_may_fire_every_bucket_has_a_plan_from_the_first_with_data_on() -> None:
     stream = Stream().close(1_000_004, {1_000_001: 1, 1_000_004: 1})
-    each = [(1_000_000, 0), (1_000_001, 1), (1_000_002, 0), (1_000_003, 0), (1_000_004, 1)]
-    assert ends(TIMERS, stream) == [plan for bucket, rows in each for plan in ((bucket, rows), (bucket, 0))], "with time passing in between"
-    assert ends(TIMERS, Stream().close(7)) == [(7, 0), (7, 0)]
-    plan = next_plan(QueryPosition(1, 7, 7), {"a": Stream().close(9, {8: 1}).fold}, TIMERS)
+    assert ends(TIMERS, stream) == [(1_000_000, 0), (1_000_001, 1), (1_000_002, 0), (1_000_003, 0), (1_000_004, 1)]
+    assert ends(TIMERS, Stream().close(7)) == [(7, 0)]
+    plan = next_plan(QueryPosition(1, 7), {"a": Stream().close(9, {8: 1}).fold}, TIMERS)
     assert plan is not None
     assert plan.after.bucket == 8
 
@@ -145,10 +123,10 @@ def test_a_warm_up_is_an_empty_plan_that_moves_nothing() -> None:
     folds = {"a": Stream().close(9, {2: 100}).fold}
     plan = next_plan(QueryPosition(), folds, STATELESS, warm_up=True)
     assert plan is not None
-    assert (plan.rows, plan.after) == (0, QueryPosition(1, 0, 0))
-    plan = next_plan(QueryPosition(5, 4, 3, has_rows=True), folds, STATEFUL, warm_up=True)
+    assert (plan.rows, plan.after) == (0, QueryPosition(1, 0))
+    plan = next_plan(QueryPosition(5, 4, has_rows=True), folds, STATEFUL, warm_up=True)
     assert plan is not None
-    assert plan.after == QueryPosition(6, 4, 4, has_rows=True)
+    assert (plan.inputs, plan.after) == ((("a", ()),), QueryPosition(6, 4, has_rows=True))
 
 
 def test_empty_batches_run_so_often_and_move_nothing() -> None:
@@ -178,7 +156,7 @@ def test_a_backlog_is_taken_in_the_same_plans_however_long_it_is() -> None:
 
 # -- tentative plans ------------------------------------------------------------------------------------------------------------------
 
-AT_5 = QueryPosition(sequence=9, bucket=5, closed=5, has_rows=True)
+AT_5 = QueryPosition(sequence=9, bucket=5, has_rows=True)
 FROM_0 = {"a": "0", "b": "0"}
 
 
@@ -196,7 +174,7 @@ def test_v6_the_best_there_is_of_each_bucket() -> None:
     assert taken(plan) == {"a": [(6, "0", "a"), (9, "0", "t"), (10, "0", "t"), (11, "0", "a")], "b": [(7, "0", "a")]}
     assert plan is not None
     assert (plan.kind, plan.missing, plan.rows) == (BoundaryKind.TENTATIVE, ("a",), 5)
-    assert (plan.after, plan.closes) == (QueryPosition(10, 11, 11, has_rows=True), 11)
+    assert plan.after == QueryPosition(10, 11, has_rows=True)
     plan = next_tentative_plan(AT_5, folds, {}, 11, STATELESS)
     assert taken(plan) == {"a": [(6, "0", "a"), (9, "0", "a"), (11, "0", "a")], "b": [(7, "0", "a")]}
 
@@ -228,22 +206,9 @@ def test_v8_a_plan_of_stable_buckets_is_tentative_all_the_same() -> None:
     assert (plan.kind, plan.missing, plan.after.bucket) == (BoundaryKind.TENTATIVE, (), 9)
 
 
-def test_v5_a_stateful_branch_closes_one_batch_late_and_follows_up() -> None:
-    folds = {"a": Stream().close(5, {7: 3}).fold}
-    first = next_tentative_plan(AT_5, folds, {}, 7, STATEFUL)
-    assert first is not None
-    assert (first.after.bucket, first.closes, first.missing) == (7, 5, ("a",))
-    second = next_tentative_plan(first.after, folds, {}, 7, STATEFUL)
-    assert second is not None
-    assert (second.kind, second.missing, second.rows) == (BoundaryKind.TENTATIVE, (), 0)
-    assert (second.after.bucket, second.closes) == (7, 7)
-    assert next_tentative_plan(second.after, folds, {}, 7, STATEFUL) is None
-    assert next_tentative_plan(first.after, folds, {}, 7, STATELESS) is None
-
-
 def test_v3_one_bucket_per_plan_unless_batch_safe() -> None:
     folds = {"a": Stream().close(5, {7: 3, 8: 1}).fold}
-    for traits, ends in ((TIMERS, [6, 6, 7, 7, 8, 8]), (ONE_BY_ONE, [7, 8]), (STATELESS, [8])):
+    for traits, ends in ((TIMERS, [6, 7, 8]), (ONE_BY_ONE, [7, 8]), (STATELESS, [8])):
         position, found = AT_5, []
         while (plan := next_tentative_plan(position, folds, {}, 8, traits)) is not None:
             position = plan.after
@@ -279,10 +244,10 @@ def test_missing_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_u1_inputs_at_different_positions_are_refused() -> None:
-    position = QueryPosition(3, 7, 7)
+    position = QueryPosition(3, 7)
     assert check_joint({"a": position, "b": position}) == position
     with pytest.raises(LocalProtocolError, match="different positions"):
-        check_joint({"a": position, "b": QueryPosition(3, 8, 7)})
+        check_joint({"a": position, "b": QueryPosition(3, 8)})
 
 
 def test_the_watermark_must_be_the_batchs_own_boundary() -> None:
@@ -305,7 +270,7 @@ def test_a_result_of_a_closed_bucket_is_the_functions_mistake() -> None:
 def test_every_bucket_once_in_order_together(
     steps: list[tuple[int, int, dict[int, int]]], stateful: bool, safe: bool, timers: bool, rows_max: int
 ) -> None:
-    """U1-U5 while streams grow in any way and plans are taken at any time."""
+    """U1-U4 while streams grow in any way and plans are taken at any time."""
     traits = PlanTraits(is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe)
     streams, upto = {"a": Stream(), "b": Stream()}, {"a": 0, "b": 0}
     folds = {name: s.fold for name, s in streams.items()}
@@ -317,12 +282,7 @@ def test_every_bucket_once_in_order_together(
         nonlocal position
         while (plan := next_plan(position, folds, traits, rows_max=rows_max)) is not None:
             assert plan.before == position
-            assert position.bucket <= plan.after.bucket <= min(upto.values())
-            assert (
-                position.closed
-                <= plan.closes
-                <= (position.bucket if stateful and plan.after.bucket > position.bucket else plan.after.bucket)
-            )
+            assert position.bucket < plan.after.bucket <= min(upto.values())
             for name, taken in plan.inputs:
                 inside = [b for b, _, _ in taken]
                 assert all(position.bucket < b <= plan.after.bucket for b in inside)
@@ -344,5 +304,5 @@ def test_every_bucket_once_in_order_together(
             run()
     run()
     end = min(upto.values())
-    assert position.bucket == position.closed == end
+    assert position.bucket == end
     assert seen == {name: [b for b in taken if b <= end] for name, taken in expected.items()}

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from anabranch.adapters.spark.offsets import LoggedBatch
 from anabranch.codec.plan_offsets import position_of
-from anabranch.protocol.errors import AnabranchError
+from anabranch.protocol.errors import AnabranchError, ConfigurationError
 
 _SUM_MAGIC: Final = b"crc\0"
 _WRONG: Final = (AnabranchError, OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile)
@@ -88,6 +88,8 @@ def _is_logged(checkpoint: Path, batch: int, *, committed: bool = True) -> bool:
         if committed:
             _state_ids(checkpoint, batch)
             whole = whole and _is_whole(checkpoint / "commits" / str(batch))
+    except ConfigurationError:
+        raise  # it is whole, and of no use: that must be said
     except _WRONG:
         return False
     return whole

@@ -215,7 +215,6 @@ class StageSink:
     ) -> None:  # fmt: skip
         self._output, self._driver, self._query, self._blocks, self._checkpoint = output, driver, query, blocks, checkpoint
         self._clock, self._done, self._expected, self._crash_point = clock, done, expected, crash_point
-        self._rows_before = 0
         self._reached: tuple[int, QueryPosition] | None = None
         self.failure: BaseException | None = None
         self.running: tuple[int, int] | None = None
@@ -237,11 +236,10 @@ class StageSink:
         start = self._driver.begin(self._query, logged.offsets, logged.watermark_ms, self._before(batch))
         self.running = (start.before.bucket + 1, start.after.bucket)
         self._crash_point("processing.batch_logged")
-        # where there is state, the results of a batch come with the one after it
-        large = self._expected.of(max(start.rows, self._rows_before)) > DRIVER_ROWS_MAX
-        parts = self._by_tasks(frame, start.before.closed) if large else self._by_driver(frame, start.before.closed)
+        closed = start.before.bucket
+        large = self._expected.of(start.rows) > DRIVER_ROWS_MAX
+        parts = self._by_tasks(frame, closed) if large else self._by_driver(frame, closed)
         made = sum(part.rows for part in parts)
-        self._rows_before = start.rows
         self._expected.remember(start.rows, made)
         self._crash_point("processing.blocks_written")
         self._driver.finish(self._query, batch, parts)

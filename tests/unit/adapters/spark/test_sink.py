@@ -116,7 +116,7 @@ class Bench:
         )
 
     def logged(self, batch: int, bucket: int, watermark_ms: int = 0) -> None:
-        offset = json.dumps(INITIAL | {"sequence": batch + 1, "bucket": bucket, "closed": bucket})
+        offset = json.dumps(INITIAL | {"sequence": batch + 1, "bucket": bucket})
         lines = ["v1", json.dumps({"batchWatermarkMs": watermark_ms}), offset, offset]
         (self.checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
 
@@ -182,14 +182,6 @@ class TestBatch:
         bench.run(0, result(150_000, 450_000), result(160_000), result())
         assert bench.by_tasks == 3
         assert bench.rows() == {2: 2, 5: 1}
-
-    def test_after_a_large_batch_the_results_that_come_one_batch_late_are_too(self, bench: Bench) -> None:
-        bench.driver.rows = DRIVER_ROWS_MAX + 1
-        for batch in range(3):
-            bench.logged(batch, 5 + batch)
-            bench.run(batch, pa.concat_tables([result(850_000)] * bench.driver.rows) if batch == 0 else result(850_000))
-            assert bench.by_tasks == (batch + 1 if batch < 2 else 2)
-            bench.driver.rows = 0
 
     def test_results_that_were_few_for_their_rows_are_expected_to_stay_few(self, bench: Bench) -> None:
         """As those of windows are: 10 of 1 000 rows, so 20 000 of 2 million."""

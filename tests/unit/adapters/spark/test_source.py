@@ -28,9 +28,7 @@ def taken(partition: int, rows: int, bucket: int = 2) -> Part:
 
 
 def offset(*parts: Part, replica: str = "0", bucket: int = 5, sequence: int = 1) -> Offset:
-    plan = Plan(
-        QueryPosition(sequence - 1, 0, 0), QueryPosition(sequence, bucket, bucket), (("a", ((2, replica, parts),) if parts else ()),), 0
-    )
+    plan = Plan(QueryPosition(sequence - 1, 0), QueryPosition(sequence, bucket), (("a", ((2, replica, parts),) if parts else ()),), 0)
     return offset_of(plan, "a")
 
 
