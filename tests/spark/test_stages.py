@@ -1,4 +1,4 @@
-"""Traps of running a stage on Spark, each on real Spark: the marker row, bounds, several inputs, chains, and functions that misbehave."""
+"""Traps of running a stage on Spark, each on real Spark: bounds, several inputs, chains, and functions that misbehave."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Gaps(BatchSafeProcessor):
         return None, [Row(kind="gap", key=key[0], n=state[0], stime=at)]
 
 def bounds(a):
-    """Every stateful operator at once, all behind a condition that is not true of the marker row's nulls."""
+    """Every stateful operator at once, all behind a condition that no row of some batches meets."""
     kept = a.where("value > 0 AND note IS NULL")
     windows = kept.groupBy(F.window("stime", "200 milliseconds"), "key").count()
     distinct = kept.select("key", "value", "stime").dropDuplicates()
@@ -92,9 +92,6 @@ def number_stime(a):
 
 def twice(a):
     return a.select("key", a.value.alias("key"), "stime")
-
-def marker(a):
-    return a.select("key", F.lit(1).alias("marker"), "stime")
 
 def random_numbers(a):
     return a.select("key", F.rand().alias("r"), "stime")
@@ -196,7 +193,7 @@ def gaps(rows: Iterable[Row], end: int) -> Counter[tuple[int, str, int, int]]:
     return found
 
 
-def test_rows_on_bounds_and_a_condition_that_drops_the_marker_row(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_rows_on_bounds_and_a_condition_that_no_row_of_a_batch_meets(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     """Also: empty batches, a condition that no row of a batch meets, and what is not closed stays away."""
     pipeline = one_stage(tmp_path, topic_prefix, "bounds")
     rows: list[Row] = [(1100, 1, 1), (1100, 1, 1), (1101, 1, 2), (1200, 1, 3), (1200, 2, 4), (1001, 2, 5)]
@@ -336,7 +333,7 @@ def test_functions_that_cannot_run_are_refused_before_they_do(topic_prefix: str,
     )
     cases = {
         "raises": ["KeyError", "speed"], "nothing": ["NoneType", "DataFrame"], "no_stime": ["no column stime"],
-        "number_stime": ["bigint", "timestamp"], "twice": ["more than one column key"], "marker": ["marker"],
+        "number_stime": ["bigint", "timestamp"], "twice": ["more than one column key"],
         "random_numbers": ["Rand"], "not_streaming": ["not made from"],
     }  # fmt: skip
     try:
@@ -376,10 +373,8 @@ def test_inputs_have_only_the_columns_that_the_query_reads(topic_prefix: str, tm
             outputs = [leaves.apply(i).output() for i in range(leaves.size())]
             found = [[output.apply(j).name() for j in range(output.size())] for output in outputs]
             # transformWithState has one more leaf, without any column, for the initial state that it has not got
-            assert [names for names in found if names] == [[*columns, "stime", "marker"]] * found.count([*columns, "stime", "marker"]), (
-                function
-            )
-            assert [*columns, "stime", "marker"] in found, function
+            assert [names for names in found if names] == [[*columns, "stime"]] * found.count([*columns, "stime"]), function
+            assert [*columns, "stime"] in found, function
     finally:
         session.stop()
 

@@ -379,9 +379,6 @@ class _Walk(Document):
         raw = self.mapping(value, at, known)
         topic = self.topic(raw.get("topic", MISSING), (*at, "topic")) if isinstance(value, dict) else ""
         keys = self.texts(raw["key"], (*at, "key"), "column") if "key" in raw and raw["key"] != [] else []
-        for column, place in keys:
-            if column == "marker":
-                self.mistake(place, "marker is a column of anabranch and never in an output; name a column of the stage")
         partitions = raw.get("partitions")
         return Sink(
             topic=topic,

@@ -18,7 +18,6 @@ from pyspark.sql.types import TimestampType
 
 from anabranch import __version__
 from anabranch.adapters.spark.plan_facts import OBSERVED, processors_used, read_facts, shape_of, used_columns
-from anabranch.adapters.spark.reading import MARKER
 from anabranch.adapters.spark.source import FORMAT, SourceOptions
 from anabranch.codec.blocks import STIME, schema_text
 from anabranch.pipeline.transforms import import_transform
@@ -75,14 +74,21 @@ def build_query(
     stage = pipeline.stages[stage_name]
     functions = [import_transform(reference, pipeline.path) for reference in stage.transform]
 
-    def build(columns: Mapping[str, list[str]], ordered: bool, query: str, schemas: Mapping[str, pa.Schema] = schemas) -> DataFrame:
+    def build(
+        columns: Mapping[str, list[str]],
+        ordered: bool,
+        query: str,
+        schemas: Mapping[str, pa.Schema] = schemas,
+        *,
+        is_looked_at: bool = True,
+    ) -> DataFrame:
         inputs = {}
         for name in stage.reads:
             options = SourceOptions(
                 pipeline=pipeline.name, query=query, stream=name, kafka=kafka, socket=socket, schema=schema_text(schemas[name]),
                 columns=tuple(columns[name]), width_ms=pipeline.bucket_ms, splits_max=splits_max, ordered=ordered,
             )  # fmt: skip
-            inputs[name] = input_frame(session, name, options)
+            inputs[name] = input_frame(session, name, options, is_looked_at=is_looked_at)
         return apply_functions(functions, stage, inputs)
 
     everything = {name: [n for n in schemas[name].names if n != STIME] for name in stage.reads}
@@ -104,7 +110,10 @@ def build_query(
     fields = [arrow.field(name) for name in arrow.names if name != STIME]
     schema = pa.schema([*fields, pa.field(STIME, pa.int64())])
     return StageQuery(
-        lambda lineage: build(columns, ordered=not traits.is_batch_safe, query=query_name(label, lineage), schemas=schemas_read), traits, schema,
+        lambda lineage: build(
+            columns, ordered=not traits.is_batch_safe, query=query_name(label, lineage), schemas=schemas_read, is_looked_at=False
+        ),
+        traits, schema,
         fingerprint_of(functions, stage, pipeline, schemas), ", ".join(stage.transform),
     )  # fmt: skip
 
@@ -130,15 +139,14 @@ def _makes_the_same(frame: DataFrame, build: Callable[[], DataFrame]) -> bool:
         complaints.disabled = disabled
 
 
-def input_frame(session: SparkSession, name: str, options: SourceOptions) -> DataFrame:
+def input_frame(session: SparkSession, name: str, options: SourceOptions, *, is_looked_at: bool) -> DataFrame:
     """The DataFrame that the user's function gets for one input.
 
-    ``observe`` stands between the watermark and the function: Spark pushes filters that do not name the event-time column below the
-    watermark operator, where they would take the marker row away before it has moved the watermark.
+    What moves the watermark is the plan (``adapters.spark.own_watermark``), not the rows. ``is_looked_at``: the query is not run, but shows what it
+    does with its inputs: ``observe`` marks where each begins.
     """
-    frame = session.readStream.format(FORMAT).option("config", options.to_json()).load()
-    marked = frame.withWatermark(STIME, "0 seconds").where(f"NOT ({MARKER} AND {STIME} IS NOT NULL)")
-    return marked.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")).drop(MARKER)
+    frame = session.readStream.format(FORMAT).option("config", options.to_json()).load().withWatermark(STIME, "0 seconds")
+    return frame.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")) if is_looked_at else frame
 
 
 def apply_functions(functions: list[Callable[..., Any]], stage: Stage, inputs: Mapping[str, DataFrame]) -> DataFrame:
@@ -180,8 +188,6 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
         problem = f"the result has no column stime (it has {', '.join(names)}); after a window: withColumn('stime', col('window.end'))"
     elif not isinstance(frame.schema[STIME].dataType, TimestampType):
         problem = f"stime of the result is {frame.schema[STIME].dataType.simpleString()}, not a timestamp"
-    elif MARKER in names:
-        problem = "the result has a column marker, which is reserved"
     elif not frame.isStreaming:
         problem = "the result is not made from the stage's inputs"
     if problem:

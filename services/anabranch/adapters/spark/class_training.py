@@ -34,7 +34,7 @@ class TrainingSource(DataSource):
 
     def schema(self) -> str:
         """Of its rows."""
-        return "key int, note string, stime timestamp, marker boolean"
+        return "key int, note string, stime timestamp"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
         """The reader."""
@@ -57,10 +57,10 @@ class TrainingReader(DataSourceStreamReader):
         return [InputPartition(end["batch"]), InputPartition(end["batch"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """An ordinary row and a marker."""
+        """Two rows."""
         stimes = pa.array([partition.value * 10_000_000] * 2, pa.timestamp("us", tz="UTC"))
-        arrays = [pa.array([1, 2], pa.int32()), pa.array(["a", None]), stimes, pa.array([False, True])]
-        yield pa.RecordBatch.from_arrays(arrays, names=["key", "note", "stime", "marker"])
+        arrays = [pa.array([1, 2], pa.int32()), pa.array(["a", None]), stimes]
+        yield pa.RecordBatch.from_arrays(arrays, names=["key", "note", "stime"])
 
 
 def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -80,8 +80,7 @@ def train(home: str, archive: str, scratch_folder: str) -> int:
         recorded=(Path(home), Path(archive)),
     )
     session.dataSource.register(TrainingSource)
-    frame = session.readStream.format(_FORMAT).load().withWatermark("stime", "0 seconds").where("NOT (marker AND stime IS NOT NULL)")
-    frame = frame.observe("rows", F.count(F.lit(1)).alias("rows")).drop("marker")
+    frame = session.readStream.format(_FORMAT).load().withWatermark("stime", "0 seconds")
     windows = frame.groupBy(F.window("stime", "10 seconds").alias("window"), "key").agg(
         F.count("*").alias("rows"), F.max("note").alias("note")
     )

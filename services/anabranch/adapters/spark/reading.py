@@ -1,4 +1,4 @@
-"""What a task of a stage reads: the rows of its share of a plan, and the marker row.
+"""What a task of a stage reads: the rows of its share of a plan.
 
 Runs in Spark's task workers, which are used again from batch to batch, so Kafka clients are kept in this module.
 """
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from anabranch.adapters.spark.source import SourceOptions
     from anabranch.protocol.records import Part
 
-MARKER: Final = "marker"
 QUERIES_MAX: Final = 2
 """Queries of a replica at a time: the stable one and a branch, or a range that is made again."""
 _ARROW_ROWS: Final = 65_536
@@ -31,13 +30,13 @@ _STIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
-    """Of the batches that ``rows`` yields: the stream's columns, stime as a timestamp, the marker."""
+    """Of the batches that ``rows`` yields: the stream's columns, stime as a timestamp."""
     fields = [field.with_nullable(nullable=True) for field in schema_from_text(options.schema) if field.name != STIME]
-    return pa.schema([*fields, pa.field(STIME, _STIME_TYPE), pa.field(MARKER, pa.bool_())])
+    return pa.schema([*fields, pa.field(STIME, _STIME_TYPE)])
 
 
-def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]], marker_ms: int | None) -> Iterator[pa.RecordBatch]:
-    """The rows of the parts in ``taken``, (writer, parts) each, then the marker row for the boundary ``marker_ms`` if there is one.
+def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]]) -> Iterator[pa.RecordBatch]:
+    """The rows of the parts in ``taken``, (writer, parts) each.
 
     Raises:
         DataMissing: a block is not in the log, or not as its part says.
@@ -55,8 +54,6 @@ def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]], 
         if options.ordered and len(found) > 1:  # stable: see ``canonical_sort``
             table = table.take(pc.sort_indices(table, [(STIME, "ascending")]))
         yield from table.combine_chunks().to_batches(_ARROW_ROWS)
-    if marker_ms is not None:
-        yield _marker_row(schema, marker_ms)
 
 
 def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:
@@ -66,7 +63,7 @@ def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.T
         StageFunctionError: a column that it uses is not there, or not of its type: the stage that writes them has changed in between.
     """
     columns = []
-    for field in list(schema)[:-2]:
+    for field in list(schema)[:-1]:
         if field.name not in options.columns:
             columns.append(pa.nulls(table.num_rows, field.type))
             continue
@@ -80,14 +77,7 @@ def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.T
                 f"the columns of {options.stream} have changed since, or were others before"
             ) from error
     stime = table.column(STIME).cast(pa.timestamp("ms", tz="UTC")).cast(_STIME_TYPE)
-    return pa.table([*columns, stime, pa.repeat(pa.scalar(False), table.num_rows)], schema=schema)
-
-
-def _marker_row(schema: pa.Schema, boundary_ms: int) -> pa.RecordBatch:
-    """The row that moves the watermark to the boundary: null everywhere but for stime and marker."""
-    arrays = [pa.nulls(1, field.type) for field in schema][:-2]
-    arrays += [pa.array([boundary_ms * 1000], _STIME_TYPE), pa.array([True])]
-    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
+    return pa.table([*columns, stime], schema=schema)
 
 
 _readers: dict[tuple[str, str, str], dict[str, BlockReader]] = {}

@@ -61,11 +61,11 @@ class SourceOptions:
 
 
 class Split(InputPartition):
-    """One task's share of a plan: (writer, parts), and the boundary of the marker row if this is the split that ends with it."""
+    """One task's share of a plan: (writer, parts)."""
 
-    def __init__(self, taken: list[tuple[str, tuple[Part, ...]]], marker_ms: int | None) -> None:
+    def __init__(self, taken: list[tuple[str, tuple[Part, ...]]]) -> None:
         super().__init__(None)
-        self.taken, self.marker_ms = taken, marker_ms
+        self.taken = taken
 
 
 class AnabranchSource(DataSource):
@@ -119,18 +119,14 @@ class PlannedReader(DataSourceStreamReader):
         for _, replica, parts in taken:
             for part in parts:
                 groups[part.partition % count].setdefault(replica, []).append(part)
-        marker_ms = end["bucket"] * self._options.width_ms
-        return [
-            Split([(replica, tuple(parts)) for replica, parts in group.items()], marker_ms if i == 0 else None)
-            for i, group in enumerate(groups)
-        ]
+        return [Split([(replica, tuple(parts)) for replica, parts in group.items()]) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; a block that is missing fails the batch."""
         from anabranch.adapters.spark import reading  # see the module's text
 
         assert isinstance(partition, Split)  # noqa: S101 - what ``partitions`` made
-        return reading.rows(self._options, partition.taken, partition.marker_ms)
+        return reading.rows(self._options, partition.taken)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the boundary log is what counts."""

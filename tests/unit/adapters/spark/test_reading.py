@@ -1,4 +1,4 @@
-"""What a task reads: the rows of its split, with a marker."""
+"""What a task reads: the rows of its split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.adapters.spark import reading as module
-from anabranch.adapters.spark.reading import MARKER, arrow_schema
+from anabranch.adapters.spark.reading import arrow_schema
 from anabranch.adapters.spark.source import PlannedReader, SourceOptions, Split
 from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.errors import StageFunctionError
@@ -22,9 +22,9 @@ from anabranch.runtime.block_writer import BlockWriter
 from harness.spark_options import SCHEMA, options
 
 
-def test_the_schema_is_the_streams_and_the_marker() -> None:
-    assert arrow_schema(options()).names == ["n", "text", "stime", MARKER]
-    assert all(field.nullable for field in arrow_schema(options())), "the marker row has nothing else"
+def test_the_schema_is_the_streams() -> None:
+    assert arrow_schema(options()).names == ["n", "text", "stime"]
+    assert all(field.nullable for field in arrow_schema(options()))
 
 
 class Log:
@@ -62,32 +62,29 @@ def at(ms: int) -> dt.datetime:
 
 
 class TestRows:
-    def test_the_rows_of_the_parts_and_then_the_marker(self, log: Log) -> None:
+    def test_the_rows_of_the_parts(self, log: Log) -> None:
         part = log.write(0, 2, (1, "x", 110), (2, None, 200))
-        assert rows(options(), Split([("0", (part,))], 500)) == [
-            {"n": 1, "text": "x", "stime": at(110), MARKER: False},
-            {"n": 2, "text": None, "stime": at(200), MARKER: False},
-            {"n": None, "text": None, "stime": at(500), MARKER: True},
+        assert rows(options(), Split([("0", (part,))])) == [
+            {"n": 1, "text": "x", "stime": at(110)},
+            {"n": 2, "text": None, "stime": at(200)},
         ]
 
     def test_columns_that_the_query_does_not_use_are_null(self, log: Log) -> None:
-        split = Split([("0", (log.write(0, 2, (1, "x", 110)),))], 500)
-        assert rows(options(columns=("n",)), split)[0] == {"n": 1, "text": None, "stime": at(110), MARKER: False}
+        split = Split([("0", (log.write(0, 2, (1, "x", 110)),))])
+        assert rows(options(columns=("n",)), split)[0] == {"n": 1, "text": None, "stime": at(110)}
 
-    def test_a_split_without_marker_has_only_its_rows(self, log: Log) -> None:
-        part = log.write(0, 2, (1, "x", 110))
-        assert [row["n"] for row in rows(options(), Split([("0", (part,))], None))] == [1]
-        assert rows(options(), Split([], None)) == []
+    def test_a_split_without_parts_has_no_rows(self, log: Log) -> None:
+        del log
+        assert rows(options(), Split([])) == []
 
     def test_where_order_counts_rows_come_in_canonical_order(self, log: Log) -> None:
         parts = [log.write(1, 2, (3, "c", 120), (1, "a", 110)), log.write(0, 2, (2, "b", 110))]
         orders = []
         for given in (parts, parts[::-1]):
-            split = Split([("0", tuple(given))], 500)
+            split = Split([("0", tuple(given))])
             orders.append([row["n"] for row in rows(options(ordered=True), split)])
         assert orders[0] == orders[1]
-        assert sorted(orders[0][:-1]) == [1, 2, 3]
-        assert orders[0][-1] is None
+        assert sorted(orders[0]) == [1, 2, 3]
 
 
 class TestChangedColumns:
@@ -98,28 +95,26 @@ class TestChangedColumns:
     def test_columns_that_are_not_used_do_not_matter(self, log: Log) -> None:
         parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
         for given in (parts, parts[::-1]):
-            found = rows(options(columns=("n",)), Split([("0", given)], None))
+            found = rows(options(columns=("n",)), Split([("0", given)]))
             assert sorted((row["n"], row["text"], row["stime"]) for row in found) == [(1, None, at(110)), (2, None, at(210))]
 
     def test_where_order_counts_they_come_by_time(self, log: Log) -> None:
         parts = (log.write(0, 3, (1, "x", 220), (0, "y", 210), (4, "z", 205)), log.put(0, 3, self.OTHERS))
         for given in (parts, parts[::-1]):
-            found = rows(options(columns=("n",), ordered=True), Split([("0", given)], None))
+            found = rows(options(columns=("n",), ordered=True), Split([("0", given)]))
             assert [row["n"] for row in found] in ([4, 0, 2, 1], [4, 2, 0, 1])
-            assert [row["n"] for row in found] == [
-                row["n"] for row in rows(options(columns=("n",), ordered=True), Split([("0", parts)], None))
-            ]
+            assert [row["n"] for row in found] == [row["n"] for row in rows(options(columns=("n",), ordered=True), Split([("0", parts)]))]
 
     def test_a_column_that_is_used_and_gone_ends_the_stage_with_words(self, log: Log) -> None:
         parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
         words = "bucket 3 of a has no column text of type string, which is used here; it has more double, n int32, stime int64: the columns of a"
         with pytest.raises(StageFunctionError, match=words):
-            rows(options(), Split([("0", parts)], None))
+            rows(options(), Split([("0", parts)]))
 
     def test_so_does_one_of_another_type(self, log: Log) -> None:
         part = log.put(0, 2, pa.table({"n": ["many"], "text": ["x"], "stime": [110]}))
         with pytest.raises(StageFunctionError, match="bucket 2 of a has no column n of type int64"):
-            rows(options(), Split([("0", (part,))], None))
+            rows(options(), Split([("0", (part,))]))
 
 
 class TestReaders:

@@ -14,7 +14,6 @@ from pyspark.serializers import CloudPickleSerializer, SpecialLengths, UTF8Deser
 from pyspark.sql.streaming import python_streaming_source_runner
 
 from anabranch.adapters.spark.plan_socket import PlanServer
-from anabranch.adapters.spark.reading import MARKER
 from anabranch.adapters.spark.source import FORMAT, AnabranchSource, PlannedReader, SourceOptions, Split
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_fields
@@ -44,7 +43,7 @@ def test_options_come_back_from_their_text() -> None:
 
 def test_the_source_as_spark_finds_it() -> None:
     source = AnabranchSource({"config": options().to_json()})
-    assert (source.name(), source.schema().names) == (FORMAT, ["n", "text", "stime", MARKER])
+    assert (source.name(), source.schema().names) == (FORMAT, ["n", "text", "stime"])
     assert isinstance(source.streamReader(source.schema()), PlannedReader)
 
 
@@ -90,19 +89,18 @@ class TestOffsets:
 
 
 class TestSplits:
-    def test_a_small_plan_is_one_task_which_has_the_marker(self) -> None:
+    def test_a_small_plan_is_one_task(self) -> None:
         (split,) = splits(PlannedReader(options()), offset(taken(0, 1), taken(1, 1)))
-        assert (split.taken, split.marker_ms) == ([("0", (taken(0, 1), taken(1, 1)))], 500)
+        assert split.taken == [("0", (taken(0, 1), taken(1, 1)))]
 
-    def test_an_empty_plan_moves_the_watermark_all_the_same(self) -> None:
+    def test_an_empty_plan_is_one_task_without_anything(self) -> None:
         (split,) = splits(PlannedReader(options()), offset())
-        assert (split.taken, split.marker_ms) == ([], 500)
+        assert split.taken == []
 
-    def test_a_large_plan_is_split_by_partition_and_only_one_task_has_the_marker(self) -> None:
+    def test_a_large_plan_is_split_by_partition(self) -> None:
         parts = [taken(partition, 50_000) for partition in range(5)]
         first, second = splits(PlannedReader(options()), offset(*parts))
         assert (first.taken, second.taken) == ([("0", tuple(parts[0::2]))], [("0", tuple(parts[1::2]))])
-        assert (first.marker_ms, second.marker_ms) == (500, None)
 
     def test_where_order_counts_there_is_one_task(self) -> None:
         assert len(splits(PlannedReader(options(ordered=True)), offset(*[taken(p, 50_000) for p in range(5)]))) == 1
