@@ -208,6 +208,10 @@ bench-backtracking: java install ## recovery by ASK beside acknowledgements and 
 bench-ha: java classes ## what each mode of `ha` costs and how long it takes until results come again, to benchmarks/HA.md
 	$(BIN)/python -m benchmarks.ha $(ARGS)
 
+.PHONY: bench-batch
+bench-batch: java classes ## what a small batch costs Spark and the share of each setting, to benchmarks/BATCH.md (12 minutes; ARGS="--first 600 --last 660" once Java is warm)
+	$(BIN)/python -m benchmarks.batch $(ARGS)
+
 .PHONY: long-stream
 long-stream: java classes ## does memory grow with the length of the stream: 5 million records (four minutes, and what starts before), compared
 	$(BIN)/python -m benchmarks.long_stream $(ARGS)

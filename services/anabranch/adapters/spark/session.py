@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -71,7 +72,7 @@ _COMPILERS: Final[dict[Compilers, str]] = {
 
 def start_session(
     name: str, *, master: str, memory: str, state_partitions: int, import_roots: list[str], scratch: Scratch, compilers: Compilers = "quick",
-    recorded: tuple[Path, Path] | None = None,
+    recorded: tuple[Path, Path] | None = None, changed: Mapping[str, str] | None = None,
 ) -> SparkSession:  # fmt: skip
     """Start Spark in this process.
 
@@ -84,6 +85,7 @@ def start_session(
         scratch: For the temporary files of Spark, of Java and of whatever they start. Java keeps them there until this process ends.
         compilers: See ``SparkSettings.compilers``.
         recorded: (home, archive): run from this folder, and let Java write this archive of its classes at its end (``class_archive``).
+        changed: Settings of Spark that are to be other ones, to measure what each does.
 
     Raises:
         ConfigurationError: there is no Java, or an old one; Spark itself would only say after half a minute that Java did not answer.
@@ -111,6 +113,7 @@ def start_session(
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **files,
+        **(changed or {}),
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
