@@ -59,8 +59,10 @@ from anabranch.protocol.switching import awaits_corrections, works_on_tentative
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
-_ANSWER_WAIT_MS: Final = 50
-"""A question waits this long for a plan: fewer questions while idle."""
+_ANSWER_WAIT_MS: Final = 500
+"""A question waits this long for a plan: each costs Spark a round over all inputs, which is most of what an idle node costs."""
+_LOOK_MS: Final = 50
+"""While it waits it looks so often, for what comes with the time alone: a wait that is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +283,9 @@ class ReplicaRunner:
             plan, forks = self._next(entry, position)
             until_ms = self._clock.monotonic_ms() + _ANSWER_WAIT_MS if self._may_wait else 0
             while plan is None and not forks and query in self._queries and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
-                self.lock.wait(left_ms / 1_000)  # whatever comes of an input wakes it, and little of that makes a plan
+                if self._stopping():
+                    break
+                self.lock.wait(min(left_ms, _LOOK_MS) / 1_000)  # whatever comes of an input wakes it, and little of that makes a plan
                 plan, forks = self._next(entry, position)
             if plan is not None:
                 entry.joint.made(plan)
