@@ -16,7 +16,8 @@ The shell reads names from the analysed plan (``PlanFacts``); what they mean is 
 Invariants:
     P1  an operator or expression that is not known is not batch-safe.
     P2  an operator that is not known to be stateless is stateful.
-    P3  a stateful operator that is not known, or a processor that is not known to sort its rows, has timers.
+    P3  a stateful operator that is not known, a processor that is not known to sort its rows, or a join in which a row's time may end while it is being
+        joined, has timers.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ STATEFUL_SAFE_OPERATORS: Final = frozenset({"Aggregate", "Join", "Deduplicate", 
 """Batch-safe under the conditions that ``judge`` checks."""
 
 SAFE_JOINS: Final = frozenset({"Inner", "Cross"})
+
+_JOINS_ACROSS_EMPTY_BUCKETS: Final = SAFE_JOINS | {"LeftOuter"}
+"""Give the same where empty buckets after their rows are in the same batch. Right and full outer joins do not (seen): such rows' time is over, by the
+batch's own watermark, while they are being joined. What is not known is taken for one of these."""
 
 ORDER_FREE_AGGREGATES: Final = frozenset(
     {"Count", "Sum", "Min", "Max", "CollectSet", "BitAndAgg", "BitOrAgg", "BitXorAgg", "Average", "BoolAnd", "BoolOr", "CountIf"}
@@ -165,7 +170,11 @@ def judge(facts: PlanFacts) -> PlanTraits:
         for name in sorted(facts.expressions & _NOT_DETERMINISTIC | facts.not_deterministic)
     ]
     errors += [f"input {name} is not used by the function: take it out of `reads`" for name in facts.inputs_unused]
-    has_timers = bool(stateful - STATEFUL_SAFE_OPERATORS or facts.stateful_processors - facts.batch_safe_processors)
+    has_timers = bool(
+        stateful - STATEFUL_SAFE_OPERATORS
+        or facts.stateful_processors - facts.batch_safe_processors
+        or facts.join_types - _JOINS_ACROSS_EMPTY_BUCKETS
+    )
     return PlanTraits(
         is_stateful=bool(stateful), is_batch_safe=not reasons, reasons=tuple(reasons), errors=tuple(errors), has_timers=has_timers
     )

@@ -50,6 +50,8 @@ def test_p3_where_time_that_passes_changes_what_later_rows_give_empty_buckets_co
     processor = frozenset({"P"})
     timed = [facts("SomethingNew"), facts("DeduplicateWithinWatermark"), facts("TransformWithState", stateful_processors=processor)]
     assert [judge(given).has_timers for given in timed] == [True, True, True]
+    for kind in ("RightOuter", "FullOuter", "LeftSemi", "Another"):
+        assert judge(facts("Join", join_types=frozenset({"Inner", kind}))).has_timers, kind
     untimed = [
         facts("MapInArrow"), facts("Aggregate", aggregates=frozenset({"First"})), facts("Join", join_types=frozenset({"LeftOuter"})),
         facts("Deduplicate", deduplicated=("key",)), facts("Aggregate", inexact_sums=("sum(x)",)),
