@@ -50,7 +50,7 @@ SETTLE_S = 2.0
 UNITS_MS = {"second": 1_000, "seconds": 1_000, "minute": 60_000, "minutes": 60_000}
 SERVER_SERVICES = ("kafka", "redis", "proxy")
 DELAY_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
-AFTER_HEAL_S = 30.0
+AFTER_HEAL_S = 20.0
 """Traffic goes on for so long after the cut is healed, to show that all is as before."""
 
 
@@ -438,7 +438,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--cut", metavar="SERVICE/NAME", help="cut this off from Kafka (default: the last source, unless something is killed)"
     )
-    parser.add_argument("--cut-at", type=float, default=50.0, metavar="S", help="seconds after the start of the traffic (default 50)")
+    parser.add_argument("--cut-at", type=float, default=35.0, metavar="S", help="seconds after the start of the traffic (default 35)")
     parser.add_argument("--cut-for", type=float, default=20.0, metavar="S", help="for so many seconds; 0: no cut (default 20)")
     parser.add_argument("--replicas", type=int, help="replicas of the first stage (default: as the pipeline file says)")
     parser.add_argument("--seed", type=int, default=1)

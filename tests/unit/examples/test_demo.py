@@ -85,13 +85,13 @@ def test_the_table_has_a_row_per_finding() -> None:
 @pytest.mark.parametrize(
     ("arguments", "cut", "seconds"),
     [
-        ([], "ingestion/reports_2", 100),
-        (["--cut-at", "10", "--cut-for", "5"], "ingestion/reports_2", 45),
+        ([], "ingestion/reports_2", 75),
+        (["--cut-at", "10", "--cut-for", "5"], "ingestion/reports_2", 35),
         (["--duration", "20"], "ingestion/reports_2", 20),
         (["--cut-for", "0"], None, 40),
         (["--kill-each"], None, 40),
         (["--kill", "delivery/tolls"], None, 40),
-        (["--kill", "delivery/tolls", "--cut", "ingestion/reports_0"], "ingestion/reports_0", 100),
+        (["--kill", "delivery/tolls", "--cut", "ingestion/reports_0"], "ingestion/reports_0", 75),
     ],
 )
 def test_a_source_is_cut_off_unless_something_is_killed(arguments: list[str], cut: str | None, seconds: float) -> None:
