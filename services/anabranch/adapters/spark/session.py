@@ -124,7 +124,11 @@ def start_session(
 
 
 def session_beside(session: SparkSession) -> SparkSession:
-    """Another session of the same application, which reads the streams of a pipeline. Views and functions of one are not seen in the other."""
+    """Another session of the same application, which reads the streams of a pipeline. Views and functions of one are not seen in the other.
+
+    It becomes the active one of the calling thread: by that one Spark looks whether a data source is there, and functions find their session.
+    """
     beside = session.newSession()
+    SparkSession._get_j_spark_session_class(beside._jvm).setActiveSession(beside._jsparkSession)  # noqa: SLF001 - PySpark offers no other way
     beside.dataSource.register(AnabranchSource)
     return beside
