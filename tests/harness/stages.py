@@ -9,7 +9,7 @@ import tempfile
 import textwrap
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -157,7 +157,7 @@ class RunningStage:
     kafka: str
     state_dir: Path
     error: BaseException | None = None
-    service: StageReplica = field(init=False)
+    _replica: StageReplica | None = None
 
     def __post_init__(self) -> None:
         settings = ServiceSettings(pipeline=self.pipeline.path, name=self.name, kafka=self.kafka, state_dir=self.state_dir)
@@ -174,13 +174,26 @@ class RunningStage:
         self._thread.start()
         return self
 
+    @property
+    def service(self) -> StageReplica:
+        """The replica, as soon as Spark has started."""
+
+        def made() -> StageReplica | None:
+            if self.error is not None:
+                raise self.error
+            return self._replica
+
+        found = wait_until(made, 60, "Spark has started")
+        assert found is not None
+        return found
+
     def batches_upto(self, bucket: int, deadline_s: float = 90) -> int:
         """How many batches the stage needed for all up to ``bucket``: a stream is stable a moment before the stage counts its batch."""
 
         def counted() -> bool:
             if self.error is not None:
                 raise self.error
-            return hasattr(self, "service") and (self.service.status.last_bucket_ms or 0) >= bucket * self.pipeline.bucket_ms
+            return (self.service.status.last_bucket_ms or 0) >= bucket * self.pipeline.bucket_ms
 
         wait_until(counted, deadline_s, f"bucket {bucket} is counted")
         return int(str(self.service.status.detail["batches"]))
@@ -192,15 +205,16 @@ class RunningStage:
             application = Application(
                 self.name, SparkSettings(), self.state_dir / "scratch", {str(root) for root in roots if root}, self.pipeline.bucket_ms
             )
-            self.service = StageReplica(self._context, application)
-            self.service.start()
+            self._replica = StageReplica(self._context, application)
+            self._replica.start()
             while not self._stopping.is_set():
-                self.service.step()
+                self._replica.step()
         except BaseException as error:  # noqa: BLE001 - looked at by the test
             self.error = error
         finally:
+            if self._replica is not None:
+                self._replica.stop()
             if application is not None:
-                self.service.stop()
                 application.close()
 
     def __exit__(self, *_: object) -> None:
