@@ -29,7 +29,10 @@ from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.runtime.service import OWN_FILES
 
 PACE: Final = "ANABRANCH_SPARK_PACE_MS"
-_PACE_STEP_MS: Final = 200
+COMPILERS: Final = "ANABRANCH_SPARK_COMPILERS"
+_PACE_LEAST_MS: Final = 400
+"""A batch for each bucket of 250 ms keeps two cores busy and makes results no younger: they wait for one another."""
+_PACE_STEP_MS: Final = 150
 _PACE_MAX_MS: Final = 1_000
 
 
@@ -49,8 +52,8 @@ def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tupl
 
 
 def pace_ms(replicas: int, cores: int) -> int:
-    """Least time between two batches of a query, where ``replicas`` share ``cores``: a small batch takes about 0.3 s of one core."""
-    return min(_PACE_MAX_MS, _PACE_STEP_MS * max(0, replicas - cores))
+    """Least time between two batches of a query, where ``replicas`` share ``cores``: a small batch takes about 0.15 s of one core."""
+    return min(_PACE_MAX_MS, _PACE_LEAST_MS + _PACE_STEP_MS * max(0, replicas - cores))
 
 
 def specs_of(
@@ -67,7 +70,10 @@ def specs_of(
     The Redis URL may hold a password, so it goes by the environment, which others cannot read, to the manager, who alone has a use for it.
     """
     index = {} if redis is None else {"ANABRANCH_REDIS": redis}
-    paced = {PACE: os.environ.get(PACE) or str(pace_ms(replicas, os.cpu_count() or 1))}
+    spark = {
+        PACE: os.environ.get(PACE) or str(pace_ms(replicas, os.cpu_count() or 1)),
+        COMPILERS: os.environ.get(COMPILERS) or "quick",  # the other one pays after minutes
+    }
     program = (sys.executable, "-m")
     where = ("--pipeline", str(pipeline_file), "--state-dir", str(state_dir))
     linked = {link.label: f"{LOOPBACK}:{link.port}" for link in links}
@@ -76,7 +82,7 @@ def specs_of(
             service,
             name,
             [*program, f"anabranch.{service}", *where, "--kafka", linked.get(f"{service}/{name}", kafka), "--name", name],
-            {"consistency_manager": index, "processing": paced}.get(service, {}),
+            {"consistency_manager": index, "processing": spark}.get(service, {}),
         )
         for service, name in names
     ]

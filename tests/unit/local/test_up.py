@@ -82,7 +82,7 @@ def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
 
 
 def test_more_replicas_than_cores_are_paced() -> None:
-    assert [pace_ms(replicas, 2) for replicas in (0, 1, 2, 3, 4, 100)] == [0, 0, 0, 200, 400, 1_000]
+    assert [pace_ms(replicas, 2) for replicas in (0, 1, 2, 3, 4, 100)] == [400, 400, 400, 550, 700, 1_000]
 
 
 def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwise(tmp_path: Path) -> None:
