@@ -82,7 +82,6 @@ class Deployment:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the demo, which then stops this in order
-            # Minutes of small batches: Java's optimising compiler would take the cores longer than its code gives back.
             env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
         )
 
