@@ -491,7 +491,8 @@ def _live(
     if only_silence(run) and speaks_in_time(run) and leaves_time_to_hold(run) and verdict.failures > len(run.faults):
         verdict.wrong.append(f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)} times (V5)")
     said = told("live", verdict.wrong)
-    if not _has_bound(run):
+    behind_ms = _behind_ms(run) if _has_bound(run) else None
+    if behind_ms is None:
         return said
     reached["live bound judged"] += 1
     shown = sorted(
@@ -510,17 +511,35 @@ def _live(
     ]
     signs_ms = availability.signs(arrivals)
     stages = len(run.options.stages)
-    bound_ms = normal_ms(run.pipeline, run.options.final) + run.options.max_delay_ms + stages * _ENGINE_MS
+    bound_ms = normal_ms(run.pipeline, run.options.final) + run.options.max_delay_ms + stages * _ENGINE_MS + behind_ms
     until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
     wrong = availability.check(signs_ms, shown, bound_ms, until_ms)
     wait = waits(run.pipeline, run.options.final)
     if only_silence(run) and wait.next_ms < wait.first_ms:  # equal ones: there is but the bound
-        later_ms = wait.next_ms + (stages - 1) * HOP_MS + stages * _ENGINE_MS
+        later_ms = wait.next_ms + (stages - 1) * HOP_MS + stages * _ENGINE_MS + behind_ms
         failing = sorted(
             (run.visible_ms["out.live", record.partition, record.offset], record.shown > 0) for record in found if record.kind == "boundary"
         )
         wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms)
     return said + told("delays", wrong)
+
+
+def _behind_ms(run: Run) -> int | None:
+    """By how much a source is usually behind its records when it closes a bucket, before anything is silent; None: one has not closed any.
+
+    A source that stands still goes on at the pace that it had (Z2), so the timers of its buckets are as far behind as they were.
+    """
+    begun_ms = min((fault.at_ms for fault in run.faults if fault.kind.startswith("silent")), default=run.ended_ms)
+    appended, width_ms, found = _appends(run), run.options.bucket_ms, list[int]()
+    for source in run.options.sources:
+        topic = run.pipeline.topic_names.boundaries(source)
+        accepted = streams.read(boundary_log(run, source), ["0"]).writers["0"].accepted
+        moves = [(appended[topic, 0, offset][1], record.closed) for offset, record in accepted if record.closed]
+        lags = [at_ms - (closed * width_ms - workload.BASE_MS) for at_ms, closed in moves if at_ms <= begun_ms]
+        if not lags:
+            return None
+        found.append(max(0, min(lags) - run.options.disorder_ms))
+    return max(found)
 
 
 def _has_bound(run: Run) -> bool:
