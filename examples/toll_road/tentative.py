@@ -6,8 +6,8 @@ buckets a branch had to do without is not written on its results, only the names
     T1  all results name the same streams, and none that cannot have been missing;
     T2  the results of every expressway whose source is not named are those of the whole answer, each of them;
     T3  those of an expressway whose source is named are the answer to its reports with some buckets left out: the same ones for all of its
-        segments, in at most two holes (any, where a window has few buckets). A source may fall silent inside a bucket: of one bucket in
-        which a hole begins any reports may be there;
+        segments, in at most two holes (any, where a window has few buckets). A source may fall silent inside a bucket, and what
+        was read of one of its partitions may end a bucket before the other: of the first two buckets of a hole any reports may be there;
     T4  the results stand in the order in which the whole answer would have them, each with its key, time and partition.
 
 And a bucket that is shown without a single result has none but of expressways whose sources were missing (T5).
@@ -34,6 +34,8 @@ STAGE: Final = "segment_statistics"
 """Between the sources and the stage whose results are judged: where it is missing there are no results at all."""
 _SUBSETS_MAX: Final = 8
 """Windows of up to so many buckets are tried with every set of buckets left out."""
+_BEGUN_MAX: Final = 2
+"""So many buckets of a hole may be there in part."""
 _REPORTS_MAX: Final = 10
 """Of up to so many reports of a segment in a bucket that had begun every set is tried."""
 _Place = tuple[int, int]
@@ -116,21 +118,21 @@ def _arrivals(mine: pl.DataFrame, first: int, count: int, said: Mapping[_Place, 
     counted = masks @ number
     is_right = np.where(counted > 0, (masks @ speed) // np.maximum(counted, 1), -1) == averages
     for choice, right in enumerate(is_right):
-        for begun in {None, *(hole[0] for hole in holes[choice])}:
-            if right.all() if begun is None else right[number[begun] == 0].all():
+        for begun in _begun(holes[choice]):
+            if right[number[list(begun)].sum(axis=0) == 0].all():
                 arrived = _arrived(reports, said, set(np.flatnonzero(masks[choice]).tolist()), begun)
                 if arrived is not None:
                     yield arrived
 
 
 def _arrived(
-    reports: Mapping[_Place, Mapping[int, list[_Report]]], said: Mapping[_Place, tuple[int, int]], kept: set[int], begun: int | None
+    reports: Mapping[_Place, Mapping[int, list[_Report]]], said: Mapping[_Place, tuple[int, int]], kept: set[int], begun: Sequence[int]
 ) -> list[int] | None:
-    """The reports of the buckets ``kept``, with those of ``begun`` that make each segment right; none where there are no such ones."""
+    """The reports of the buckets ``kept``, with those of the buckets ``begun`` that make each segment right; none where there are no such ones."""
     arrived: list[int] = []
     for place, buckets in reports.items():
         there = [report for bucket, some in buckets.items() if bucket in kept for report in some]
-        for some in _subsets(buckets.get(begun, []) if begun is not None else []):
+        for some in _subsets([report for bucket in begun for report in buckets.get(bucket, [])]):
             both = [*there, *some]
             speed = sum(report.speed for report in both) // max(len(both), 1)
             if ((speed, len({report.vehicle for report in both})) if both else None) == said.get(place):
@@ -159,6 +161,11 @@ def _holes(count: int) -> Iterator[tuple[tuple[int, int], ...]]:
     yield ()
     yield from (((first, end),) for first, end in combinations(range(count + 1), 2))
     yield from (((a, b), (c, d)) for a, b, c, d in combinations(range(count + 1), 4))
+
+
+def _begun(holes: tuple[tuple[int, int], ...]) -> list[tuple[int, ...]]:
+    """Which buckets of the holes may be there in part: none, or the first ones of one hole."""
+    return [(), *(tuple(range(first, upto)) for first, end in holes for upto in range(first + 1, min(end, first + _BEGUN_MAX) + 1))]
 
 
 def _mask(count: int, holes: tuple[tuple[int, int], ...]) -> list[int]:

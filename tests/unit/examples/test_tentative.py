@@ -95,6 +95,11 @@ def test_a_source_falls_silent_inside_a_bucket() -> None:
     assert judged(shown(some), of=DENSE) == []
 
 
+def test_one_partition_is_read_a_bucket_further_than_the_other() -> None:
+    assert judged(shown(torn((7, 1), (7, 4), (8, 0), (8, 2), (8, 3), after=8)), of=DENSE) == []
+    assert judged(shown(torn((6, 1), (7, 4), (8, 0), after=8)), of=DENSE), "two further"
+
+
 def test_any_other_bucket_has_all_its_reports_or_none() -> None:
     assert any("whatever reports" in text for text in judged(shown(torn((4, 0), (9, 1), (14, 2))), of=DENSE))
     assert any("whatever reports" in text for text in judged(shown(torn((4, 0), (8, 1), after=8)), of=DENSE))
