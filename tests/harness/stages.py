@@ -26,7 +26,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
-from anabranch.pipeline.transforms import import_root
+from anabranch.pipeline.transforms import import_roots
 from anabranch.processing.application import Application
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.identifiers import BatchId
@@ -201,10 +201,8 @@ class RunningStage:
     def _run(self) -> None:
         application: Application | None = None
         try:
-            roots = {import_root(r, self.pipeline.path) for stage in self.pipeline.stages.values() for r in stage.transform}
-            application = Application(
-                self.name, SparkSettings(), self.state_dir / "scratch", {str(root) for root in roots if root}, self.pipeline.bucket_ms
-            )
+            roots = import_roots(self.pipeline.stages.values(), self.pipeline.path)
+            application = Application(self.name, SparkSettings(), self.state_dir / "scratch", roots, self.pipeline.bucket_ms)
             self._replica = StageReplica(self._context, application)
             self._replica.start()
             while not self._stopping.is_set():

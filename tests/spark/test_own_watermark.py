@@ -103,10 +103,8 @@ class Queries:
 
     def start(self, query: str) -> StreamingQuery:
         rows = self.session.readStream.format("rows_in_offsets").option("socket", self.server.path).option("query", query).load()
-        return (
-            counted(rows).writeStream.foreachBatch(partial(self.write, query)).outputMode("append").queryName(query)
-            .option("checkpointLocation", str(self.checkpoint(query))).start()
-        )  # fmt: skip
+        writer = counted(rows).writeStream.foreachBatch(partial(self.write, query)).outputMode("append").queryName(query)
+        return writer.option("checkpointLocation", str(self.checkpoint(query))).start()
 
     def checkpoint(self, query: str) -> Path:
         return self._folder / query

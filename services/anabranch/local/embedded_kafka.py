@@ -95,7 +95,7 @@ class EmbeddedKafka(OwnedServer):
         """Nothing is started.
 
         ``port`` 0: the port of last time if there was one and it is free, else any free one. ``linked``: labels of the services that come
-        through a proxy. ``java_options``: of the broker's Java, instead of those with which it takes the archive of its classes.
+        through a proxy. ``java_options``: further ones of the broker's Java.
         """
         super().__init__("embedded Kafka", state_dir, "kafka.log", port=port, pause_ms=_PAUSE_MS)
         self._heap_mib = heap_mib
@@ -145,8 +145,7 @@ class EmbeddedKafka(OwnedServer):
             properties = self._write_properties(self._port, controller_port)
             if not (self._dir / "formatted").exists():
                 self._format([str(java.executable), *options, "-cp", classpath], properties)
-            run_options = [*self._jvm_options(), *self._java_options] if self._java_options else options
-            command = [str(java.executable), *run_options]
+            command = [str(java.executable), *options, *self._java_options]
             if self._run([*command, "-cp", classpath, "kafka.Kafka", str(properties)], self._answers, timeout_s):
                 return self.address
             if self._port_wanted or not any(sign in self._said() for sign in _PORT_TAKEN):

@@ -16,9 +16,12 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Stage
 
 _REFERENCE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)\Z")
 
@@ -27,6 +30,12 @@ def search_roots(module: str, pipeline_path: Path) -> list[Path]:
     """Folders in which ``module`` is looked for before the Python path: next to the file, then around a package that holds the file."""
     folder = pipeline_path.resolve().parent
     return [folder, folder.parent] if module.split(".", maxsplit=1)[0] == folder.name else [folder]
+
+
+def import_roots(stages: Iterable[Stage], pipeline_path: Path) -> list[str]:
+    """The folders in which the modules of ``stages`` are found, each once, for processes that do not know the pipeline's."""
+    found = {import_root(reference, pipeline_path) for stage in stages for reference in stage.transform}
+    return sorted(str(root) for root in found if root)
 
 
 def import_root(reference: str, pipeline_path: Path) -> Path | None:

@@ -20,8 +20,6 @@ from anabranch.adapters.system.scratch import Scratch
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from pyspark.sql import SparkSession
 
     from anabranch.adapters.spark.settings import SparkSettings
@@ -45,7 +43,7 @@ def _label_of(query: str) -> str:
 class Application:
     """Started when it is made, and ended by ``close``. Thread-safe."""
 
-    def __init__(self, name: str, settings: SparkSettings, scratch_root: Path, import_roots: Collection[str], width_ms: int) -> None:
+    def __init__(self, name: str, settings: SparkSettings, scratch_root: Path, import_roots: list[str], width_ms: int) -> None:
         """Start Spark.
 
         Args:
@@ -68,7 +66,7 @@ class Application:
             master=settings.master,
             memory=settings.memory,
             state_partitions=settings.state_partitions,
-            import_roots=sorted(import_roots),
+            import_roots=import_roots,
             scratch=self.scratch,
             compilers=settings.compilers,
         )

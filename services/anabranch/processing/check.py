@@ -19,7 +19,7 @@ from anabranch.codec.blocks import STIME
 from anabranch.codec.edge import Encoder
 from anabranch.pipeline.file import load
 from anabranch.pipeline.shape import told, too_short
-from anabranch.pipeline.transforms import import_root
+from anabranch.pipeline.transforms import import_roots
 from anabranch.processing.query import build_query, source_schema
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
     """(what cannot run, what a person should know), as sentences. Starts Spark in this process for the time of the call."""
-    roots = {import_root(r, pipeline.path) for stage in pipeline.stages.values() for r in stage.transform}
     schemas: dict[str, pa.Schema] = {name: source_schema(pipeline, name) for name in pipeline.sources}
     errors: list[str] = []
     facts: list[str] = []
@@ -39,7 +38,7 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
             master="local[1]",
             memory="512m",
             state_partitions=1,
-            import_roots=sorted({str(r) for r in roots if r}),
+            import_roots=import_roots(pipeline.stages.values(), pipeline.path),
             scratch=Scratch(Path(folder)),
         )
         try:

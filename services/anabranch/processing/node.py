@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.spark.settings import SparkSettings
-from anabranch.pipeline.transforms import import_root
+from anabranch.pipeline.transforms import import_roots
 from anabranch.processing.application import Application
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
@@ -65,11 +65,9 @@ class Node:
         """Start Spark; the replicas then start side by side."""
         pipeline, context = self._context.pipeline, self._context
         stages = {each.label.rpartition(".")[0] for each in self._hosted}
-        roots = {import_root(reference, pipeline.path) for stage in stages for reference in pipeline.stages[stage].transform}
+        roots = import_roots((pipeline.stages[stage] for stage in stages), pipeline.path)
         scratch = Path(self._settings.state_dir) / "scratch" / self._settings.name
-        self._application = Application(
-            f"{pipeline.name}.{self._settings.name}", SparkSettings(), scratch, {str(root) for root in roots if root}, pipeline.bucket_ms
-        )
+        self._application = Application(f"{pipeline.name}.{self._settings.name}", SparkSettings(), scratch, roots, pipeline.bucket_ms)
         context.logger.info("spark_started", node=self._settings.name, replicas=[each.label for each in self._hosted])
         self._await_topics(stages)
         self.step()
