@@ -53,7 +53,7 @@ def _settings(plan: Plan, arguments: Sequence[str]) -> list[str]:
         ),
         (
             "- Plain PySpark: local[2], 2 GiB heap, maxOffsetsPerTrigger 500 000, 2 shuffle partitions, FileSystemBasedCheckpointFileManager, "
-            "default state store (in memory, with snapshots), no trigger interval. anabranch: `anabranch up benchmarks/jobs/JOB.yaml`, "
+            "default state store (in memory, with snapshots), no trigger interval. anabranch: `anabranch up -f benchmarks/jobs/JOB.yaml`, "
             f"{'with' if place().archive.exists() else 'without'} the archive of Spark's classes (`make classes`)."
         ),
         (

@@ -106,5 +106,5 @@ def _anabranch(system: System, job: Job, kafka: str, folder: Path) -> tuple[list
     pipeline = jobs / f"{job}.yaml"
     pipeline.write_text(pipeline.read_text().replace("replicas: 1", f"replicas: {system[-1]}"))
     executable = Path(sys.executable).parent / "anabranch"
-    command = [str(executable), "up", str(pipeline), "--kafka", kafka, "--state-dir", str(folder / "state")]
+    command = [str(executable), "up", "-f", str(pipeline), "--kafka", kafka, "--state-dir", str(folder / "state")]
     return command, {"ANABRANCH_SPARK_COMPILERS": "full", **os.environ}  # warm phases are what long streams see

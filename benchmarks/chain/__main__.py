@@ -147,7 +147,7 @@ def _running(program: str, folder: Path, replicas: int) -> Iterator[tuple[subpro
     log = folder / "up.log"
     begun = time.monotonic()
     with log.open("wb") as output:
-        process = subprocess.Popen([program, "up", str(file), "--state-dir", str(folder / "state")], stdout=output, stderr=output)
+        process = subprocess.Popen([program, "up", "-f", str(file), "--state-dir", str(folder / "state")], stdout=output, stderr=output)
     try:
         while not (said := re.search(r"^ready +kafka (\S+)", log.read_text(), re.MULTILINE)):
             if process.poll() is not None or time.monotonic() - begun > _START_S_MAX:

@@ -72,6 +72,7 @@ class Deployment:
             [
                 *_anabranch(),
                 "up",
+                "--file",
                 str(pipeline),
                 "--state-dir",
                 str(state_dir),
@@ -147,15 +148,15 @@ class Deployment:
         raise DeploymentError(f"cannot kill {title}: status shows no such process")
 
     def drill(self, *arguments: str) -> None:
-        """``anabranch cut``, ``heal`` and the like; it is done when this returns.
+        """``anabranch drill cut``, ``heal`` and the like; it is done when this returns.
 
         Raises:
             DeploymentError: it failed.
         """
-        command = [*_anabranch(), *arguments, "--state-dir", str(self._state_dir)]
+        command = [*_anabranch(), "drill", *arguments, "--state-dir", str(self._state_dir)]
         done = subprocess.run(command, capture_output=True, timeout=_COMMAND_S, check=False, text=True)
         if done.returncode != 0:
-            raise DeploymentError(f"anabranch {' '.join(arguments)}: exit code {done.returncode}: {done.stderr.strip()}")
+            raise DeploymentError(f"anabranch drill {' '.join(arguments)}: exit code {done.returncode}: {done.stderr.strip()}")
 
     def check_running(self) -> None:
         """Raises DeploymentError if the supervisor has ended."""

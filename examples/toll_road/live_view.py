@@ -1,6 +1,6 @@
 """The current answer of the toll road's live topic, as a table that keeps itself up to date.
 
-    anabranch up examples/toll_road/pipeline.yaml            # in one terminal: it prints the address of its broker
+    anabranch up -f examples/toll_road/pipeline.yaml            # in one terminal: it prints the address of its broker
     python -m examples.toll_road.traffic --kafka ADDRESS     # traffic, in another
     python -m examples.toll_road.live_view --kafka ADDRESS   # this, in a third
 

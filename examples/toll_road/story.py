@@ -183,12 +183,12 @@ class Story:
         self._line(f"so far results come {_seconds(usual)} after their window, final at once")
         deployment.drill("cut", self.source)
         self.cut_ms = received_ms()
-        self._line(f"[bold]anabranch cut {self.source}[/]: no byte passes between it and Kafka any more")
+        self._line(f"[bold]anabranch drill cut {self.source}[/]: no byte passes between it and Kafka any more")
 
     def _heal(self, deployment: Drills) -> None:
         deployment.drill("heal", self.source)
         self.heal_ms = received_ms()
-        self._line(f"[bold]anabranch heal {self.source}[/], after {_seconds(self.heal_ms - (self.cut_ms or 0))}")
+        self._line(f"[bold]anabranch drill heal {self.source}[/], after {_seconds(self.heal_ms - (self.cut_ms or 0))}")
 
     def _in_words(self, event: LiveRecord) -> str:
         if event.kind == TENTATIVE:

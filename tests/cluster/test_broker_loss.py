@@ -128,7 +128,7 @@ class Results:
 def deployed(pipeline: Pipeline, cluster: KafkaCluster, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """``anabranch up`` as a user of a cluster runs it."""
     log = folder / "up.log"
-    command = [sys.executable, "-m", "anabranch.cli", "up", str(pipeline.path), "--kafka", cluster.address, "--replication", "3"]
+    command = [sys.executable, "-m", "anabranch.cli", "up", "-f", str(pipeline.path), "--kafka", cluster.address, "--replication", "3"]
     with log.open("wb") as output:
         run = subprocess.Popen([*command, "--state-dir", str(folder / "state")], stdout=output, stderr=output)
     try:

@@ -156,7 +156,7 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
     at = ["--state-dir", str(tmp_path / "state")]
     log = tmp_path / "up.log"
     with log.open("wb") as output:
-        up = subprocess.Popen([*anabranch, "up", str(_EXAMPLE), "--drills", "--only", "ingestion", *at], stdout=output, stderr=output)
+        up = subprocess.Popen([*anabranch, "up", "-f", str(_EXAMPLE), "--drills", "--only", "ingestion", *at], stdout=output, stderr=output)
     try:
         wait_until(lambda: up.poll() is not None or "\nready " in log.read_text(), 60, "ready")
         drill = Drill(tmp_path / "state")
@@ -182,7 +182,9 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
         now_ms = SystemClock().now_ms()
         write(now_ms - 60_000)
         wait_until(lambda: closed_ms() > now_ms - 62_000, 20, "closed")
-        assert subprocess.run([*anabranch, "cut", SOURCE, *at], check=True, capture_output=True, text=True).stdout.startswith("cut ")
+        assert subprocess.run([*anabranch, "drill", "cut", SOURCE, *at], check=True, capture_output=True, text=True).stdout.startswith(
+            "cut "
+        )
         write(now_ms - 40_000)
         before_ms, shown = closed_ms(), row()
         assert (before_ms < now_ms - 60_000, shown["cut"], shown["pid"]) == (True, "cut off from Kafka", shown["pid"])

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from anabranch.adapters.redis.index import RedisIndex
-from anabranch.local.access_command import redis_user
+from anabranch.cli.acls import redis_user
 from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.protocol.errors import Unavailable
 from harness.certificates import Authority

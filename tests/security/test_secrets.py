@@ -102,11 +102,11 @@ def test_the_commands_use_the_same_settings(secured: Secured, tmp_path: Path) ->
         variables = of(secured, who, ANABRANCH_KAFKA_SASL_PASSWORD=secured.passwords[who])
         return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=DEADLINE_S, check=False, cwd=tmp_path)
 
-    made = run("secure.operator", "topics", str(FILE), "--create")
+    made = run("secure.operator", "topics", "-f", str(FILE), "--create")
     assert made.returncode == 0, made.stderr
-    denied = run("secure.ingestion.payments", "topics", str(FILE), "--create")
+    denied = run("secure.ingestion.payments", "topics", "-f", str(FILE), "--create")
     assert denied.returncode != 0
-    asked = run("secure.consumer.audit", "tail", "out", "--pipeline", str(FILE), "--from-beginning", "--count", "1")
+    asked = run("secure.consumer.audit", "tail", "out", "-f", str(FILE), "--from-beginning", "--count", "1")
     assert asked.returncode != 0, "a consumer of another output sees nothing"
     for done in (made, denied, asked):
         assert not [secret for secret in secured.passwords.values() if secret in done.stdout + done.stderr]
@@ -162,7 +162,7 @@ def test_a_password_is_refused_where_others_see_it(tmp_path: Path) -> None:
         read_settings("ingestion", ["--pipeline", "p", "--name", "n", "--kafka", "k", "--state-dir", "s", "--redis", url])
     assert PLANTED not in str(caught.value)
     done = subprocess.run(
-        [sys.executable, "-m", "anabranch.cli", "up", str(FILE), "--redis", url, "--state-dir", str(tmp_path)],
+        [sys.executable, "-m", "anabranch.cli", "up", "-f", str(FILE), "--redis", url, "--state-dir", str(tmp_path)],
         env=environment(), capture_output=True, text=True, timeout=DEADLINE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 2
@@ -173,7 +173,7 @@ def test_a_password_is_refused_where_others_see_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variables", [{"KAFKA_SECURITY_PROTOCOL": "SSL"}, {"REDIS_PASSWORD": PLANTED}])
 def test_the_embedded_servers_do_not_pretend(tmp_path: Path, variables: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "anabranch.cli", "up", str(FILE), "--state-dir", str(tmp_path)],
+        [sys.executable, "-m", "anabranch.cli", "up", "-f", str(FILE), "--state-dir", str(tmp_path)],
         env=environment(**{f"ANABRANCH_{name}": value for name, value in variables.items()}), capture_output=True, text=True,
         timeout=DEADLINE_S, check=False,
     )  # fmt: skip

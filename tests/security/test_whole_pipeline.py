@@ -22,7 +22,7 @@ import pytest
 import redis
 from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
-from anabranch.local.access_command import redis_user
+from anabranch.cli.acls import redis_user
 from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.local.probe import get, metrics_port
 from anabranch.local.topics import prepare, topics_of

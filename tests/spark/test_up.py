@@ -95,7 +95,7 @@ class Up:
         self._begin = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command("up", str(file), "--state-dir", str(state_dir)), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                command("up", "-f", str(file), "--state-dir", str(state_dir)), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
         self._readers: list[TopicReader] = []

@@ -14,14 +14,19 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from anabranch import cli
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.cli.options import file_and_broker
+from anabranch.cli.signals import stop_events
 from anabranch.local import doctor, probe, state_file
 from anabranch.local.state_file import Deployment, Lock, ProcessRow
 from anabranch.local.tcp_ports import free_port
+from anabranch.protocol.errors import ConfigurationError
 from harness.waiting import wait_until
 
+COMMANDS = ["up", "down", "status", "check", "topics", "tail", "doctor", "classes", "acls", "give-up", "version"]
 DRILLS = ["kill", "pause", "resume", "cut", "heal"]
 _FILE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
 
@@ -49,15 +54,17 @@ def client_log() -> Iterator[None]:
     logger.setLevel(before)
 
 
-@pytest.mark.parametrize("command", ["up", "down", "status", "check", "topics", "tail", "doctor", "classes", "version", *DRILLS])
-def test_every_command_has_help(run, command: str) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    code, out, _ = run(command, "--help")
+@pytest.mark.parametrize("command", [*map(str.split, COMMANDS), *(["drill", name] for name in DRILLS)])
+def test_every_command_has_help(run, command: list[str]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    code, out, _ = run(*command, "--help")
     assert code == 0
     assert "Usage" in out
-    assert command == "version" or f"anabranch {command}" in out, "help has an example"
+    assert command == ["version"] or f"anabranch {' '.join(command)}" in out, "help has an example"
 
 
-@pytest.mark.parametrize("arguments", [["uppp"], ["up"], ["check", "--what"], ["topics", str(_FILE), "--replication", "0"]])
+@pytest.mark.parametrize(
+    "arguments", [["uppp"], ["up", "p.yaml"], ["check", "--what"], ["topics", "-f", str(_FILE), "--replication", "0"], ["cut", "a/b"]]
+)
 def test_wrong_usage_is_2(run, arguments: list[str]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     assert run(*arguments)[0] == 2
 
@@ -65,32 +72,32 @@ def test_wrong_usage_is_2(run, arguments: list[str]) -> None:  # type: ignore[no
 def test_check_names_every_mistake_with_its_line(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     bad = tmp_path / "pipeline.yaml"
     bad.write_text("pipeline: p\nbucket: 250ms\nnonsense: 1\nsources: {}\n")
-    code, out, err = run("check", str(bad), "--no-plan")
+    code, out, err = run("check", "-f", str(bad), "--no-plan")
     assert code == 2
     assert out == ""
     assert any(line.startswith(f"{bad}:3: ") and "nonsense" in line for line in err.splitlines())
-    assert run("check", str(tmp_path / "missing.yaml"))[0] == 2
+    assert run("check", "-f", str(tmp_path / "missing.yaml"))[0] == 2
 
 
 def test_check_of_a_good_file(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    code, out, _ = run("check", str(_FILE), "--no-plan")
+    code, out, _ = run("check", "-f", str(_FILE), "--no-plan")
     assert code == 0
     assert "pipeline toll-road: 3 sources, 2 stages, 1 outputs" in out
 
 
 def test_topics_as_text_and_json(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    code, out, _ = run("topics", str(_FILE))
+    code, out, _ = run("topics", "-f", str(_FILE))
     assert code == 0
     assert any(line.startswith("toll-road.tolls.boundaries ") and " 1  " in line for line in out.splitlines())
-    _, out, _ = run("topics", str(_FILE), "--json")
+    _, out, _ = run("topics", "-f", str(_FILE), "--json")
     found = {topic["name"]: topic for topic in json.loads(out)}
     assert found["reports.0"]["owner"] == "input"
     assert found["toll-road.manager"]["partitions"] == 1
-    assert run("topics", str(_FILE), "--create")[0] == 2
+    assert run("topics", "-f", str(_FILE), "--create")[0] == 2
 
 
 def test_options_that_do_not_go_together(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    code, _, err = run("up", str(_FILE), "--kafka", "b:1", "--kafka-port", "9092")
+    code, _, err = run("up", "-f", str(_FILE), "--kafka", "b:1", "--kafka-port", "9092")
     assert code == 2
     assert "--kafka-port" in err
 
@@ -109,17 +116,17 @@ def test_the_variable_of_the_address_counts_where_no_option_is_given(run, tmp_pa
     monkeypatch.setattr(topics, "prepare", lambda log, *_, **__: seen(log.settings().address))
     monkeypatch.setattr(doctor, "examine", lambda kafka, _: seen(kafka))
     at = ("--state-dir", str(tmp_path))
-    code, out, _ = run("up", str(_FILE), *at)
+    code, out, _ = run("up", "-f", str(_FILE), *at)
     assert (code, out) == (0, "Kafka: the cluster at of-environment:1, as ANABRANCH_KAFKA says\n")
-    code, out, _ = run("up", str(_FILE), *at, "--kafka", "given:1")
+    code, out, _ = run("up", "-f", str(_FILE), *at, "--kafka", "given:1")
     assert (code, out) == (0, "Kafka: the cluster at given:1\n")
-    assert run("topics", str(_FILE), "--create")[0] == 0
+    assert run("topics", "-f", str(_FILE), "--create")[0] == 0
     assert run("doctor")[0] == 0
     assert asked == ["of-environment:1", "given:1", "of-environment:1", "of-environment:1"]
-    code, _, err = run("up", str(_FILE), *at, "--kafka-port", "9092")
+    code, _, err = run("up", "-f", str(_FILE), *at, "--kafka-port", "9092")
     assert (code, "unset ANABRANCH_KAFKA" in err) == (2, True)
     monkeypatch.setenv("ANABRANCH_KAFKA", "")
-    assert run("up", str(_FILE), *at)[1] == ""
+    assert run("up", "-f", str(_FILE), *at)[1] == ""
     assert asked[-1] is None
 
 
@@ -136,7 +143,7 @@ def test_a_broker_that_is_away_is_told_by_its_address_and_nothing_else(  # type:
     log = partial(KafkaEventLog, request_timeout_ms=1_500)
     monkeypatch.setattr("anabranch.adapters.kafka.log.KafkaEventLog", log)
     address = f"127.0.0.1:{free_port()}"
-    code, out, err = run("tail", "tolls", "--pipeline", str(_FILE), "--kafka", address)
+    code, out, err = run("tail", "tolls", "-f", str(_FILE), "--kafka", address)
     assert (code, out) == (1, "")
     assert err.startswith(f"Unavailable: no Kafka broker answers at {address} within 1.5 s: check the address and that it runs; with TLS ")
     assert len(err.splitlines()) == 1
@@ -153,21 +160,18 @@ def test_where_nothing_runs(run, tmp_path: Path) -> None:  # type: ignore[no-unt
     code, out, _ = run("down", *at)
     assert code == 0
     assert "nothing runs" in out
-    for arguments in (("tail", "tolls"), *((command, "ingestion/reports_0") for command in DRILLS)):
+    for arguments in (("tail", "tolls"), *(("drill", command, "ingestion/reports_0") for command in DRILLS)):
         code, _, err = run(*arguments, *at)
         assert code == 2
-        assert err.startswith(
-            f"nothing runs in {tmp_path}: name the deployment with --pipeline FILE or --state-dir DIR, or start it with `anabr"
-        )
+        assert err.startswith(f"nothing runs in {tmp_path}: name the deployment with -f FILE or --state-dir DIR, or start it with `anabr")
 
 
 def test_the_directory_that_was_looked_at_is_named_in_full(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     monkeypatch.chdir(tmp_path)
     for command, place in (("status", 2), ("down", 1)):
         assert run(command)[place].startswith(f"nothing runs in {tmp_path / '.anabranch'}: ")
-        for file in (["elsewhere/pipeline.yaml"], ["--pipeline", "elsewhere/pipeline.yaml"]):
+        for file in (["--file", "elsewhere/pipeline.yaml"], ["-f", "elsewhere/pipeline.yaml"]):
             assert run(command, *file)[place].startswith(f"nothing runs in {tmp_path / 'elsewhere' / '.anabranch'}: ")
-        assert run(command, "a.yaml", "--pipeline", "b.yaml")[0] == 2
 
 
 def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -241,7 +245,7 @@ def test_doctor_ends_with_1_when_anything_is_bad(run, monkeypatch: pytest.Monkey
 
 def test_first_signal_stops_second_stops_now() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with cli._stop_events() as (stopping, stop_now):
+    with stop_events() as (stopping, stop_now):
         os.kill(os.getpid(), signal.SIGTERM)
         assert stopping.wait(5)
         assert not stop_now.is_set()
@@ -256,3 +260,28 @@ def test_version(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     assert code == 0
     assert out.strip()
     assert run("--version") == (0, out, "")
+
+
+def test_without_a_file_it_is_that_of_the_folder(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    monkeypatch.chdir(tmp_path)
+    for command in (["check", "--no-plan"], ["topics"], ["acls"], ["up"]):
+        code, out, err = run(*command)
+        assert (code, out) == (2, "")
+        assert err == f"there is no pipeline.yaml in {tmp_path}: go to its folder, or name the file with -f FILE\n"
+    monkeypatch.chdir(_FILE.parent)
+    assert run("check", "--no-plan")[1].startswith("pipeline.yaml: pipeline toll-road: 3 sources")
+
+
+def test_a_command_on_a_deployment_takes_its_file_and_broker_from_it(tmp_path: Path) -> None:
+    state_file.write(tmp_path, Deployment(1, "/some/where.yaml", "127.0.0.1:29092", None, False, ()))
+    assert file_and_broker(None, tmp_path, None) == (Path("/some/where.yaml"), "127.0.0.1:29092")
+    assert file_and_broker(Path("p.yaml"), tmp_path, "k:1") == (Path("p.yaml"), "k:1")
+    assert file_and_broker(Path("p.yaml"), tmp_path / "other", "k:1") == (Path("p.yaml"), "k:1")
+    with pytest.raises(ConfigurationError, match=r"nothing runs in .*give --kafka"):
+        file_and_broker(Path("p.yaml"), tmp_path / "other", None)
+
+
+def test_a_shell_can_complete_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"_ANABRANCH_COMPLETE": "complete_bash", "COMP_WORDS": "anabranch dr", "COMP_CWORD": "1"}
+    done = CliRunner().invoke(cli.app, [], prog_name="anabranch", env=words)
+    assert done.output.split() == ["drill"]

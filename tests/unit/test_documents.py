@@ -65,14 +65,16 @@ def mistake(words: list[str]) -> str | None:
 
 
 def _parsed(arguments: list[str]) -> str | None:
-    group = typer.main.get_command(cli.app)
+    command = typer.main.get_command(cli.app)
+    name: str | None = "anabranch"
+    rest, context = arguments, None
     try:
-        with group.make_context("anabranch", arguments) as context:
-            rest = [*context._protected_args, *context.args]
-            assert isinstance(group, typer.core.TyperGroup)
-            name, command, rest = group.resolve_command(context, rest)
-            assert command is not None
-            command.make_context(name, rest, parent=context).close()
+        while isinstance(command, typer.core.TyperGroup):
+            context = command.make_context(name, rest, parent=context)
+            name, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+            assert found is not None
+            command = found
+        command.make_context(name, rest, parent=context)
     except typer.Exit:
         return None
     except Exception as error:  # noqa: BLE001 - usage errors of the library that typer carries along
@@ -94,10 +96,18 @@ def test_every_command_that_is_shown_is_one(path: Path) -> None:
     assert mistakes(path.read_text()) == []
 
 
+def helps(group: typer.core.TyperGroup) -> Iterator[str]:
+    """The help of every command, with those of the groups below."""
+    for command in group.commands.values():
+        yield command.help or ""
+        if isinstance(command, typer.core.TyperGroup):
+            yield from helps(command)
+
+
 def test_every_command_that_help_shows_is_one() -> None:
     group = typer.main.get_command(cli.app)
     assert isinstance(group, typer.core.TyperGroup)
-    shown = [line.strip() for command in group.commands.values() for line in (command.help or "").splitlines()]
+    shown = [line.strip() for text in helps(group) for line in text.splitlines()]
     examples = [words for line in shown if line.startswith("anabranch ") for words in commands(line)]
     assert len(examples) > 20
     assert [why for words in examples if (why := mistake(words))] == []
@@ -107,7 +117,7 @@ def test_every_command_that_help_shows_is_one() -> None:
     "line",
     [
         "anabranch tail tolls pipeline.yaml --from-beginning",
-        "$ anabranch up pipeline.yaml --kafka-prot 9092   # no such option",
+        "$ anabranch up --kafka-prot 9092   # no such option",
         "true; anabranch uppp | cat",
         "python -m anabranch.ingestion --nothing x",
     ],
@@ -119,7 +129,7 @@ def test_a_command_that_is_none_is_found(line: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    "line", ["anabranch --version", "$ anabranch up p.yaml --drills   # it's so", "anabranch --help >x", "don't anabranch"]
+    "line", ["anabranch --version", "$ anabranch up -f p.yaml --drills   # it's so", "anabranch --help >x", "don't anabranch"]
 )
 def test_an_ordinary_line_is_not(line: str) -> None:
     assert mistakes(f"```\n{line}\n```\n") == []

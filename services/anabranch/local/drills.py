@@ -162,7 +162,7 @@ class Drill:
         if not self._deployment.drills:
             raise ConfigurationError(
                 "cut and heal need a proxy between each service and the embedded Kafka, which costs CPU time: "
-                "start the deployment with `anabranch up --drills FILE`. pause and kill work without"
+                "start the deployment with `anabranch up --drills`. pause and kill work without"
             )
         folder = links.directory_of(self._state_dir)
         linked = [link.label for link in links.read_links(folder)]

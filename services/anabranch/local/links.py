@@ -6,7 +6,7 @@ that exists for this link alone and advertises the link's address, so the servic
 All of it is files in ``<state directory>/drills``, which only their owner may read:
 
 ``links.json``       every link; written by ``up`` before the proxy starts.
-``cuts/*.json``      one file per cut link; written and removed by ``anabranch cut`` and ``heal``.
+``cuts/*.json``      one file per cut link; written and removed by ``anabranch drill cut`` and ``heal``.
 ``applied.json``     the cuts that the proxy keeps now; written by the proxy.
 
 Invariants:

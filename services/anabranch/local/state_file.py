@@ -65,10 +65,7 @@ def directory_of(state_dir: Path | None, pipeline_file: Path | None) -> Path:
 
 def nothing_runs(directory: Path) -> str:
     """What is said where a command meant a deployment of this directory, and there is none."""
-    return (
-        f"nothing runs in {directory.absolute()}: name the deployment with --pipeline FILE or --state-dir DIR, "
-        "or start it with `anabranch up FILE`"
-    )
+    return f"nothing runs in {directory.absolute()}: name the deployment with -f FILE or --state-dir DIR, or start it with `anabranch up`"
 
 
 def write(directory: Path, deployment: Deployment) -> None:

@@ -87,7 +87,7 @@ class Node:
                         raise
                     self.status.waiting_for = str(error)
                 if missing and context.clock.monotonic_ms() >= deadline_ms:
-                    raise ConfigurationError(f"there are no topics {', '.join(sorted(missing))}; make them: anabranch topics FILE --create")
+                    raise ConfigurationError(f"there are no topics {', '.join(sorted(missing))}; make them: anabranch topics --create")
                 if missing:
                     context.stopping.wait(_ROUND_S)
         finally:

@@ -127,7 +127,7 @@ def test_it_cuts_heals_and_tells_what_is_seen() -> None:
     told = [line.partition("[/]  ")[2] for line in said]
     assert told[0] == "so far results come 0.5 s after their window, final at once"
     assert [line.split(",")[0].split(":")[0].rpartition(" ")[0] for line in told[1:]] == [
-        "[bold]anabranch cut", "[bold]anabranch heal", "tentative", "undo back to result", "",
+        "[bold]anabranch drill cut", "[bold]anabranch drill heal", "tentative", "undo back to result", "",
     ]  # fmt: skip
     assert "made without b" in told[3]
 

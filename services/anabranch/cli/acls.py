@@ -7,16 +7,15 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from anabranch.cli.options import File, pipeline_file
 from anabranch.pipeline.access import Resource, Right, rights
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError
 
-PipelineFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
 Prefix = Annotated[
     str | None,
     typer.Option("--principal-prefix", metavar="TEXT", help="Before each principal's name (default: the pipeline's name and a dot)."),
@@ -34,7 +33,7 @@ _BROKER_PREFIX: Final = "User:"
 
 
 def acls(
-    file: PipelineFile,
+    file: File = None,
     prefix: Prefix = None,
     by_participant: ByParticipant = False,
     as_json: AsJson = False,
@@ -45,15 +44,15 @@ def acls(
 
     A principal is a SCRAM user or the name in a certificate. Who is who, and how to set it all up: docs/security.md.
 
-        anabranch acls pipeline.yaml
+        anabranch acls
 
-        anabranch acls pipeline.yaml --commands >acls.sh; BROKERS=broker-1:9093 ADMIN_CONFIG=admin.properties sh acls.sh
+        anabranch acls --commands >acls.sh; BROKERS=broker-1:9093 ADMIN_CONFIG=admin.properties sh acls.sh
     """
     if as_json + as_commands + as_redis > 1:
         raise ConfigurationError("--json, --commands, --redis: give one of them")
     if prefix is not None and not all(character.isalnum() or character in "._-" for character in prefix):
         raise ConfigurationError(f"--principal-prefix {prefix!r}: use letters, digits, '.', '_' and '-'")
-    pipeline = load(file)
+    pipeline = load(pipeline_file(file))
     if as_redis:
         typer.echo(redis_user(pipeline.name, f"{f'{pipeline.name}.' if prefix is None else prefix}consistency_manager"))
         return
@@ -127,8 +126,3 @@ def _by_principal(found: list[Right]) -> list[Right]:
     principals = {right.principal: place for place, right in reversed(list(enumerate(found)))}
     places = {(right.principal, _place(right)): place for place, right in reversed(list(enumerate(found)))}
     return sorted(found, key=lambda right: (principals[right.principal], places[right.principal, _place(right)]))
-
-
-def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the command."""
-    app.command()(acls)

@@ -1,4 +1,4 @@
-"""The commands of the fault drills: kill, pause, resume, cut, heal."""
+"""``anabranch drill``: kill, pause, resume, cut, heal."""
 
 from __future__ import annotations
 
@@ -9,54 +9,51 @@ from typing import Annotated
 import typer
 
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.cli.options import File, StateDir
 from anabranch.local import state_file
 from anabranch.local.drills import Drill
 from anabranch.local.links import Cut, Direction
 from anabranch.pipeline.durations import parse_ms
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 
-PANEL = "Fault drills on a running deployment"
+app = typer.Typer(help="Break a running deployment on purpose: crashes, hangs, lost networks.", no_args_is_help=True)
 
 Names = Annotated[
     list[str], typer.Argument(metavar="SERVICE/NAME...", help="As `anabranch status` shows them, e.g. `ingestion/reports_2`.")
-]
-StateDir = Annotated[
-    Path | None, typer.Option("--state-dir", metavar="DIR", help="That of `anabranch up` (default: `.anabranch` in the current folder).")
-]
-PipelineFile = Annotated[
-    Path | None, typer.Option("--pipeline", metavar="FILE", help="The pipeline file, instead of --state-dir: `.anabranch` next to it.")
 ]
 Duration = Annotated[
     str | None, typer.Option("--for", metavar="TIME", help="Undo it after this time, e.g. `20s`; the command waits. Ctrl-C undoes it too.")
 ]
 
 
-def kill(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = None) -> None:
+@app.command()
+def kill(names: Names, file: File = None, state_dir: StateDir = None) -> None:
     """Kill processes with SIGKILL, with all below them (a node's Java and Python workers), as a crash would.
 
     The supervisor starts them again after half a second, later when it happens often. What to see: `anabranch status` counts a restart,
     the output topics get each result once all the same; with a second replica of a stage nothing is even late.
 
-        anabranch kill processing/local.0
+        anabranch drill kill processing/local.0
 
-        anabranch kill kafka/kafka        # the embedded servers too: kafka/kafka, redis/redis
+        anabranch drill kill kafka/kafka        # the embedded servers too: kafka/kafka, redis/redis
     """
-    drill = _drill(state_dir, pipeline, names)
+    drill = _drill(state_dir, file, names)
     for name in names:
         typer.echo(f"killed {name}: processes {_listed(drill.kill(name))}; it is started again")
 
 
-def pause(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = None, duration: Duration = None) -> None:
+@app.command()
+def pause(names: Names, file: File = None, state_dir: StateDir = None, duration: Duration = None) -> None:
     """Stop processes with SIGSTOP, with all below them: they are there and do nothing, as on a machine that hangs.
 
     The nastier sister of `kill`: nobody restarts it, and after `resume` it goes on with what it believed before - for a stage or a delivery
     that was replaced meanwhile, to find out that it no longer counts. What to see: `status` shows it as `paused`.
 
-        anabranch pause processing/local.0 --for 20s
+        anabranch drill pause processing/local.0 --for 20s
 
-        anabranch pause ingestion/reports_2; anabranch resume ingestion/reports_2
+        anabranch drill pause ingestion/reports_2; anabranch drill resume ingestion/reports_2
     """
-    drill = _drill(state_dir, pipeline, names)
+    drill = _drill(state_dir, file, names)
 
     def undo(name: str) -> None:
         drill.resume(name)
@@ -68,19 +65,21 @@ def pause(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = Non
         wait()
 
 
-def resume(names: Names, state_dir: StateDir = None, pipeline: PipelineFile = None) -> None:
+@app.command()
+def resume(names: Names, file: File = None, state_dir: StateDir = None) -> None:
     """Let processes go on that `pause` stopped.
 
-    anabranch resume processing/local.0
+    anabranch drill resume processing/local.0
     """
-    drill = _drill(state_dir, pipeline, names)
+    drill = _drill(state_dir, file, names)
     _each(names, lambda name: typer.echo(f"resumed {name}: processes {_listed(drill.resume(name))}"))
 
 
+@app.command()
 def cut(
     names: Names,
+    file: File = None,
     state_dir: StateDir = None,
-    pipeline: PipelineFile = None,
     direction: Annotated[
         Direction,
         typer.Option(help="`to`: its requests do not reach Kafka; `from`: they do, but Kafka's answers do not come back."),
@@ -98,15 +97,15 @@ def cut(
     Cut a source off and watch the outputs. For `max_delay` nothing is seen; then the live topic goes on with tentative results, made without
     that source. After `heal`: one undo, the corrections, and the corrected topic is as if nothing had happened.
 
-        anabranch cut ingestion/reports_2 --for 20s
+        anabranch drill cut ingestion/reports_2 --for 20s
 
-        anabranch cut ingestion/reports_2; anabranch tail tolls --live; anabranch heal ingestion/reports_2
+        anabranch drill cut ingestion/reports_2; anabranch tail tolls --live; anabranch drill heal ingestion/reports_2
 
-        anabranch cut delivery/tolls --direction from      # what it writes arrives, but it never hears of it
+        anabranch drill cut delivery/tolls --direction from      # what it writes arrives, but it never hears of it
 
-        anabranch cut ingestion/reports_2 --delay 100ms --for 20s      # not cut: slow
+        anabranch drill cut ingestion/reports_2 --delay 100ms --for 20s      # not cut: slow
     """
-    drill = _drill(state_dir, pipeline, names)
+    drill = _drill(state_dir, file, names)
     if delay is not None and reset:
         raise ConfigurationError("--delay and --reset exclude each other: a link is slow, or it is closed")
     wanted = Cut(direction, reset, 0 if delay is None else _milliseconds("--delay", delay))
@@ -122,18 +121,19 @@ def cut(
         wait()
 
 
+@app.command()
 def heal(
     names: Annotated[list[str] | None, typer.Argument(metavar="[SERVICE/NAME...]", help="Without any: all that are cut.")] = None,
+    file: File = None,
     state_dir: StateDir = None,
-    pipeline: PipelineFile = None,
 ) -> None:
     """Let the traffic of services pass again that `cut` held back; what was held goes on where it stood.
 
-    anabranch heal ingestion/reports_2
+    anabranch drill heal ingestion/reports_2
 
-    anabranch heal
+    anabranch drill heal
     """
-    drill = _drill(state_dir, pipeline, names or ())
+    drill = _drill(state_dir, file, names or ())
     chosen = names or list(drill.cuts())
 
     def undo(name: str) -> None:
@@ -143,12 +143,6 @@ def heal(
     _each(chosen, undo)
     if not chosen:
         typer.echo("nothing is cut")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make them commands of ``app``."""
-    for command in (kill, pause, resume, cut, heal):
-        app.command(rich_help_panel=PANEL)(command)
 
 
 class _Undone:
@@ -191,8 +185,8 @@ def _milliseconds(option: str, duration: str) -> int:
         raise ConfigurationError(f"{option} {duration}: {error}") from error
 
 
-def _drill(state_dir: Path | None, pipeline: Path | None, names: Sequence[str]) -> Drill:
-    drill = Drill(state_file.directory_of(state_dir, pipeline))
+def _drill(state_dir: Path | None, file: Path | None, names: Sequence[str]) -> Drill:
+    drill = Drill(state_file.directory_of(state_dir, file))
     drill.check(names)
     return drill
 

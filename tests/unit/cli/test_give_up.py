@@ -5,21 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from anabranch.adapters.kafka import log as kafka_log
+from anabranch.cli import app
 from anabranch.local import give_up as shell
-from anabranch.local import give_up_command
 from anabranch.pipeline import file
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.records import GivenUp
 from harness.sources import pipeline
 
-_APP = typer.Typer()
-give_up_command.add_to(_APP)
-_APP.command()(lambda: None)
-_WHERE = ["--pipeline", "p.yaml", "--kafka", "k:1"]
+_WHERE = ["-f", "p.yaml", "--kafka", "k:1"]
 
 
 @pytest.fixture
@@ -46,7 +42,7 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def test_it_asks_and_does_it(done: list[str]) -> None:
-    given = CliRunner().invoke(_APP, ["give-up", "reports", "--from", "1000", "--until", "2000", *_WHERE], input="y\n")
+    given = CliRunner().invoke(app, ["give-up", "reports", "--from", "1000", "--until", "2000", *_WHERE], input="y\n")
     assert given.exit_code == 0, given.output
     assert done == ["reports Times(from_ms=1000, until_ms=2000)"]
     assert "given up after 1970-01-01T00:00:01.000Z up to" in given.output
@@ -55,15 +51,15 @@ def test_it_asks_and_does_it(done: list[str]) -> None:
 
 def test_without_a_yes_nothing_happens(done: list[str]) -> None:
     asked = ["give-up", "reports", "--from", "1000", "--until", "2000", *_WHERE]
-    assert CliRunner().invoke(_APP, asked, input="n\n").exit_code == 1
-    assert CliRunner().invoke(_APP, asked).exit_code == 1
+    assert CliRunner().invoke(app, asked, input="n\n").exit_code == 1
+    assert CliRunner().invoke(app, asked).exit_code == 1
     assert done == []
-    assert CliRunner().invoke(_APP, [*asked, "--yes"]).exit_code == 0
+    assert CliRunner().invoke(app, [*asked, "--yes"]).exit_code == 0
     assert len(done) == 1
 
 
 def test_wrong_usage_is_told(done: list[str]) -> None:
-    assert CliRunner().invoke(_APP, ["give-up", "reports", *_WHERE]).exit_code == 2
+    assert CliRunner().invoke(app, ["give-up", "reports", *_WHERE]).exit_code == 2
     for wrong in (["--from", "soon", *_WHERE], ["--from", "1000", *_WHERE], ["--from", "1000", "--until", "2000"]):
-        assert isinstance(CliRunner().invoke(_APP, ["give-up", "reports", *wrong]).exception, ConfigurationError)
+        assert isinstance(CliRunner().invoke(app, ["give-up", "reports", *wrong]).exception, ConfigurationError)
     assert done == []

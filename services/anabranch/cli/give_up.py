@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from anabranch.local import state_file
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of a source in the pipeline file.")]
 From = Annotated[
@@ -19,14 +17,6 @@ From = Annotated[
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Give up what lies up to here (default: now).")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-PipelineFile = Annotated[
-    Path | None, typer.Option("--pipeline", metavar="FILE", help="The pipeline file (default: that of the deployment).")
-]
-StateDir = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="That of `anabranch up` (default: `.anabranch` here).")]
-Kafka = Annotated[
-    str | None,
-    typer.Option(metavar="ADDR", envvar="ANABRANCH_KAFKA", help="The broker, HOST:PORT (default: that of the running deployment)."),
-]
 
 
 def give_up(
@@ -34,7 +24,7 @@ def give_up(
     from_time: From,
     until: Until = None,
     yes: Yes = False,
-    pipeline: PipelineFile = None,
+    file: DeploymentFile = None,
     state_dir: StateDir = None,
     kafka: Kafka = None,
 ) -> None:
@@ -53,7 +43,7 @@ def give_up(
 
         anabranch give-up reports --from 2026-05-01T14:00:00Z
 
-        anabranch give-up reports --from 2026-05-01T14:00:00Z --until 2026-05-01T16:30:00Z --yes --pipeline p.yaml --kafka broker-1:9092
+        anabranch give-up reports --from 2026-05-01T14:00:00Z --until 2026-05-01T16:30:00Z --yes -f p.yaml --kafka broker-1:9092
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
@@ -62,13 +52,8 @@ def give_up(
     from anabranch.pipeline.file import load
     from anabranch.protocol.given_up import Times
 
-    running = state_file.read(state_file.directory_of(state_dir, pipeline))
-    if running is None and (pipeline is None or kafka is None):
-        said = state_file.nothing_runs(state_file.directory_of(state_dir, pipeline))
-        raise ConfigurationError(f"{said}; for one that runs elsewhere give --pipeline and --kafka")
-    file = pipeline if pipeline is not None else Path(running.pipeline) if running is not None else Path()
-    address = kafka if kafka is not None else running.kafka if running is not None else ""
-    loaded, clock = load(file), SystemClock()
+    named, address = file_and_broker(file, state_dir, kafka)
+    loaded, clock = load(named), SystemClock()
     asked = Times(time_of("--from", from_time), until_when(loaded, source, until, clock.now_ms()))
     command = GiveUp(KafkaEventLog(address), loaded, source, asked, clock, SystemEntropy())
     told(source, command.plan(), loaded.bucket_ms, typer.echo)
@@ -76,8 +61,3 @@ def give_up(
         typer.confirm("Give it up? This cannot be taken back.", abort=True)
     done = command.do()
     typer.echo(f"given up: {done.last - done.first + 1} buckets")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Give ``app`` the command."""
-    app.command(name="give-up")(give_up)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from anabranch.local import drill_commands
+from anabranch.cli import drill
 from anabranch.local.drills import Drill
 from anabranch.local.links import Cut, Direction
 from anabranch.protocol.errors import ConfigurationError, Unavailable
-
-_APP = typer.Typer()
-drill_commands.add_to(_APP)
 
 
 class _Recorded:
@@ -59,11 +55,11 @@ class _Recorded:
 
 @pytest.fixture(autouse=True)
 def _recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drill_commands, "Drill", _Recorded)
+    monkeypatch.setattr(drill, "Drill", _Recorded)
 
 
 def _run(*arguments: str) -> tuple[str, list[object]]:
-    result = CliRunner().invoke(_APP, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(drill.app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output, _Recorded.done[1:]
 
@@ -103,7 +99,7 @@ def test_it_undoes_itself_also_when_it_fails_half_way() -> None:
     ("command", "undo"), [(("pause", "--for", "1ms"), "resume"), (("cut", "--for", "1ms"), "heal"), (("resume",), "resume"), (("heal",), "heal")]
 )  # fmt: skip
 def test_one_that_cannot_be_undone_does_not_keep_the_others_broken(command: tuple[str, ...], undo: str) -> None:
-    result = CliRunner().invoke(_APP, [*command, "gone/a", "gone/b", "c/d"])
+    result = CliRunner().invoke(drill.app, [*command, "gone/a", "gone/b", "c/d"])
     assert isinstance(result.exception, Unavailable)
     assert str(result.exception).startswith("gone/a")
     assert "gone/b" in result.stderr
@@ -112,7 +108,7 @@ def test_one_that_cannot_be_undone_does_not_keep_the_others_broken(command: tupl
 
 def test_heal_without_names_heals_all() -> None:
     assert _run("heal", "--state-dir", "/s") == ("healed x/y\n", [("heal", "x/y")])
-    assert _run("heal", "a/b", "--pipeline", "/p/pipeline.yaml") == ("healed a/b\n", [("heal", "a/b")])
+    assert _run("heal", "a/b", "-f", "/p/pipeline.yaml") == ("healed a/b\n", [("heal", "a/b")])
     assert _Recorded.done[0] == Path("/p/.anabranch")
 
 

@@ -16,7 +16,7 @@ FILE = str(Path(__file__).parents[2] / "security" / "pipeline.yaml")
 
 
 def run(*words: str) -> str:
-    done = CliRunner().invoke(app, ["acls", FILE, *words], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["acls", "-f", FILE, *words], catch_exceptions=False)
     assert done.exit_code == 0
     return done.stdout
 

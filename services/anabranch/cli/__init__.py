@@ -1,0 +1,63 @@
+"""The command ``anabranch``: one module per command. Exit codes: 0 ok, 2 wrong usage or a wrong file, 1 anything else."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from anabranch.cli import acls, check, classes, doctor, down, drill, give_up, status, tail, topics, up, version
+from anabranch.protocol.errors import AnabranchError, ConfigurationError
+
+_KAFKA_LOGGER: Final = "anabranch.adapters.kafka"
+
+app = typer.Typer(
+    name="anabranch",
+    help="Fault-tolerant stream processing on Kafka, Redis and Spark: results that are right, each exactly once.\n\n"
+    "Commands act on `pipeline.yaml` in the current folder; `-f FILE` names another.\n\n"
+    "A first run:  anabranch doctor  ·  anabranch check  ·  anabranch up",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Entry point: turns this project's errors into one message and an exit code."""
+    console = Console(stderr=True, soft_wrap=True)
+    # The client tells every attempt to reach a broker, several a second; what a person needs is in the error that a command ends with.
+    logging.getLogger(_KAFKA_LOGGER).setLevel(logging.CRITICAL + 1)
+    try:
+        app()
+    except ConfigurationError as error:
+        console.print(escape(str(error)), style="red", highlight=False)
+        sys.exit(2)
+    except AnabranchError as error:
+        console.print(f"{type(error).__name__}: {escape(str(error))}", style="red", highlight=False)
+        sys.exit(1)
+
+
+@app.callback()
+def _anabranch(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=version.print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+_PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
+    "Run": (check.check, up.up, down.down),
+    "Look": (status.status, tail.tail, topics.topics),
+    "Operate": (doctor.doctor, classes.classes, acls.acls, give_up.give_up, version.version),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+app.add_typer(drill.app, name="drill", rich_help_panel="Operate")

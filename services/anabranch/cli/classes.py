@@ -1,0 +1,27 @@
+"""``anabranch classes``."""
+
+from __future__ import annotations
+
+import typer
+
+from anabranch.protocol.errors import ConfigurationError
+
+
+def classes() -> None:
+    """Keep Spark's and Kafka's classes as Java has loaded them, once per machine and version: nodes then start with half of the processor time.
+
+    It also downloads a small jar with which Spark writes checkpoints without a forked command for each file.
+
+    anabranch classes
+    """
+    from anabranch.adapters.spark import bare_files, class_archive
+    from anabranch.local import kafka_classes
+
+    try:
+        bare_files.fetch()
+    except ConfigurationError as error:
+        typer.echo(f"note: {error}", err=True)
+    made = class_archive.make()
+    typer.echo(f"{'made' if made else 'there already:'} {class_archive.place().archive}")
+    made = kafka_classes.make()
+    typer.echo("made that of the embedded broker" if made else "there already: that of the embedded broker")

@@ -1,0 +1,38 @@
+"""``anabranch doctor``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from anabranch.cli.options import KAFKA_VARIABLE, StateDir
+from anabranch.local import state_file
+
+
+def doctor(
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="ADDR", envvar=KAFKA_VARIABLE, help="Check this broker too: version and clock (writes one record)."),
+    ] = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Check what this machine needs, and say what to do about what is missing. Exit code 1 if anything is bad.
+
+    anabranch doctor
+
+    anabranch doctor --kafka broker-1:9092
+    """
+    from anabranch.local.doctor import examine
+
+    console = Console(soft_wrap=True, highlight=False)
+    checks = examine(kafka, state_file.directory_of(state_dir, None))
+    for one in checks:
+        mark = "[green]ok [/]" if one.good else "[red]bad[/]"
+        console.print(f"{mark} {one.name:<13} {escape(one.found)}")
+        if one.remedy:
+            console.print(f"    {'':<13} {escape(one.remedy)}")
+    if not all(one.good for one in checks):
+        raise typer.Exit(1)

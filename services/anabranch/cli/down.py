@@ -1,0 +1,39 @@
+"""``anabranch down``."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+import typer
+
+from anabranch.cli.options import File, StateDir
+
+_WAIT_MS: Final = 25_000
+"""An orderly stop takes 15 s at most."""
+
+
+def down(file: File = None, state_dir: StateDir = None) -> None:
+    """Stop what `up` started, and wait until it is gone.
+
+    anabranch down
+    """
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.local.state_file import Lock, directory_of, nothing_runs
+
+    directory = directory_of(state_dir, file)
+    lock = Lock(directory)
+    holder = lock.holder()
+    if holder is None:
+        typer.echo(nothing_runs(directory))
+        return
+    os.kill(holder, signal.SIGTERM)
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + _WAIT_MS
+    while lock.holder() == holder:
+        if clock.monotonic_ms() >= deadline_ms:
+            typer.echo(f"process {holder} has not stopped within {_WAIT_MS // 1_000} s; end it with: kill -9 {holder}", err=True)
+            raise typer.Exit(1)
+        clock.sleep_ms(50)
+    typer.echo("stopped")

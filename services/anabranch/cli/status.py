@@ -1,0 +1,142 @@
+"""``anabranch status``."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+
+from anabranch.cli.options import File, StateDir
+from anabranch.local import state_file
+from anabranch.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from anabranch.local.status import Row
+
+
+_TABLE_WIDTH_MAX: Final = 500
+_STATE_STYLES: Final = {
+    "running": "green",
+    "waiting": "yellow",
+    "starting": "cyan",
+    "restarting": "yellow",
+    "silent": "red",
+    "failed": "red",
+    "paused": "magenta",
+}
+
+
+def status(
+    file: File = None,
+    state_dir: StateDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per process.")] = False,
+) -> None:
+    """What runs: per process, and per replica on a node, its state, last bucket, lag and restarts, what it makes results without, and what it waits for.
+
+    Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: it is very busy. `paused`: somebody stopped it.
+
+        anabranch status
+
+        anabranch status --json | jq '.[] | select(.state == "failed") | .error'
+
+        anabranch status --json | jq '.[].detail.stages[]? | {stage, replica, state, lag_ms, error}'
+    """
+    from anabranch.local.status import rows_of
+
+    directory = state_file.directory_of(state_dir, file)
+    rows = rows_of(directory)
+    if as_json:
+        typer.echo(json.dumps(rows or [], indent=1))
+    elif rows is None:
+        typer.echo(state_file.nothing_runs(directory), err=True)
+    else:
+        # Never narrower than its content: a cut-off process id or error is of no use, in a pipe least of all.
+        table = _status_table(rows)
+        wide = Console(width=_TABLE_WIDTH_MAX)
+        needed = Measurement.get(wide, wide.options, table).maximum
+        Console(width=max(Console().width, needed)).print(table)
+        if told := _slowest_hop(directory, rows):
+            typer.echo(told)
+    if rows is None:
+        raise typer.Exit(1)
+
+
+def _slowest_hop(directory: Path, rows: list[Row]) -> str:
+    """In words; empty where the pipeline file has changed, or nothing is known yet."""
+    from anabranch.local.status import hops_of, slowest_in_words
+    from anabranch.pipeline.file import load
+
+    found = state_file.read(directory)
+    try:
+        return "" if found is None else slowest_in_words(hops_of(load(found.pipeline), rows))
+    except ConfigurationError:
+        return ""
+
+
+def _status_table(rows: list[Row]) -> Table:
+    from anabranch.local.status import stages_of
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("service", "name", "state", "last bucket", "lag", "restarts", "pid", "port", ""):
+        table.add_column(title, justify="right" if title in ("lag", "restarts", "pid", "port") else "left", no_wrap=title != "")
+    for row in rows:
+        stages = stages_of(row)
+        # What a node waits for, or failed with, is said of its replicas.
+        told = () if stages else _told(row)
+        table.add_row(*_cells(str(row["service"]), row, told or (str(row["cut"] or ""),)))
+        for stage in stages:
+            shown = {**stage, "name": f"  {stage['stage']}.{stage['replica']}", "pid": None, "metrics_port": None}
+            table.add_row(*_cells("", shown, _told(shown)))
+    return table
+
+
+def _told(row: Row) -> tuple[str, ...]:
+    """What a person should know: what is unusual, then why, or what it waits for, or where it is."""
+    from anabranch.local.status import detail_in_words
+
+    waiting = f"waits for {row['waiting_for']}" if row["waiting_for"] else ""
+    return detail_in_words(row), str(row.get("cut") or row["error"] or waiting or row.get("address") or "").partition("\n")[0]
+
+
+def _cells(service: str, row: Row, told: tuple[str, ...]) -> tuple[str, ...]:
+    """A line of the table."""
+    state = str(row["state"])
+    style = _STATE_STYLES.get(state, "")
+    return (
+        service,
+        str(row["name"]),
+        f"[{style}]{state}[/]" if style else escape(state),
+        _time(row["last_bucket_ms"]),
+        _lag(row["lag_ms"]),
+        str(row["restarts"]),
+        _or_dash(row["pid"]),
+        _or_dash(row["metrics_port"]),
+        escape("; ".join(filter(None, told))),
+    )
+
+
+def _time(moment_ms: object) -> str:
+    """UTC, to the millisecond; small numbers (simulated time) as seconds."""
+    if not isinstance(moment_ms, int):
+        return "-"
+    if moment_ms < 10**11:
+        return f"{moment_ms / 1_000:g} s"
+    try:
+        return datetime.fromtimestamp(moment_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):
+        return str(moment_ms)
+
+
+def _lag(lag_ms: object) -> str:
+    return f"{lag_ms / 1_000:.1f} s" if isinstance(lag_ms, int) else "-"
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)

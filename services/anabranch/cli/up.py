@@ -1,0 +1,91 @@
+"""``anabranch up``."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from anabranch.cli.options import KAFKA_VARIABLE, File, Replication, StateDir, pipeline_file
+from anabranch.cli.signals import stop_events
+from anabranch.local import state_file
+from anabranch.protocol.addresses import holds_password
+from anabranch.protocol.errors import ConfigurationError
+
+
+def up(
+    context: typer.Context,
+    file: File = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDR",
+            envvar=KAFKA_VARIABLE,
+            help="Bootstrap address of a Kafka cluster, HOST:PORT. Where neither option nor variable is set a real broker is started here.",
+        ),
+    ] = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="redis://HOST:PORT/DB, or rediss:// with TLS (also ANABRANCH_REDIS). Without it a Redis is started here."
+        ),
+    ] = None,
+    state_dir: StateDir = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SERVICE", help="Run these only, e.g. `ingestion` or `processing/local.0`, a node; may be repeated."),
+    ] = None,
+    kafka_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the embedded broker; 0: that of last time, or any free one.")
+    ] = 0,
+    replication: Replication = None,
+    drills: Annotated[
+        bool,
+        typer.Option(
+            "--drills", help="Put a proxy between each service and the embedded broker, for `drill cut` and `heal`; costs CPU time."
+        ),
+    ] = False,
+) -> None:
+    """Run a pipeline on this machine: every service as a process, restarted when it dies.
+
+    Prints a line that begins with `ready` when all services are, with the addresses to use. Ctrl-C stops everything within 15 s;
+    the next `up` goes on where this one stopped. Logs are in `<state-dir>/logs`.
+
+        anabranch up
+
+        anabranch up --kafka broker-1:9092 --redis redis://cache:6379/0 --replication 3
+
+        anabranch up --kafka broker-1:9092 --only delivery/tolls
+
+        anabranch up --drills         # then, elsewhere: anabranch drill cut ingestion/reports --for 20s
+    """
+    from anabranch.local.up import up as run_up
+
+    console, named = Console(soft_wrap=True), pipeline_file(file)
+    source = context.get_parameter_source("kafka")
+    given = source is not None and source.name == "ENVIRONMENT"
+    if kafka is not None and kafka_port:
+        how = f"unset {KAFKA_VARIABLE}, which names a cluster" if given else "leave it out with --kafka"
+        raise ConfigurationError(f"--kafka-port is for the embedded broker; {how}")
+    if kafka is not None:
+        typer.echo(f"Kafka: the cluster at {kafka}{f', as {KAFKA_VARIABLE} says' if given else ''}")
+    if redis is not None and holds_password(redis):
+        raise ConfigurationError(
+            "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or ANABRANCH_REDIS_PASSWORD_FILE"
+        )
+    with stop_events() as (stopping, stop_now):
+        run_up(
+            named,
+            state_dir=state_file.directory_of(state_dir, named),
+            say=lambda text: console.print(text, highlight=False, markup=False),
+            stopping=stopping,
+            stop_now=stop_now,
+            kafka=kafka,
+            redis=redis if redis is not None else os.environ.get("ANABRANCH_REDIS"),
+            only=only or (),
+            kafka_port=kafka_port,
+            replication=replication,
+            drills=drills,
+        )
