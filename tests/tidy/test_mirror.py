@@ -16,6 +16,8 @@ ENTRY_POINTS = {"anabranch", "anabranch.cli", "anabranch.client", "anabranch.sta
 SHIPPED = "anabranch.adapters.local."
 """The ports in memory: for the tests of services, and of whoever writes one."""
 
+AWAITED = {"anabranch.protocol.federation.agent"}
+"""Rules of a service that is not there yet: the market's simulation runs them. Once a service does, the name goes."""
 
 STARTS_SPARK = {
     "anabranch.adapters.spark.session.start_session", "harness.stage_processes", "harness.stages.RunningStage", "pyspark.sql.SparkSession",
@@ -56,7 +58,11 @@ def limits_of(source: str) -> dict[str, bool]:
 
 
 def test_each_pure_module_has_its_own_test_file(root: Path, modules: dict[str, str]) -> None:
-    pure = [name for name in modules if name.startswith(("anabranch.protocol.", "anabranch.codec."))]
+    pure = [
+        name
+        for name, source in modules.items()
+        if name.startswith(("anabranch.protocol.", "anabranch.codec.")) and len(ast.parse(source).body) > 1
+    ]
     missing = [str(mirror(name)) for name in pure if name.split(".")[-1] not in DECLARATIONS and not (root / mirror(name)).is_file()]
     assert missing == []
 
@@ -78,9 +84,10 @@ def test_each_module_is_used(modules: dict[str, str]) -> None:
     dead = [
         name
         for name, source in modules.items()
-        if name not in used | ENTRY_POINTS and not name.startswith(SHIPPED) and not name.endswith("__main__") and names_in(source)
+        if name not in used | ENTRY_POINTS | AWAITED and not name.startswith(SHIPPED) and not name.endswith("__main__") and names_in(source)
     ]
     assert dead == []
+    assert sorted(AWAITED & used) == []
 
 
 def starts_spark(source: str) -> bool:

@@ -1,0 +1,199 @@
+"""A participant's agent: it sheds load that costs more to keep, and takes load that pays more than it costs.
+
+Theory of operation. The agent is a machine without input or output. It is told what was measured, what others say, what the ledgers say and that time
+has passed; it answers with commands for its shell. Each participant has one, with its own private cost function, and there is nobody above them. Its
+halves are ``shedding`` and ``taking``; what a task goes through is the table of ``holdings``; what a price may be is in ``pricing``.
+
+Who runs a task is decided by the ledger alone (``movements``), so each message may be lost and each wait ends. An answer that is lost: the offer
+lapses, the seller's promise is withdrawn. A start that nobody reports: withdrawn after the deadline. A recall that does not get ready: dropped, and
+tried again. A task that nobody takes back: after the drain time its seller ends the movement.
+
+Invariants:
+    FA1  one offer is out at a time, and a task is in at most one.
+    FA2  nothing is promised that would cost more than it is paid, with all that is here and all that was promised counted.
+    FA3  every wait ends: of an offer, of a promise, of a start, of a recall, of a return.
+    FA4  a task that has moved stays for the minimum hold, so movements are bounded in any time.
+    FA5  a contract whose seller does not answer, time and again, is left alone for a while.
+    FA6  a movement that ends for whom a task came from ends for whom it was sold on to, too.
+"""
+
+from __future__ import annotations
+
+from anabranch.protocol.federation.contract_book import BookedContract
+from anabranch.protocol.federation.costs import Cost
+from anabranch.protocol.federation.holdings import Event, Holding, Holdings, Place, Term
+from anabranch.protocol.federation.load_average import LoadAverage
+from anabranch.protocol.federation.movements import Claim, Command, Ended, MovementEntry, Started, Why, Withdrawn
+from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.shedding import Phase, Shedding
+from anabranch.protocol.federation.standing import AgentRules, Counters, Partner, Standing
+from anabranch.protocol.federation.taking import Taking
+
+
+class Agent:
+    """The machine. Not thread-safe. ``now_ms`` is the shell's clock, which never goes back.
+
+    After a crash the shell makes a new one: contracts, own tasks, then the entries that count of the ledgers in which it is the seller, and after them
+    those of the ledgers in which it is the buyer, since what was sold on had come before.
+    """
+
+    def __init__(self, participant: str, cost: Cost, rules: AgentRules) -> None:
+        self._standing = Standing(participant, cost, rules)
+        self._shedding = Shedding(self._standing)
+        self._taking = Taking(self._standing)
+
+    @property
+    def participant(self) -> str:
+        """Whose agent it is."""
+        return self._standing.participant
+
+    @property
+    def holdings(self) -> Holdings:
+        """The tasks that it knows."""
+        return self._standing.holdings
+
+    @property
+    def counters(self) -> Counters:
+        """What it has done."""
+        return self._standing.counters
+
+    @property
+    def phase(self) -> Phase:
+        """Of shedding."""
+        return self._shedding.phase
+
+    # ---------------------------------------------------------------- what it knows
+
+    def knows(self, booked: BookedContract) -> None:
+        """A contract of this participant, or what has become of it."""
+        partner = self._standing.partners.get(booked.contract.contract_id)
+        if partner is None:
+            self._standing.partners[booked.contract.contract_id] = Partner(booked)
+        else:
+            partner.booked = booked
+
+    def owns(self, task: str, units: int) -> None:
+        """A task of this participant, which runs here."""
+        self.holdings.tasks[task] = Holding(task, LoadAverage.of(units), Place.HERE)
+
+    def measured(self, task: str, units: int) -> None:
+        """The load of a task, wherever it runs: a buyer measures it by its input. Of a task that is not known: nothing."""
+        held = self.holdings.tasks.get(task)
+        if held is not None:
+            held.load = held.load.measured(units, self._standing.rules.weight_ppm)
+
+    # ---------------------------------------------------------------- time, and what others say
+
+    def tick(self, now_ms: int) -> list[Command]:
+        """Time has passed. Called often; it decides by itself what is due."""
+        commands = self._lapse(now_ms)
+        commands += self._taking.tick(now_ms, self._shedding.turned_down_ms)
+        return commands + self._shedding.tick(now_ms)
+
+    def offered(self, offer: Offer, now_ms: int) -> list[Command]:
+        """See ``taking``."""
+        return self._taking.offered(offer, now_ms)
+
+    def answered(self, answer: Answer, now_ms: int) -> list[Command]:
+        """See ``shedding``."""
+        return self._shedding.answered(answer, now_ms)
+
+    def asked_back(self, request: ReturnRequest, now_ms: int) -> list[Command]:
+        """See ``shedding``."""
+        return self._shedding.asked_back(request, now_ms)
+
+    def room(self, now_ms: int) -> None:
+        """See ``shedding``."""
+        self._shedding.room(now_ms)
+
+    # ---------------------------------------------------------------- what the shell and the ledgers say
+
+    def ready(self, movement: str, now_ms: int) -> list[Command]:
+        """The shell has got the task of an own movement ready, at the seller or here. Now the ledger is to say so."""
+        held = self.holdings.by_movement(movement)
+        if held is None or held.went is None or held.went.movement_id != movement:
+            return []
+        if held.place is Place.LEAVING:
+            return [Claim(movement, held.name, self._shedding.agreed[movement])]
+        return [self._ended(held.went, Why.RECALLED, now_ms)]
+
+    def silent(self, movement: str, now_ms: int) -> list[Command]:
+        """Whoever runs the task of an own movement gives no sign of life: the shell runs it here again when the ledger says so."""
+        held = self.holdings.by_movement(movement)
+        if held is None or held.went is None or held.place not in {Place.AWAY, Place.COMING}:
+            return []
+        return [self._ended(held.went, Why.SILENT, now_ms)]
+
+    def recorded(self, entry: MovementEntry, now_ms: int) -> list[Command]:
+        """An entry of a ledger that counts, in the order of that ledger."""
+        if isinstance(entry, Started):
+            self._relearn(entry, now_ms)
+        held = self.holdings.by_movement(entry.movement_id)
+        self._shedding.agreed.pop(entry.movement_id, None)
+        self._taking.forget(entry.movement_id)
+        if held is None:
+            return self._unknown(entry, now_ms)
+        is_own = held.went is not None and held.went.movement_id == entry.movement_id
+        event = _event(entry, is_own)
+        commands: list[Command] = []
+        if event is Event.GONE and held.went is not None:  # FA6
+            on = held.went
+            commands.append(self._withdrawn(on, now_ms) if held.place is Place.LEAVING else self._ended(on, Why.RECALLED, now_ms))
+        self.holdings.befell(held, event, now_ms)
+        return commands
+
+    def _relearn(self, entry: Started, now_ms: int) -> None:
+        """After a crash the agreement is not known, or not the promise: the entry has both."""
+        partner = self._standing.partners.get(entry.contract_id)
+        if partner is None or self.holdings.by_movement(entry.movement_id) is not None:
+            return
+        accepted = next(task for task in entry.answer.tasks if task.name == entry.task)
+        term = Term(entry.movement_id, entry.contract_id, accepted.price, partner.contract.min_hold_ms)
+        held = self.holdings.tasks.get(entry.task)
+        partner.number = max(partner.number, entry.answer.number)
+        if partner.contract.seller == self.participant and held is None:
+            self.holdings.tasks[entry.task] = Holding(entry.task, LoadAverage.of(accepted.units), Place.PROMISED, term, since_ms=now_ms)
+        elif partner.contract.buyer == self.participant and held is not None and held.place is Place.HERE:
+            held.went = term
+            self.holdings.befell(held, Event.OFFERED, now_ms)
+            self.holdings.befell(held, Event.ACCEPTED, now_ms)
+
+    def _unknown(self, entry: MovementEntry, now_ms: int) -> list[Command]:
+        """An own movement has started whose task went home meanwhile: it is over at once (FA6)."""
+        partner = self._standing.partners.get(entry.contract_id)
+        if isinstance(entry, Started) and partner is not None and partner.contract.buyer == self.participant:
+            return [Ended(entry.contract_id, entry.movement_id, self.participant, now_ms, Why.RECALLED)]
+        return []
+
+    # ---------------------------------------------------------------- waits
+
+    def _lapse(self, now_ms: int) -> list[Command]:
+        """FA3: promises and starts whose deadline is over are withdrawn, recalls that did not get ready are dropped."""
+        commands: list[Command] = []
+        for held in self.holdings.at(Place.PROMISED, Place.LEAVING, Place.COMING):
+            term = held.came if held.place is Place.PROMISED else held.went
+            if term is None or now_ms - held.since_ms < self._deadline_ms(term):
+                continue
+            if held.place is Place.COMING:
+                self.holdings.befell(held, Event.KEPT, now_ms)
+            else:
+                held.since_ms = now_ms
+                commands.append(self._withdrawn(term, now_ms))
+        return commands
+
+    def _deadline_ms(self, term: Term) -> int:
+        return self._standing.of(term).contract.moving.deadline_ms + self._standing.rules.ttl_ms
+
+    def _ended(self, term: Term, why: Why, now_ms: int) -> Ended:
+        return Ended(term.contract_id, term.movement_id, self.participant, now_ms, why)
+
+    def _withdrawn(self, term: Term, now_ms: int) -> Withdrawn:
+        return Withdrawn(term.contract_id, term.movement_id, self.participant, now_ms)
+
+
+def _event(entry: MovementEntry, is_own: bool) -> Event:
+    if isinstance(entry, Started):
+        return Event.LEFT if is_own else Event.TAKEN
+    if isinstance(entry, Withdrawn):
+        return Event.STAYED if is_own else Event.LAPSED
+    return Event.BACK if is_own else Event.GONE

@@ -1,0 +1,219 @@
+"""All contracts as their records make them: who may move load under what, at a given time.
+
+Theory of operation. The book is a fold over a log of signed records. It believes signatures and nothing else: a record that is unsigned, out of its
+time, at odds with what both signed, or written again changes nothing, and the answer says which of these it was. Time is an argument. Replaying the
+log gives the same book, so it is lost with a process and made again. The table of ``contracts`` is the one that runs here.
+
+Invariants: FC1 to FC4 of ``contracts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+from typing import ClassVar, Final
+
+from anabranch.protocol.federation.contracts import Contract, defects
+from anabranch.protocol.federation.statements import Signature, Verify, is_signed, signed_bytes
+
+CONTRACTS_MAX: Final = 10_000
+"""Contracts in one book: bounds what foreign records can make a reader hold."""
+
+
+class ContractState(StrEnum):
+    """The values are what stands in records and is shown."""
+
+    PROPOSED = "proposed"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class Change(StrEnum):
+    """What may befall a contract."""
+
+    SIGNED = "signed"
+    WITHDRAWN = "withdrawn"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    NOTICE = "notice"
+    EXPIRED = "expired"
+
+
+TRANSITIONS: Final[dict[tuple[ContractState, Change], ContractState]] = {
+    (ContractState.PROPOSED, Change.SIGNED): ContractState.ACTIVE,
+    (ContractState.PROPOSED, Change.WITHDRAWN): ContractState.ENDED,
+    (ContractState.ACTIVE, Change.SUSPENDED): ContractState.SUSPENDED,
+    (ContractState.ACTIVE, Change.NOTICE): ContractState.ENDING,
+    (ContractState.ACTIVE, Change.EXPIRED): ContractState.ENDED,
+    (ContractState.SUSPENDED, Change.RESUMED): ContractState.ACTIVE,
+    (ContractState.SUSPENDED, Change.NOTICE): ContractState.ENDING,
+    (ContractState.SUSPENDED, Change.EXPIRED): ContractState.ENDED,
+    (ContractState.ENDING, Change.EXPIRED): ContractState.ENDED,
+}
+"""A pair that is not here is rejected."""
+
+
+class Verdict(Enum):
+    """What became of a record."""
+
+    ACCEPTED = "accepted"
+    KNOWN = "known already"
+    DEFECTIVE = "not a valid contract"
+    UNSIGNED = "not signed by whom it must be"
+    EXPIRED = "out of its time"
+    CONTRADICTS = "says something else than what both signed"
+    NOT_NEXT = "not the next version"
+    UNKNOWN = "of no contract that is known"
+    NOT_A_PARTY = "by nobody whose right it is"
+    NOT_NOW = "not in the contract's present state"
+    TOO_MANY = "more contracts than a book holds"
+
+
+@dataclass(frozen=True, slots=True)
+class ContractChange:
+    """A party's word about a contract: suspend, resume, give notice, withdraw. ``at_ms`` is when it says so; ``number`` counts its words."""
+
+    SIGNED_AS: ClassVar[str] = "contract change"
+
+    contract_id: str
+    version: int
+    by: str
+    change: Change
+    number: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BookedContract:
+    """A contract and what has become of it."""
+
+    contract: Contract
+    signed_by: tuple[str, ...]
+    state: ContractState
+    suspended_by: tuple[str, ...] = ()
+    """It is active again when each of these has resumed it."""
+    ends_ms: int | None = None
+    """Set by a notice: nothing moves from the notice on, and at this time what has moved must be home."""
+
+    def state_at(self, now_ms: int) -> ContractState:
+        """The state with the passage of time counted."""
+        end_ms = self.contract.valid_to_ms if self.ends_ms is None else min(self.ends_ms, self.contract.valid_to_ms)
+        return TRANSITIONS.get((self.state, Change.EXPIRED), self.state) if now_ms >= end_ms else self.state
+
+    def may_move(self, now_ms: int) -> bool:
+        """FC1."""
+        return self.contract.valid_from_ms <= now_ms and self.state_at(now_ms) is ContractState.ACTIVE
+
+
+class ContractBook:
+    """The fold. Not thread-safe. After a crash: replay the log."""
+
+    def __init__(self, verify: Verify) -> None:
+        self._verify = verify
+        self._contracts: dict[str, BookedContract] = {}
+        self._proposals: dict[str, BookedContract] = {}
+        self._said: dict[tuple[str, str], int] = {}
+
+    def __iter__(self) -> Iterator[BookedContract]:
+        """The newest signed version of each contract, and what is proposed for the first time."""
+        yield from self._contracts.values()
+        yield from (booked for name, booked in self._proposals.items() if name not in self._contracts)
+
+    def find(self, contract_id: str) -> BookedContract | None:
+        """The newest version that both signed."""
+        return self._contracts.get(contract_id)
+
+    def sign(self, contract: Contract, signature: Signature, now_ms: int) -> Verdict:
+        """A party has signed this text. It counts from the moment at which the other has signed the same (FC2, FC3)."""
+        if next(defects(contract), None) is not None:
+            return Verdict.DEFECTIVE
+        if contract.party(signature.participant) is None:
+            return Verdict.NOT_A_PARTY
+        if not is_signed(contract, signature.participant, signature, self._verify):
+            return Verdict.UNSIGNED
+        if now_ms >= contract.valid_to_ms:
+            return Verdict.EXPIRED
+        rejection = self._out_of_order(contract)
+        if rejection is not None:
+            return rejection
+        return self._proposed(contract, signature.participant)
+
+    def _out_of_order(self, contract: Contract) -> Verdict | None:
+        """Whether the text does not follow what is there (FC2, FC3)."""
+        there = self._contracts.get(contract.contract_id)
+        if there is None:
+            if len(self._contracts) + len(self._proposals) >= CONTRACTS_MAX and contract.contract_id not in self._proposals:
+                return Verdict.TOO_MANY
+            return None if contract.version == 1 else Verdict.NOT_NEXT
+        if there.contract.version == contract.version:
+            return Verdict.KNOWN if signed_bytes(there.contract) == signed_bytes(contract) else Verdict.CONTRADICTS
+        if (there.contract.buyer, there.contract.seller) != (contract.buyer, contract.seller):
+            return Verdict.CONTRADICTS
+        if contract.version != there.contract.version + 1:
+            return Verdict.NOT_NEXT
+        return Verdict.NOT_NOW if there.state in {ContractState.ENDING, ContractState.ENDED} else None
+
+    def _proposed(self, contract: Contract, by: str) -> Verdict:
+        proposal = self._proposals.get(contract.contract_id)
+        if proposal is None or (proposal.contract != contract and by in proposal.signed_by):
+            # Whoever proposed may propose another text while the other has not signed.
+            self._proposals[contract.contract_id] = BookedContract(contract, (by,), ContractState.PROPOSED)
+            return Verdict.ACCEPTED
+        if proposal.contract != contract:
+            return Verdict.CONTRADICTS
+        if by in proposal.signed_by:
+            return Verdict.KNOWN
+        before = self._contracts.get(contract.contract_id)
+        state = TRANSITIONS[proposal.state, Change.SIGNED] if before is None else before.state
+        suspended_by = () if before is None else before.suspended_by
+        del self._proposals[contract.contract_id]
+        self._contracts[contract.contract_id] = BookedContract(contract, (*proposal.signed_by, by), state, suspended_by)
+        return Verdict.ACCEPTED
+
+    def change(self, word: ContractChange, signature: Signature) -> Verdict:
+        """A party's word about a contract (FC4). ``number`` must grow, so that an old word that is written again changes nothing."""
+        withdraws = word.change is Change.WITHDRAWN
+        booked = (self._proposals if withdraws else self._contracts).get(word.contract_id)
+        if booked is None:
+            return Verdict.UNKNOWN
+        if booked.contract.party(word.by) is None or word.change in {Change.SIGNED, Change.EXPIRED}:
+            return Verdict.NOT_A_PARTY
+        if not is_signed(word, word.by, signature, self._verify):
+            return Verdict.UNSIGNED
+        if word.number <= self._said.get((word.contract_id, word.by), 0):
+            return Verdict.KNOWN
+        if word.version != booked.contract.version:
+            return Verdict.NOT_NEXT
+        changed = _changed(booked, word)
+        if changed is None:
+            return Verdict.NOT_NOW
+        self._said[word.contract_id, word.by] = word.number
+        if withdraws:
+            del self._proposals[word.contract_id]
+        else:
+            self._contracts[word.contract_id] = changed
+        return Verdict.ACCEPTED
+
+
+def _changed(booked: BookedContract, word: ContractChange) -> BookedContract | None:
+    """The contract after the word; None: the word is not one for its state."""
+    state = booked.state_at(word.at_ms)
+    if word.change is Change.SUSPENDED and state is ContractState.SUSPENDED:
+        return replace(booked, suspended_by=(*booked.suspended_by, word.by)) if word.by not in booked.suspended_by else None
+    after = TRANSITIONS.get((state, word.change))
+    if after is None or (word.change is Change.WITHDRAWN and word.by not in booked.signed_by):
+        return None
+    if word.change is Change.RESUMED:
+        if word.by not in booked.suspended_by:
+            return None
+        left = tuple(name for name in booked.suspended_by if name != word.by)
+        return replace(booked, state=state if left else after, suspended_by=left)
+    if word.change is Change.SUSPENDED:
+        return replace(booked, state=after, suspended_by=(word.by,))
+    if word.change is Change.NOTICE:
+        ending = booked.contract.ending
+        return replace(booked, state=after, ends_ms=word.at_ms + ending.notice_ms + ending.drain_ms)
+    return replace(booked, state=after)

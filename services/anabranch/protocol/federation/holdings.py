@@ -1,0 +1,163 @@
+"""The tasks that an agent knows: where each runs, what has been promised, and what may be done with it.
+
+Theory of operation. A task is the participant's own, or came under a movement of somebody else's contract. It may leave under a movement of an own
+contract, also one that came: that is a resale. What becomes of a task is the word of a ledger (``movements``), except what stays inside: offering it,
+and asking for it to go. The table below is the one that runs; ``came`` is the movement under which a task is here, ``went`` the one under which it left.
+
+Invariants:
+    FH1  a task is in exactly one place of the table, or not known.
+    FH2  what was promised, is offered or is on its way counts as load here until a ledger says that another runs it.
+    FH3  a task moves no sooner than the minimum hold after it last moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.federation.load_average import LoadAverage
+
+
+class Place(Enum):
+    """Of a task."""
+
+    PROMISED = "promised"
+    """Accepted; it comes when its buyer's ledger entry says so."""
+    HERE = "here"
+    OFFERED = "offered"
+    """Here, and part of the outstanding offer."""
+    LEAVING = "leaving"
+    """Here; a seller has accepted it, and gets it ready."""
+    AWAY = "away"
+    """A seller runs it."""
+    COMING = "coming"
+    """A seller runs it; it is being got ready here."""
+    RETURNING = "returning"
+    """Here; its buyer has been asked to take it back."""
+
+
+class Event(Enum):
+    """What befalls a task."""
+
+    TAKEN = "taken"
+    """``came`` has started."""
+    LAPSED = "lapsed"
+    """``came`` was withdrawn."""
+    GONE = "gone"
+    """``came`` has ended."""
+    OFFERED = "offered"
+    REJECTED = "rejected"
+    """The offer was rejected, did not name it, or was not answered."""
+    ACCEPTED = "accepted"
+    LEFT = "left"
+    """``went`` has started."""
+    STAYED = "stayed"
+    """``went`` was withdrawn."""
+    RECALLED = "recalled"
+    KEPT = "kept"
+    """It is not wanted here, or not wanted elsewhere, any more."""
+    BACK = "back"
+    """``went`` has ended."""
+    UNWANTED = "unwanted"
+    """It costs more than it is paid, and its buyer is asked to take it back."""
+
+
+TRANSITIONS: Final[dict[tuple[Place, Event], Place | None]] = {
+    (Place.PROMISED, Event.TAKEN): Place.HERE,
+    (Place.PROMISED, Event.LAPSED): None,
+    (Place.HERE, Event.OFFERED): Place.OFFERED,
+    (Place.HERE, Event.UNWANTED): Place.RETURNING,
+    (Place.HERE, Event.GONE): None,
+    (Place.OFFERED, Event.REJECTED): Place.HERE,
+    (Place.OFFERED, Event.ACCEPTED): Place.LEAVING,
+    (Place.OFFERED, Event.GONE): None,
+    (Place.LEAVING, Event.LEFT): Place.AWAY,
+    (Place.LEAVING, Event.STAYED): Place.HERE,
+    (Place.LEAVING, Event.GONE): None,
+    (Place.AWAY, Event.RECALLED): Place.COMING,
+    (Place.AWAY, Event.BACK): Place.HERE,
+    (Place.AWAY, Event.GONE): None,
+    (Place.COMING, Event.KEPT): Place.AWAY,
+    (Place.COMING, Event.BACK): Place.HERE,
+    (Place.COMING, Event.GONE): None,
+    (Place.RETURNING, Event.KEPT): Place.HERE,
+    (Place.RETURNING, Event.GONE): None,
+}
+"""None: the task is forgotten. A pair that is not here is a bug of this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A movement as one side sees it."""
+
+    movement_id: str
+    contract_id: str
+    price: int
+    min_hold_ms: int
+
+
+@dataclass(slots=True)
+class Holding:
+    """A task and what is known of it. Lengths and moments are of this process's clock."""
+
+    name: str
+    load: LoadAverage
+    place: Place
+    came: Term | None = None
+    went: Term | None = None
+    since_ms: int = 0
+    """When it got to this place."""
+    held_until_ms: int = 0
+    """FH3."""
+    asked_ms: int = 0
+    """When its buyer was last asked to take it back."""
+    unpaid_ms: int | None = None
+    """Since when it has cost more than it is paid."""
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it counts as load here (FH2)."""
+        return self.place is not Place.AWAY
+
+
+@dataclass(slots=True)
+class Holdings:
+    """All of them. After a crash: the own tasks, and what the ledgers say."""
+
+    tasks: dict[str, Holding] = field(default_factory=dict)
+
+    def level(self) -> int:
+        """Units of load that are here or promised (FH2)."""
+        return sum(held.load.units for held in self.tasks.values() if held.is_load)
+
+    def at(self, *places: Place) -> list[Holding]:
+        """Those in one of these places, in the order in which they became known."""
+        return [held for held in self.tasks.values() if held.place in places]
+
+    def befell(self, held: Holding, event: Event, now_ms: int) -> None:
+        """The table.
+
+        Raises:
+            LocalProtocolError: the table has no such row.
+        """
+        if (held.place, event) not in TRANSITIONS:
+            raise LocalProtocolError(f"task {held.name} is {held.place.value}: it cannot be {event.value}")
+        after = TRANSITIONS[held.place, event]
+        if after is None:
+            del self.tasks[held.name]
+            return
+        held.place, held.since_ms, held.asked_ms = after, now_ms, now_ms
+        if event in {Event.TAKEN, Event.LEFT, Event.BACK}:
+            term = held.came if event is Event.TAKEN else held.went
+            held.held_until_ms = now_ms + (term.min_hold_ms if term else 0)
+        if event in {Event.STAYED, Event.BACK}:
+            held.went = None
+
+    def by_movement(self, movement_id: str) -> Holding | None:
+        """The task that came or went under a movement."""
+        for held in self.tasks.values():
+            if any(term is not None and term.movement_id == movement_id for term in (held.came, held.went)):
+                return held
+        return None

@@ -1,0 +1,226 @@
+"""Which movements there are: the fold of a contract's ledger that says who runs a task, and at what price.
+
+Theory of operation. A movement begins when its buyer writes ``Started`` into the contract's ledger, with the seller's signed answer, and ends with
+``Ended``. Before it has started either side may write ``Withdrawn``. Both sides read one log, so its order decides: of ``Started`` and ``Withdrawn`` the
+first counts, and whoever comes second reads so. Until ``Started`` stands in the log the buyer runs the task, until ``Ended`` stands there the seller
+does; each stops only when it has read that the other runs it. So a message that is lost, or a participant that dies, leaves no task without a runner.
+
+The states of a movement; what is not in the table is rejected:
+    (nothing)  --started-->    running
+    (nothing)  --withdrawn-->  void
+    running    --ended-->      over
+
+Invariants:
+    FM1  a movement is started once, by the buyer, at a price of the contract's bound and with the seller's signed answer.
+    FM2  a movement that was withdrawn never runs; one that runs is not withdrawn.
+    FM3  a task runs under one movement of a contract at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import ClassVar, Final
+
+from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.statements import Signature, Verify, is_signed
+
+
+class MovementState(StrEnum):
+    """Of a movement that its ledger names."""
+
+    RUNNING = "running"
+    VOID = "void"
+    OVER = "over"
+
+
+class Why(StrEnum):
+    """Why a movement ended."""
+
+    RECALLED = "recalled"
+    RETURNED = "returned"
+    SILENT = "silent"
+    """The other side gave no sign of life."""
+    WRONG = "wrong"
+    """An audit found wrong results or loads."""
+    CONTRACT_ENDS = "contract ends"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The buyer says that the seller runs a task from now on. ``answer`` is the seller's, with its signature."""
+
+    SIGNED_AS: ClassVar[str] = "movement started"
+
+    contract_id: str
+    movement_id: str
+    by: str
+    at_ms: int
+    task: str
+    answer: Answer
+    signature: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """A party says that a movement that has not started never will."""
+
+    SIGNED_AS: ClassVar[str] = "movement withdrawn"
+
+    contract_id: str
+    movement_id: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A party says that the buyer runs the task again from now on."""
+
+    SIGNED_AS: ClassVar[str] = "movement ended"
+
+    contract_id: str
+    movement_id: str
+    by: str
+    at_ms: int
+    why: Why
+
+
+MovementEntry = Started | Withdrawn | Ended
+
+TRANSITIONS: Final[dict[tuple[MovementState | None, type[MovementEntry]], MovementState]] = {
+    (None, Started): MovementState.RUNNING,
+    (None, Withdrawn): MovementState.VOID,
+    (MovementState.RUNNING, Ended): MovementState.OVER,
+}
+"""A pair that is not here is rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """One task that has moved, or was to."""
+
+    movement_id: str
+    state: MovementState
+    task: str = ""
+    units: int = 0
+    price: int = 0
+    version: int = 0
+    started_ms: int = 0
+    ended_ms: int = 0
+    ended_by: str = ""
+    why: Why | None = None
+
+
+def movement_id(contract_id: str, number: int, task: str) -> str:
+    """Of a task in an offer: one in the federation."""
+    return f"{contract_id}:{number}/{task}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """To the buyer's shell: get the task ready at the seller, then say ``ready``."""
+
+    movement_id: str
+    contract_id: str
+    task: str
+    seller: str
+
+
+@dataclass(frozen=True, slots=True)
+class BringHome:
+    """To the buyer's shell: get the task ready here, then say ``ready``."""
+
+    movement_id: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """To the buyer's shell: write ``Started`` with the seller's answer, whose signature the shell has kept."""
+
+    movement_id: str
+    task: str
+    answer: Answer
+
+
+Command = Offer | Answer | ReturnRequest | Prepare | BringHome | Claim | Withdrawn | Ended
+"""Messages are to be signed and sent, entries to be signed and written into the contract's ledger."""
+
+
+class MovementLog:
+    """The fold of one contract's ledger. Not thread-safe. After a crash: replay."""
+
+    def __init__(self, contract: Contract, verify: Verify) -> None:
+        self._versions = {contract.version: contract}
+        self._verify = verify
+        self._movements: dict[str, Movement] = {}
+        self._runs: dict[str, str] = {}
+
+    def __iter__(self) -> Iterator[Movement]:
+        return iter(self._movements.values())
+
+    def renewed(self, contract: Contract) -> None:
+        """A further version was signed by both; movements keep the one under which they began."""
+        self._versions[contract.version] = contract
+
+    def contract(self, version: int) -> Contract:
+        """The text of a version."""
+        return self._versions[version]
+
+    def find(self, name: str) -> Movement | None:
+        """A movement by its id."""
+        return self._movements.get(name)
+
+    def add(self, entry: MovementEntry) -> str:
+        """Counts an entry, in the order of the log; answers why it does not count, or nothing.
+
+        The entry's own signature is checked before: this checks what it says.
+        """
+        before = self._movements.get(entry.movement_id)
+        after = TRANSITIONS.get((None if before is None else before.state, type(entry)))
+        some = next(iter(self._versions.values()))
+        if entry.contract_id != some.contract_id or some.party(entry.by) is None:
+            return "not by a party of the contract"
+        if after is None:
+            return "no such movement" if before is None else f"the movement is {before.state}"
+        objection = self._objection(entry) if isinstance(entry, Started) else ""
+        if not objection:
+            self._movements[entry.movement_id] = self._moved(entry, after)
+        return objection
+
+    def _moved(self, entry: MovementEntry, state: MovementState) -> Movement:
+        if isinstance(entry, Started):
+            self._runs[entry.task] = entry.movement_id
+            return _begun(entry, state)
+        if isinstance(entry, Withdrawn):
+            return Movement(entry.movement_id, state)
+        running = self._movements[entry.movement_id]
+        del self._runs[running.task]
+        # A clock that is behind makes a movement of no length, not of a negative one.
+        ended_ms = max(entry.at_ms, running.started_ms)
+        return replace(running, state=state, ended_ms=ended_ms, ended_by=entry.by, why=entry.why)
+
+    def _objection(self, entry: Started) -> str:
+        """FM1, FM3."""
+        answer = entry.answer
+        contract = self._versions.get(answer.version)
+        if contract is None or answer.contract_id != contract.contract_id:
+            return "the answer is under another contract"
+        if entry.by != contract.buyer or answer.seller != contract.seller:
+            return "a movement is started by its buyer, on the seller's answer"
+        if not is_signed(answer, contract.seller, entry.signature, self._verify):
+            return "the answer is not signed by the seller"
+        tasks = [task for task in answer.tasks if task.name == entry.task]
+        if len(tasks) != 1 or entry.movement_id != movement_id(contract.contract_id, answer.number, entry.task):
+            return "the answer does not take this task"
+        if not contract.floor <= tasks[0].price <= contract.fixed_price or tasks[0].units < 1 or entry.task not in contract.tasks:
+            return "the answer is out of the contract's bound"
+        return "the task runs under another movement" if entry.task in self._runs else ""
+
+
+def _begun(entry: Started, state: MovementState) -> Movement:
+    accepted = next(task for task in entry.answer.tasks if task.name == entry.task)
+    return Movement(entry.movement_id, state, entry.task, accepted.units, accepted.price, entry.answer.version, entry.at_ms)

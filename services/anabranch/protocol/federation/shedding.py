@@ -1,0 +1,219 @@
+"""The buyer's half of an agent: OFFER_LOAD, and taking back what would cost less at home.
+
+Theory of operation. Now and then the buyer offers what it may, to one seller at a time, the cheapest first. If that one takes nothing, or does not
+answer, the next one is asked; if nobody is left, it rests. After a success it rests, too, until the loads that it sees have followed. A task that is
+away comes home when it would cost less here than it is paid for there.
+
+The phases; what is not in the table is a bug of this process:
+    idle     --offers-->                    waiting    one offer is out
+    waiting  --agreed-->                    resting
+    waiting  --turned down, others left-->  waiting
+    waiting  --turned down, nobody left-->  resting
+    resting  --rested-->                    idle       the time is over, or a seller says that it has room
+
+Invariants: FA1, FA3 and FA5 of ``agent``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from anabranch.protocol.federation.contract_book import ContractState
+from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.holdings import Event, Holding, Place, Term
+from anabranch.protocol.federation.movements import BringHome, Command, Prepare, movement_id
+from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest, believed
+from anabranch.protocol.federation.pricing import PERMILLE
+from anabranch.protocol.federation.standing import Standing
+from anabranch.protocol.federation.trading import bound_of, choose
+
+
+class Phase(Enum):
+    """Of shedding."""
+
+    IDLE = "idle"
+    WAITING = "waiting"
+    RESTING = "resting"
+
+
+class Turn(Enum):
+    """What changes the phase."""
+
+    OFFERS = "offers"
+    AGREED = "agreed"
+    NEXT = "turned down, others left"
+    NOBODY = "turned down, nobody left"
+    RESTED = "rested"
+
+
+PHASES: Final[dict[tuple[Phase, Turn], Phase]] = {
+    (Phase.IDLE, Turn.OFFERS): Phase.WAITING,
+    (Phase.WAITING, Turn.AGREED): Phase.RESTING,
+    (Phase.WAITING, Turn.NEXT): Phase.WAITING,
+    (Phase.WAITING, Turn.NOBODY): Phase.RESTING,
+    (Phase.RESTING, Turn.RESTED): Phase.IDLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Outstanding:
+    offer: Offer
+    until_ms: int
+    left: list[str]
+    """Contracts to be tried after this one."""
+
+
+class Shedding:
+    """One agent's. Not thread-safe. After a crash nothing is offered, and sellers' promises lapse."""
+
+    def __init__(self, standing: Standing) -> None:
+        self.phase = Phase.IDLE
+        self.turned_down_ms = -1
+        """When everybody had last been asked, and somebody was left with what it would rather not have."""
+        self.agreed: dict[str, Answer] = {}
+        """Movement -> the answer that it rests on, until a ledger has it."""
+        self._standing = standing
+        self._outstanding: _Outstanding | None = None
+        self._next_ms = 0
+
+    def tick(self, now_ms: int) -> list[Command]:
+        """What is due."""
+        commands = self._recalls(now_ms)
+        if self._outstanding is not None and now_ms >= self._outstanding.until_ms:
+            commands += self._unanswered(self._outstanding, now_ms)
+        if self.phase is Phase.RESTING and now_ms >= self._next_ms:
+            self.phase = PHASES[self.phase, Turn.RESTED]
+        if self.phase is Phase.IDLE and now_ms >= self._next_ms:
+            commands += self._offer(self._sellers(now_ms), Turn.OFFERS, now_ms)
+        return commands
+
+    def room(self, now_ms: int) -> None:
+        """A seller says that it has room: there is no need to wait for the next try."""
+        if self.phase is Phase.RESTING:
+            self._next_ms = now_ms
+
+    def _sellers(self, now_ms: int) -> list[str]:
+        """Contracts under which load may leave now, the cheapest first."""
+        usable = [(p.expected_price, name) for name, p in self._standing.bought() if now_ms >= p.avoided_until_ms]
+        return [name for _, name in sorted(usable)]
+
+    def _offer(self, sellers: list[str], turn: Turn, now_ms: int) -> list[Command]:
+        """Offers to the first of these sellers under whose contract a task is worth moving (FA1)."""
+        standing = self._standing
+        for position, name in enumerate(sellers):
+            partner = standing.partners[name]
+            if not partner.booked.may_move(now_ms):
+                continue
+            tasks = choose(self._movable(partner.contract, now_ms), standing.sure(), standing.cost, bound_of(partner.contract))
+            if not tasks:
+                continue
+            partner.number = max(partner.number + 1, now_ms)  # also after a restart above what the seller has seen
+            offer = Offer(name, partner.contract.version, standing.participant, partner.number, standing.rules.ttl_ms, tasks)
+            for task in tasks:
+                standing.holdings.befell(standing.holdings.tasks[task.name], Event.OFFERED, now_ms)
+            self._outstanding = _Outstanding(offer, now_ms + standing.rules.ttl_ms, sellers[position + 1 :])
+            self.phase = PHASES[self.phase, turn]
+            standing.counters.offers += 1
+            return [offer]
+        if self.phase is Phase.WAITING:
+            self.phase = PHASES[self.phase, Turn.NOBODY]
+        self.turned_down_ms = now_ms
+        self._next_ms = now_ms + standing.rules.offer_every_ms + standing.jitter(now_ms)
+        return []
+
+    def _movable(self, contract: Contract, now_ms: int) -> list[tuple[str, int]]:
+        named = set(contract.tasks)
+        return [
+            (held.name, held.load.units)
+            for held in self._standing.holdings.at(Place.HERE)
+            if held.name in named and now_ms >= held.held_until_ms and not self._is_of(held, contract.seller)
+        ]
+
+    def _is_of(self, held: Holding, participant: str) -> bool:
+        """Whether a task came from this participant: it is returned to it, not sold."""
+        return held.came is not None and self._standing.of(held.came).contract.buyer == participant
+
+    def answered(self, answer: Answer, now_ms: int) -> list[Command]:
+        """A seller's answer, whose signature was checked."""
+        outstanding, standing = self._outstanding, self._standing
+        if outstanding is None or answer.contract_id != outstanding.offer.contract_id:
+            return []
+        partner = standing.partners[answer.contract_id]
+        contract = partner.contract
+        accepted = believed(answer, outstanding.offer, contract)
+        if accepted is None:
+            return []
+        if len(accepted) < len(answer.tasks):
+            standing.counters.disbelieved += 1
+        partner.silences = 0
+        commands: list[Command] = []
+        for task in accepted:
+            held = standing.holdings.tasks.get(task.name)
+            # It may have gone home, or have become cheap to keep, since it was offered.
+            if held is None or held.place is not Place.OFFERED or standing.saves(held) <= task.price * task.units:
+                continue
+            name = movement_id(contract.contract_id, answer.number, task.name)
+            held.went = Term(name, contract.contract_id, task.price, contract.min_hold_ms)
+            self.agreed[name] = answer
+            standing.holdings.befell(held, Event.ACCEPTED, now_ms)
+            partner.price = task.price
+            commands.append(Prepare(name, contract.contract_id, task.name, contract.seller))
+        self._unreserve(outstanding, now_ms)
+        if not commands:
+            return self._offer(outstanding.left, Turn.NEXT, now_ms)
+        self.phase = PHASES[self.phase, Turn.AGREED]
+        self._next_ms = now_ms + standing.rules.rest_ms + standing.jitter(now_ms)
+        return commands
+
+    def _unanswered(self, outstanding: _Outstanding, now_ms: int) -> list[Command]:
+        """FA3, FA5."""
+        partner, rules = self._standing.partners[outstanding.offer.contract_id], self._standing.rules
+        partner.silences += 1
+        self._standing.counters.silences += 1
+        if partner.silences >= rules.silences_max:
+            partner.silences, partner.avoided_until_ms = 0, now_ms + rules.backoff_ms
+        self._unreserve(outstanding, now_ms)
+        return self._offer(outstanding.left, Turn.NEXT, now_ms)
+
+    def _unreserve(self, outstanding: _Outstanding, now_ms: int) -> None:
+        for task in outstanding.offer.tasks:
+            held = self._standing.holdings.tasks.get(task.name)
+            if held is not None and held.place is Place.OFFERED:
+                self._standing.holdings.befell(held, Event.REJECTED, now_ms)
+        self._outstanding = None
+
+    # ---------------------------------------------------------------- recall
+
+    def _recalls(self, now_ms: int) -> list[Command]:
+        """Tasks that are away and would cost less here; all whose contract is about to end."""
+        away = [(held, held.went) for held in self._standing.holdings.at(Place.AWAY) if held.went is not None]
+        commands: list[Command] = []
+        for held, went in away:
+            is_ending = self._standing.state_of(went, now_ms) in {ContractState.ENDING, ContractState.ENDED}
+            if is_ending or (now_ms >= held.held_until_ms and self._is_cheaper_here(held, went)):
+                commands += self._recall(held, went, now_ms)
+        return commands
+
+    def _is_cheaper_here(self, held: Holding, went: Term) -> bool:
+        margin = PERMILLE + self._standing.rules.recall_permille
+        return self._standing.adds(held) * margin < went.price * held.load.units * PERMILLE
+
+    def _recall(self, held: Holding, went: Term, now_ms: int) -> list[Command]:
+        self._standing.holdings.befell(held, Event.RECALLED, now_ms)
+        self._standing.counters.recalls += 1
+        return [BringHome(went.movement_id, held.name)]
+
+    def asked_back(self, request: ReturnRequest, now_ms: int) -> list[Command]:
+        """The seller of a movement asks to take its task back; its signature was checked."""
+        held = self._standing.holdings.by_movement(request.movement_id)
+        went = held.went if held is not None else None
+        if held is None or went is None or held.place is not Place.AWAY:
+            return []
+        if (went.movement_id, went.contract_id) != (request.movement_id, request.contract_id):
+            return []
+        if self._standing.of(went).contract.seller != request.seller:
+            self._standing.counters.disbelieved += 1
+            return []
+        return self._recall(held, went, now_ms)

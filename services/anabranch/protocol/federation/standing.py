@@ -1,0 +1,127 @@
+"""What a participant's agent knows and goes by: its policy, its cost, its contracts, its tasks.
+
+Theory of operation. Two sums of load are kept apart. What is *sure* is here and stays unless this agent sells it; bids are made on it, so that no bid
+counts load which may go by itself. What there may be at *most* has everything that was promised or may come home; asks are made on it, so that nothing
+is promised twice. Both lie on the safe side, and between them is what is on its way.
+
+Invariants:
+    FY1  a bid counts no load that may leave by itself, an ask counts all that may come.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from anabranch.protocol.federation.contract_book import BookedContract, ContractState
+from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.costs import Cost, marginal
+from anabranch.protocol.federation.holdings import Holding, Holdings, Place, Term
+from anabranch.protocol.federation.pricing import Split
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRules:
+    """An agent's own policy. ``collect_ms`` is below ``offer_every_ms``: who waits for an answer should have it before offering again."""
+
+    offer_every_ms: int = 2_000
+    jitter_ms: int = 500
+    collect_ms: int = 200
+    offers_max: int = 32
+    ttl_ms: int = 1_000
+    rest_ms: int = 5_000
+    """After a success: until the averages have followed."""
+    weight_ppm: int = 300_000
+    """Of a measurement in the average."""
+    margin_permille: int = 0
+    """Of a seller: a bid must be above its cost by so much."""
+    recall_permille: int = 50
+    """Of a buyer: home must be cheaper by so much."""
+    repeat_ms: int = 2_000
+    """Between two requests for the same thing."""
+    silences_max: int = 3
+    backoff_ms: int = 60_000
+    split: Split = Split.HALVES
+
+
+@dataclass(slots=True)
+class Partner:
+    """A contract, and what the agent remembers of it."""
+
+    booked: BookedContract
+    number: int = 0
+    """Of the last own offer, or of the last one that came."""
+    silences: int = 0
+    avoided_until_ms: int = 0
+    price: int | None = None
+    """Of the last movement."""
+
+    @property
+    def contract(self) -> Contract:
+        """The newest version."""
+        return self.booked.contract
+
+    @property
+    def expected_price(self) -> int:
+        """The last price, or the middle of the bound."""
+        return self.price if self.price is not None else (self.contract.floor + self.contract.fixed_price) // 2
+
+
+@dataclass(slots=True)
+class Counters:
+    """For metrics, and for whoever asks why nothing moves."""
+
+    offers: int = 0
+    answers: int = 0
+    taken: int = 0
+    silences: int = 0
+    disbelieved: int = 0
+    returns: int = 0
+    recalls: int = 0
+
+
+@dataclass(slots=True)
+class Standing:
+    """Shared by the parts of one agent. Not thread-safe."""
+
+    participant: str
+    cost: Cost
+    rules: AgentRules
+    holdings: Holdings = field(default_factory=Holdings)
+    partners: dict[str, Partner] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+
+    def sure(self) -> int:
+        """Units that are here and stay unless they are sold (FY1)."""
+        return sum(held.load.units for held in self.holdings.at(Place.HERE, Place.OFFERED))
+
+    def most(self) -> int:
+        """Units that are here, promised, or may come home (FY1)."""
+        return self.holdings.level()
+
+    def saves(self, held: Holding) -> int:
+        """What would be saved if a task that is here were not, in micro-units per second."""
+        others = self.sure() - (held.load.units if held.place in {Place.HERE, Place.OFFERED} else 0)
+        return marginal(self.cost, others, held.load.units)
+
+    def adds(self, held: Holding) -> int:
+        """What a task that is away would cost here."""
+        return marginal(self.cost, self.most(), held.load.units)
+
+    def bought(self) -> Iterator[tuple[str, Partner]]:
+        """The contracts under which this participant hands load over."""
+        return ((name, partner) for name, partner in self.partners.items() if partner.contract.buyer == self.participant)
+
+    def of(self, term: Term) -> Partner:
+        """The contract under which a task moved."""
+        return self.partners[term.contract_id]
+
+    def state_of(self, term: Term, now_ms: int) -> ContractState:
+        """Of that contract."""
+        return self.of(term).booked.state_at(now_ms)
+
+    def jitter(self, now_ms: int) -> int:
+        """Agents that began together do not go on together. The same for the same participant and time."""
+        spread = self.rules.jitter_ms
+        return zlib.crc32(f"{self.participant} {now_ms}".encode()) % spread if spread else 0

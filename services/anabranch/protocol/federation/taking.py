@@ -1,0 +1,126 @@
+"""The seller's half of an agent: ACCEPT_LOAD, and giving back what costs more than it is paid.
+
+Theory of operation. The seller collects offers for a while, or up to a number, and answers the best-paid first. All that it has promised counts as
+here, so two offers of one batch, or of two, cannot be sold the same capacity. A task that came and costs more than it is paid is sold on if somebody
+takes it (``shedding`` does that); if everybody was asked and it is still here, its buyer is asked to take it back, again and again, and after the drain
+time the seller ends the movement by itself.
+
+Invariants: FA2 and FA3 of ``agent``.
+"""
+
+from __future__ import annotations
+
+from anabranch.protocol.federation.contract_book import ContractState
+from anabranch.protocol.federation.holdings import Event, Holding, Place, Term
+from anabranch.protocol.federation.load_average import LoadAverage
+from anabranch.protocol.federation.movements import Command, Ended, Why, movement_id
+from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest, objection_to_offer
+from anabranch.protocol.federation.standing import Standing
+from anabranch.protocol.federation.trading import accept, bound_of
+
+
+class Taking:
+    """One agent's. Not thread-safe. After a crash promises are forgotten: a start of one that is not known is read as a task that came."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self._offers: list[Offer] = []
+        self._until_ms = 0
+        self._ended: dict[str, int] = {}
+        """Movements whose end was written, and when: until the ledger has it."""
+
+    def offered(self, offer: Offer, now_ms: int) -> list[Command]:
+        """A buyer's offer, whose signature was checked. It is answered with others that come within a while."""
+        if not self._offers:
+            self._until_ms = now_ms + self._standing.rules.collect_ms
+        self._offers.append(offer)
+        return self._answer_all(now_ms) if len(self._offers) >= self._standing.rules.offers_max else []
+
+    def tick(self, now_ms: int, turned_down_ms: int) -> list[Command]:
+        """What is due. ``turned_down_ms``: when everybody who could take a task had last been asked."""
+        commands = self._answer_all(now_ms) if self._offers and now_ms >= self._until_ms else []
+        for held in self._standing.holdings.at(Place.HERE, Place.RETURNING, Place.AWAY):
+            if held.came is not None:
+                commands += self._reviewed(held, held.came, now_ms, turned_down_ms)
+        return commands
+
+    def forget(self, movement: str) -> None:
+        """The ledger has its end."""
+        self._ended.pop(movement, None)
+
+    # ---------------------------------------------------------------- ACCEPT_LOAD
+
+    def _answer_all(self, now_ms: int) -> list[Command]:
+        offers, self._offers = self._offers, []
+        offers.sort(key=lambda offer: (-max((task.reserve_price for task in offer.tasks), default=0), offer.contract_id))
+        return [command for offer in offers for command in self._answer(offer, now_ms)]
+
+    def _answer(self, offer: Offer, now_ms: int) -> list[Command]:
+        """FA2: what was taken of the offers before it is promised already."""
+        standing = self._standing
+        partner = standing.partners.get(offer.contract_id)
+        if partner is None or (partner.contract.buyer, partner.contract.seller) != (offer.buyer, standing.participant):
+            standing.counters.disbelieved += 1
+            return []
+        contract = partner.contract
+        objection = objection_to_offer(offer, partner.booked, partner.number, now_ms)
+        if objection:
+            return [Answer(offer.contract_id, offer.version, standing.participant, offer.number, (), objection)]
+        partner.number = offer.number
+        new = [task for task in offer.tasks if task.name not in standing.holdings.tasks]
+        rules = standing.rules
+        taken = accept(new, standing.most(), standing.cost, bound_of(contract), rules.split, rules.margin_permille)
+        for task in taken:
+            term = Term(movement_id(contract.contract_id, offer.number, task.name), contract.contract_id, task.price, contract.min_hold_ms)
+            promised = Holding(task.name, LoadAverage.of(task.units), Place.PROMISED, term, since_ms=now_ms)
+            standing.holdings.tasks[task.name] = promised
+        standing.counters.answers += 1
+        standing.counters.taken += len(taken)
+        reason = "" if taken else "no task pays more than it would cost"
+        return [Answer(contract.contract_id, contract.version, standing.participant, offer.number, taken, reason)]
+
+    # ---------------------------------------------------------------- return
+
+    def _reviewed(self, held: Holding, came: Term, now_ms: int, turned_down_ms: int) -> list[Command]:
+        if self._standing.state_of(came, now_ms) is ContractState.ENDED:
+            return self._end(came, Why.CONTRACT_ENDS, now_ms)
+        if held.place is Place.AWAY:
+            return []
+        pays = self._standing.saves(held) <= came.price * held.load.units
+        if held.place is Place.RETURNING:
+            return self._again(held, came, pays, now_ms)
+        if pays:
+            held.unpaid_ms = None
+            return []
+        if held.unpaid_ms is None:
+            held.unpaid_ms = now_ms
+        # Selling it on comes first: since it does not pay, and may move, everybody must have been asked.
+        if turned_down_ms < max(held.unpaid_ms, held.held_until_ms):
+            return []
+        self._standing.holdings.befell(held, Event.UNWANTED, now_ms)
+        self._standing.counters.returns += 1
+        return [self._request(came)]
+
+    def _again(self, held: Holding, came: Term, pays: bool, now_ms: int) -> list[Command]:
+        """It was asked for: it pays again, or it is asked for again, or the wait is over (FA3)."""
+        if pays:
+            self._standing.holdings.befell(held, Event.KEPT, now_ms)
+            held.unpaid_ms = None
+            return []
+        if now_ms - held.since_ms >= self._standing.of(came).contract.ending.drain_ms:
+            return self._end(came, Why.RETURNED, now_ms)
+        if now_ms - held.asked_ms < self._standing.rules.repeat_ms:
+            return []
+        held.asked_ms = now_ms
+        return [self._request(came)]
+
+    def _request(self, came: Term) -> ReturnRequest:
+        return ReturnRequest(came.contract_id, came.movement_id, self._standing.participant)
+
+    def _end(self, came: Term, why: Why, now_ms: int) -> list[Command]:
+        """Writes the end, again and again until the ledger has it."""
+        last_ms = self._ended.get(came.movement_id)
+        if last_ms is not None and now_ms - last_ms < self._standing.rules.repeat_ms:
+            return []
+        self._ended[came.movement_id] = now_ms
+        return [Ended(came.contract_id, came.movement_id, self._standing.participant, now_ms, why)]

@@ -1,0 +1,74 @@
+"""What to offer, and what of an offer to take: OFFER_LOAD and ACCEPT_LOAD of the Bounded-Price Mechanism.
+
+Theory of operation. A buyer offers a maximal set: it adds tasks as long as each costs more to keep, on top of what would remain, than it costs to hand
+over at the lowest price. A seller goes through offers, the best-paid first, and takes each task that costs it less than it is paid, on top of what it has
+and has promised. Both decide by themselves, from what they know of themselves, and both gain: see ``pricing``.
+
+Invariants:
+    FT1  a buyer bids for no task more than the task costs it on top of what would remain.
+    FT2  a seller takes no task for less than the task costs it on top of all that it has, has promised, and takes before it.
+    FT3  at delta 0 a task moves exactly if keeping it costs more, and taking it less, than the one price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.costs import Cost, marginal
+from anabranch.protocol.federation.offers import OFFERED_TASKS_MAX, AcceptedTask, OfferedTask
+from anabranch.protocol.federation.pricing import Bound, Split, ask, bid, gains_enough, settled
+
+
+def bound_of(contract: Contract) -> Bound:
+    """The prices that a contract allows."""
+    return Bound(contract.floor, contract.fixed_price)
+
+
+def choose(tasks: Iterable[tuple[str, int]], level: int, cost: Cost, bound: Bound) -> tuple[OfferedTask, ...]:
+    """The tasks to offer under a contract, each with its reserve price (FT1).
+
+    Args:
+        tasks: Name and units of those that may move.
+        level: Load of all tasks that are here, these included, or have been promised.
+        cost: Of the buyer.
+        bound: Of the contract.
+    """
+
+    def saved_per_unit(task: tuple[str, int]) -> Fraction:
+        return Fraction(marginal(cost, level - task[1], task[1]), task[1])
+
+    chosen: list[OfferedTask] = []
+    for name, units in sorted(tasks, key=lambda task: (-saved_per_unit(task), task[0])):
+        reserve = bid(bound, units, marginal(cost, level - units, units))
+        if reserve is not None and len(chosen) < OFFERED_TASKS_MAX:
+            chosen.append(OfferedTask(name, units, reserve))
+            level -= units
+    return tuple(chosen)
+
+
+def accept(
+    tasks: Sequence[OfferedTask], level: int, cost: Cost, bound: Bound, split: Split, margin_permille: int
+) -> tuple[AcceptedTask, ...]:
+    """The tasks of an offer that are taken, each with its price (FT2).
+
+    Args:
+        tasks: In the order of the offer.
+        level: Load of all tasks that are here or have been promised.
+        cost: Of the seller.
+        bound: Of the contract.
+        split: Who has the gain.
+        margin_permille: By so much must the reserve price be above what the task costs.
+    """
+    taken: list[AcceptedTask] = []
+    for task in tasks:
+        costs = marginal(cost, level, task.units)
+        lowest = ask(bound, task.units, costs)
+        if lowest is None or not gains_enough(task.reserve_price, task.units, costs, margin_permille):
+            continue
+        price = settled(bound, task.reserve_price, lowest, split)
+        if price is not None:
+            taken.append(AcceptedTask(task.name, task.units, price))
+            level += task.units
+    return tuple(taken)

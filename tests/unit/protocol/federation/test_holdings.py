@@ -1,0 +1,66 @@
+"""Where each task is."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.federation.holdings import TRANSITIONS, Event, Holding, Holdings, Place, Term
+from anabranch.protocol.federation.load_average import LoadAverage
+
+CAME, WENT = Term("m1", "north-south", 900, 10_000), Term("m2", "south-east", 800, 5_000)
+
+
+def holding(place: Place, came: Term | None = None, went: Term | None = None) -> Holding:
+    return Holding("a", LoadAverage.of(10), place, came, went)
+
+
+@pytest.mark.parametrize("place", Place)
+@pytest.mark.parametrize("event", Event)
+def test_fh1_a_row_leads_to_its_place_and_what_is_no_row_is_a_bug(place: Place, event: Event) -> None:
+    held = holding(place, CAME, WENT)
+    holdings = Holdings({"a": held})
+    if (place, event) not in TRANSITIONS:
+        with pytest.raises(LocalProtocolError, match=f"task a is {place.value}: it cannot be {event.value}"):
+            holdings.befell(held, event, 7)
+        return
+    holdings.befell(held, event, 7)
+    after = TRANSITIONS[place, event]
+    assert [each.place for each in holdings.tasks.values()] == ([] if after is None else [after])
+    assert after is None or held.since_ms == 7
+
+
+def test_each_place_is_reached_and_left_and_each_event_has_a_row() -> None:
+    assert {after for after in TRANSITIONS.values() if after} == set(Place) - {Place.PROMISED}
+    assert {before for before, _ in TRANSITIONS} == set(Place)
+    assert {event for _, event in TRANSITIONS} == set(Event)
+
+
+def test_fh2_all_that_is_not_away_is_load() -> None:
+    holdings = Holdings({place.value: holding(place) for place in Place})
+    assert holdings.level() == 10 * (len(Place) - 1)
+    assert [held.place for held in holdings.at(Place.AWAY)] == [Place.AWAY]
+
+
+@pytest.mark.parametrize(
+    ("place", "event", "hold_ms"),
+    [
+        (Place.PROMISED, Event.TAKEN, 10_000),
+        (Place.LEAVING, Event.LEFT, 5_000),
+        (Place.AWAY, Event.BACK, 5_000),
+        (Place.OFFERED, Event.REJECTED, -7),
+    ],
+)
+def test_fh3_a_task_that_has_moved_is_held(place: Place, event: Event, hold_ms: int) -> None:
+    held = holding(place, CAME, WENT)
+    Holdings({"a": held}).befell(held, event, 7)
+    assert held.held_until_ms == 7 + hold_ms
+    assert (held.went is None) == (event is Event.BACK)
+
+
+def test_a_task_is_found_by_either_movement() -> None:
+    held = holding(Place.AWAY, CAME, WENT)
+    holdings = Holdings({"x": Holding("x", LoadAverage.of(1), Place.HERE), "a": held})
+    assert holdings.by_movement("m1") is held
+    assert holdings.by_movement("m2") is held
+    assert holdings.by_movement("m3") is None

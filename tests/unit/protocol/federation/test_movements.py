@@ -1,0 +1,153 @@
+"""Which movements there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.protocol.federation.movements import (
+    TRANSITIONS,
+    Ended,
+    Movement,
+    MovementEntry,
+    MovementLog,
+    MovementState,
+    Started,
+    Why,
+    Withdrawn,
+)
+from anabranch.protocol.federation.offers import AcceptedTask
+from harness.markets import CONTRACT, answer, contract, signature, started, verify
+
+NAME = "north-south:1/north.a"
+
+
+def log() -> MovementLog:
+    return MovementLog(CONTRACT, verify)
+
+
+def withdrawn(by: str = "south", name: str = NAME) -> Withdrawn:
+    return Withdrawn("north-south", name, by, 5)
+
+
+def ended(by: str = "north", name: str = NAME, at_ms: int = 20_000) -> Ended:
+    return Ended("north-south", name, by, at_ms, Why.RECALLED)
+
+
+def test_a_movement_starts_runs_and_ends() -> None:
+    found = log()
+    assert found.add(started(answer(), at_ms=7)) == ""
+    movement = found.find(NAME)
+    assert movement == Movement(NAME, MovementState.RUNNING, "north.a", 10, 900, 1, 7)
+    assert found.add(ended()) == ""
+    assert list(found) == [replace(movement, state=MovementState.OVER, ended_ms=20_000, ended_by="north", why=Why.RECALLED)]
+
+
+def test_fm2_of_started_and_withdrawn_the_first_counts() -> None:
+    found = log()
+    assert found.add(withdrawn()) == ""
+    assert found.add(started(answer())) == "the movement is void"
+    found = log()
+    assert found.add(started(answer())) == ""
+    assert found.add(withdrawn("north")) == "the movement is running"
+    assert [movement.state for movement in found] == [MovementState.RUNNING]
+
+
+def test_fm1_fm2_what_is_over_stays_over() -> None:
+    found = log()
+    assert found.add(ended()) == "no such movement"
+    assert found.add(started(answer())) == ""
+    assert found.add(ended("south")) == ""
+    assert [found.add(entry) for entry in (started(answer()), ended(), withdrawn())] == ["the movement is over"] * 3
+
+
+def test_fm3_a_task_runs_under_one_movement_at_a_time() -> None:
+    found = log()
+    assert found.add(started(answer(1))) == ""
+    assert found.add(started(answer(2))) == "the task runs under another movement"
+    assert found.add(started(answer(2, AcceptedTask("north.b", 5, 850)), "north.b")) == ""
+    assert found.add(ended()) == ""
+    assert found.add(started(answer(3))) == ""
+
+
+def test_a_movement_keeps_the_version_under_which_it_began() -> None:
+    found = log()
+    assert found.add(started(replace(answer(), version=2))) == "the answer is under another contract"
+    found.renewed(contract(version=2, fixed_price=5_000))
+    dear = replace(answer(1, AcceptedTask("north.a", 10, 4_900)), version=2)
+    assert found.add(started(dear)) == ""
+    movement = found.find(NAME)
+    assert movement is not None
+    assert found.contract(movement.version).fixed_price == 5_000
+    assert found.contract(1) == CONTRACT
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (replace(started(answer()), contract_id="x"), "not by a party"),
+        (withdrawn("east"), "not by a party"),
+        (started(answer(), by="south"), "started by its buyer"),
+        (started(replace(answer(), seller="east")), "started by its buyer"),
+        (started(replace(answer(), contract_id="x"), contract_id="north-south"), "under another contract"),
+        (started(answer(), signature=signature(answer(2), "south")), "not signed by the seller"),
+        (started(answer(), signature=signature(answer(), "north")), "not signed by the seller"),
+        (started(answer(), "north.b"), "does not take this task"),
+        (started(answer(), movement_id="north-south:9/north.a"), "does not take this task"),
+        (started(answer(1, AcceptedTask("north.a", 10, 1_001))), "out of the contract's bound"),
+        (started(answer(1, AcceptedTask("north.a", 10, 799))), "out of the contract's bound"),
+        (started(answer(1, AcceptedTask("north.a", 0, 900))), "out of the contract's bound"),
+        (started(answer(1, AcceptedTask("north.x", 10, 900)), "north.x"), "out of the contract's bound"),
+    ],
+)
+def test_fm1_what_does_not_start_a_movement(entry: MovementEntry, text: str) -> None:
+    found = log()
+    assert text in found.add(entry)
+    assert list(found) == []
+
+
+def test_a_clock_that_is_behind_makes_a_movement_of_no_length() -> None:
+    found = log()
+    assert found.add(started(answer(), at_ms=1_000)) == ""
+    assert found.add(ended(at_ms=10)) == ""
+    assert [(each.started_ms, each.ended_ms) for each in found] == [(1_000, 1_000)]
+
+
+def entries() -> st.SearchStrategy[list[MovementEntry]]:
+    numbers, parties = st.integers(1, 3), st.sampled_from(["north", "south"])
+    names = numbers.map(lambda number: f"north-south:{number}/north.a")
+    one: Any = st.one_of(numbers.map(lambda n: started(answer(n))), st.builds(withdrawn, parties, names), st.builds(ended, parties, names))
+    return st.lists(one, max_size=15)
+
+
+@given(entries())
+def test_any_order_of_entries_and_any_repetition(given_entries: list[MovementEntry]) -> None:
+    """At most one movement runs, each has one life, and what was rejected left no trace."""
+    found = log()
+    lives: dict[str, list[str]] = {}
+    counted = []
+    for entry in given_entries:
+        if not found.add(entry):
+            counted.append(entry)
+            lives.setdefault(entry.movement_id, []).append(type(entry).__name__)
+        assert sum(each.state is MovementState.RUNNING for each in found) <= 1
+    assert set(map(tuple, lives.values())) <= {("Started",), ("Started", "Ended"), ("Withdrawn",)}
+    assert list(log_of(counted)) == list(found)
+
+
+def log_of(given_entries: list[MovementEntry]) -> MovementLog:
+    found = log()
+    for entry in given_entries:
+        found.add(entry)
+    return found
+
+
+def test_the_table_begins_with_nothing_and_ends_with_void_or_over() -> None:
+    befores, afters = {before for before, _ in TRANSITIONS}, set(TRANSITIONS.values())
+    assert afters - befores == {MovementState.VOID, MovementState.OVER}
+    assert befores - afters == {None}
+    assert {entry for _, entry in TRANSITIONS} == {Started, Withdrawn, Ended}
