@@ -50,7 +50,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The buyer says that the seller runs a task from now on. ``answer`` is the seller's, with its signature."""
+    """The buyer says that the seller runs a task from now on. ``answer`` is the seller's, with its signature; ``at_ms`` is for people."""
 
     SIGNED_AS: ClassVar[str] = "movement started"
 
@@ -162,6 +162,9 @@ class MovementLog:
     def __iter__(self) -> Iterator[Movement]:
         return iter(self._movements.values())
 
+    def __getitem__(self, name: str) -> Movement:
+        return self._movements[name]
+
     def renewed(self, contract: Contract) -> None:
         """A further version was signed by both; movements keep the one under which they began."""
         self._versions[contract.version] = contract
@@ -174,10 +177,11 @@ class MovementLog:
         """A movement by its id."""
         return self._movements.get(name)
 
-    def add(self, entry: MovementEntry) -> str:
+    def add(self, entry: MovementEntry, appended_ms: int) -> str:
         """Counts an entry, in the order of the log; answers why it does not count, or nothing.
 
-        The entry's own signature is checked before: this checks what it says.
+        The entry's own signature is checked before: this checks what it says. ``appended_ms`` is the log's time of it: a movement lasts from the
+        log's time of its start to that of its end, since the times that the two sides write are their own.
         """
         before = self._movements.get(entry.movement_id)
         after = TRANSITIONS.get((None if before is None else before.state, type(entry)))
@@ -188,20 +192,18 @@ class MovementLog:
             return "no such movement" if before is None else f"the movement is {before.state}"
         objection = self._objection(entry) if isinstance(entry, Started) else ""
         if not objection:
-            self._movements[entry.movement_id] = self._moved(entry, after)
+            self._movements[entry.movement_id] = self._moved(entry, after, appended_ms)
         return objection
 
-    def _moved(self, entry: MovementEntry, state: MovementState) -> Movement:
+    def _moved(self, entry: MovementEntry, state: MovementState, appended_ms: int) -> Movement:
         if isinstance(entry, Started):
             self._runs[entry.task] = entry.movement_id
-            return _begun(entry, state)
+            return _begun(entry, state, appended_ms)
         if isinstance(entry, Withdrawn):
             return Movement(entry.movement_id, state)
         running = self._movements[entry.movement_id]
         del self._runs[running.task]
-        # A clock that is behind makes a movement of no length, not of a negative one.
-        ended_ms = max(entry.at_ms, running.started_ms)
-        return replace(running, state=state, ended_ms=ended_ms, ended_by=entry.by, why=entry.why)
+        return replace(running, state=state, ended_ms=appended_ms, ended_by=entry.by, why=entry.why)
 
     def _objection(self, entry: Started) -> str:
         """FM1, FM3."""
@@ -221,6 +223,6 @@ class MovementLog:
         return "the task runs under another movement" if entry.task in self._runs else ""
 
 
-def _begun(entry: Started, state: MovementState) -> Movement:
+def _begun(entry: Started, state: MovementState, at_ms: int) -> Movement:
     accepted = next(task for task in entry.answer.tasks if task.name == entry.task)
-    return Movement(entry.movement_id, state, entry.task, accepted.units, accepted.price, entry.answer.version, entry.at_ms)
+    return Movement(entry.movement_id, state, entry.task, accepted.units, accepted.price, entry.answer.version, at_ms)

@@ -1,0 +1,267 @@
+"""Who owes whom how much: the fold of a contract's ledger.
+
+Theory of operation. The ledger of a contract is a log that both sides, and the federation's auditor, append signed entries to. Besides movements it has
+what each side measured, what an audit found, and settlements. Nothing in it is corrected: what is due follows from the entries that count, so anybody who
+reads the log gets the same sums, also from its beginning after a crash. Time is the log's own, which nobody can choose: an entry's own time is for people.
+
+A period is settled by an entry that says the sum; it counts only if it is the sum. One more period must have passed since, so that both had the time
+to write what they measured, and no measurement is taken for a period that is settled. Nobody's consent is needed: who is silent is settled with.
+
+Penalties follow from how a movement ended:
+    before the minimum hold is over                            whoever ended it owes one violation
+    because the seller was silent, and it measured nothing
+    for more than two slots before                             the seller owes one violation, and the rate for the time of silence
+    because an audit found something                           the seller owes one violation
+    because the contract ends, and it does                     nobody owes anything
+An end with a reason that does not hold is judged as one without.
+
+Invariants:
+    FL1  the sum of all balances is zero after every entry.
+    FL2  a period is settled once, with the sum of price x units x time over its slots.
+    FL3  a slot of a movement is measured once by each side, after it is over and before its period is settled, and only if the movement ran in it.
+    FL4  what was posted stays: an entry adds postings and changes none.
+    FL5  an entry that does not count changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from anabranch.protocol.federation.audit import Finding
+from anabranch.protocol.federation.contracts import Contract, Side
+from anabranch.protocol.federation.metering import (
+    NANO_PER_MICRO,
+    Reading,
+    counted,
+    due_nano,
+    is_dispute,
+    overlap_ms,
+    period_end_ms,
+    period_of,
+)
+from anabranch.protocol.federation.movements import Ended, Movement, MovementEntry, MovementLog, MovementState, Why
+from anabranch.protocol.federation.offers import UNITS_MAX
+from anabranch.protocol.federation.statements import Verify
+
+SILENT_SLOTS: Final = 2
+"""A seller may be late with what it measured by so many slots before it counts as silent."""
+
+FINDINGS_MAX: Final = 1_000
+"""In one entry: bounds what a reader holds of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """A side measured the mean load of a movement in a slot."""
+
+    SIGNED_AS: ClassVar[str] = "metered"
+
+    contract_id: str
+    movement_id: str
+    by: str
+    slot: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """The auditor computed a sample again. ``nonce`` is the number that the sample follows from."""
+
+    SIGNED_AS: ClassVar[str] = "audited"
+
+    contract_id: str
+    movement_id: str
+    by: str
+    nonce: bytes
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The sum of a period."""
+
+    SIGNED_AS: ClassVar[str] = "settled"
+
+    contract_id: str
+    by: str
+    period: int
+    due_nano: int
+
+
+LedgerEntry = MovementEntry | Metered | Audited | Settled
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """An amount that one owes the other, for good (FL4)."""
+
+    payer: str
+    payee: str
+    amount_nano: int
+    reason: str
+    """The period or the movement, in words."""
+
+
+class Ledger:
+    """The fold of one contract's ledger. Not thread-safe. After a crash: replay."""
+
+    def __init__(self, contract: Contract, verify: Verify, auditor: str) -> None:
+        """``auditor``: whose findings count."""
+        self.movements = MovementLog(contract, verify)
+        self.postings: list[Posting] = []
+        self._contract, self._auditor = contract, auditor
+        self.disputes: list[tuple[str, int]] = []
+        """Movement and slot where the two measured different loads: what suspends a contract, and what people talk about."""
+        self._readings: dict[int, dict[tuple[str, int], Reading]] = {}
+        """Period -> movement and slot -> what was measured; of settled periods nothing."""
+        self._last_metered_ms: dict[str, int] = {}
+        """Movement -> end of the last slot that its seller measured."""
+        self._wrong: set[str] = set()
+        self._audits: set[tuple[str, bytes]] = set()
+        self._settled = -1
+        """Periods up to it are settled."""
+        self._noticed_ms: int | None = None
+
+    def renewed(self, contract: Contract) -> None:
+        """A further version was signed by both. Metering intervals and periods stay as they began."""
+        self.movements.renewed(contract)
+
+    def noticed(self, at_ms: int) -> None:
+        """The contract is ending from this time on."""
+        self._noticed_ms = at_ms if self._noticed_ms is None else min(self._noticed_ms, at_ms)
+
+    # ---------------------------------------------------------------- entries
+
+    def add(self, entry: LedgerEntry, appended_ms: int) -> str:
+        """Counts an entry, whose signature was checked, in the order of the log; answers why it does not count, or nothing (FL5).
+
+        ``appended_ms`` is the log's time of it; it never goes back.
+        """
+        if entry.contract_id != self._contract.contract_id:
+            return "not of this contract"
+        if isinstance(entry, Metered):
+            return self._metered(entry, appended_ms)
+        if isinstance(entry, Audited):
+            return self._audited(entry)
+        if isinstance(entry, Settled):
+            return self._settle(entry, appended_ms)
+        rejection = self.movements.add(entry, appended_ms)
+        if not rejection and isinstance(entry, Ended):
+            self._penalise(self.movements[entry.movement_id], entry)
+        return rejection
+
+    def _metered(self, entry: Metered, appended_ms: int) -> str:
+        """FL3."""
+        side, movement = self._contract.party(entry.by), self.movements.find(entry.movement_id)
+        if side is None:
+            return "not by a party of the contract"
+        if movement is None or not 0 <= entry.units <= UNITS_MAX or not self._ran_ms(movement, entry.slot):
+            return "the movement did not run in this slot"
+        clauses = self._contract.audit
+        if appended_ms < (entry.slot + 1) * clauses.meter_ms:
+            return "the slot is not over"
+        if period_of(entry.slot, clauses) <= self._settled:
+            return "the period is settled"
+        readings = self._readings.setdefault(period_of(entry.slot, clauses), {})
+        reading = readings.get((entry.movement_id, entry.slot), Reading())
+        if (reading.seller if side is Side.SELLER else reading.buyer) is not None:
+            return "measured already"
+        if side is Side.SELLER:
+            reading = reading._replace(seller=entry.units)
+            end_ms = (entry.slot + 1) * clauses.meter_ms
+            self._last_metered_ms[entry.movement_id] = max(self._last_metered_ms.get(entry.movement_id, 0), end_ms)
+        else:
+            reading = reading._replace(buyer=entry.units)
+        readings[entry.movement_id, entry.slot] = reading
+        if is_dispute(reading, self.movements.contract(movement.version).audit.tolerance_ppm):
+            self.disputes.append((entry.movement_id, entry.slot))
+        return ""
+
+    def _audited(self, entry: Audited) -> str:
+        movement = self.movements.find(entry.movement_id)
+        if entry.by != self._auditor:
+            return "not by the auditor"
+        if movement is None or movement.state is MovementState.VOID or len(entry.findings) > FINDINGS_MAX:
+            return "no such movement"
+        if (entry.movement_id, entry.nonce) in self._audits:
+            return "audited with this number already"
+        self._audits.add((entry.movement_id, entry.nonce))
+        if entry.findings:
+            self._wrong.add(entry.movement_id)
+        return ""
+
+    def _settle(self, entry: Settled, appended_ms: int) -> str:
+        """FL2."""
+        if entry.by not in {self._contract.buyer, self._contract.seller, self._auditor}:
+            return "not by a party of the contract"
+        if entry.period <= self._settled:
+            return "settled already"
+        clauses = self._contract.audit
+        if appended_ms < period_end_ms(entry.period, clauses) + clauses.settle_ms:
+            return "too early"
+        if any(period < entry.period for period in self._readings):
+            return "an earlier period is not settled"
+        due = self.due(entry.period)
+        if entry.due_nano != due:
+            return f"the sum is {due}"
+        self._settled = entry.period
+        self._readings.pop(entry.period, None)
+        self._post(self._contract.buyer, due, f"period {entry.period}")
+        return ""
+
+    # ---------------------------------------------------------------- sums
+
+    def due(self, period: int) -> int:
+        """What the buyer owes for a period by what has been measured, in thousandths of a micro-unit (FL2)."""
+        total = 0
+        for (name, slot), reading in self._readings.get(period, {}).items():
+            movement = self.movements[name]
+            units = counted(reading, movement.units, self.movements.contract(movement.version).audit.tolerance_ppm)
+            total += due_nano(movement.price, units, self._ran_ms(movement, slot))
+        return total
+
+    def balances(self) -> dict[str, int]:
+        """What each has got, or paid if negative (FL1)."""
+        found = {self._contract.buyer: 0, self._contract.seller: 0}
+        for posting in self.postings:
+            found[posting.payer] -= posting.amount_nano
+            found[posting.payee] += posting.amount_nano
+        return found
+
+    @property
+    def settled(self) -> int:
+        """The last period that is settled; -1: none."""
+        return self._settled
+
+    def _ran_ms(self, movement: Movement, slot: int) -> int:
+        if movement.state is MovementState.VOID:
+            return 0
+        ended_ms = movement.ended_ms if movement.state is MovementState.OVER else None
+        return overlap_ms(slot, self._contract.audit.meter_ms, movement.started_ms, ended_ms)
+
+    # ---------------------------------------------------------------- penalties
+
+    def _penalise(self, movement: Movement, entry: Ended) -> None:
+        contract = self.movements.contract(movement.version)
+        violation = contract.penalty.violation_micro * NANO_PER_MICRO
+        silent_ms = movement.ended_ms - max(movement.started_ms, self._last_metered_ms.get(movement.movement_id, 0))
+        by_buyer = entry.by == contract.buyer
+        if entry.why is Why.SILENT and by_buyer and silent_ms > SILENT_SLOTS * contract.audit.meter_ms:
+            self._post(
+                contract.seller, violation + contract.penalty.silent_micro_per_s * silent_ms, f"silent {silent_ms} ms: {entry.movement_id}"
+            )
+        elif entry.why is Why.WRONG and by_buyer and entry.movement_id in self._wrong:
+            self._post(contract.seller, violation, f"wrong results: {entry.movement_id}")
+        elif entry.why is Why.CONTRACT_ENDS and self._ends(contract, movement.ended_ms):
+            return
+        elif movement.ended_ms - movement.started_ms < contract.min_hold_ms:
+            self._post(entry.by, violation, f"ended before its time: {entry.movement_id}")
+
+    def _ends(self, contract: Contract, at_ms: int) -> bool:
+        return at_ms >= contract.valid_to_ms or (self._noticed_ms is not None and at_ms >= self._noticed_ms)
+
+    def _post(self, payer: str, amount_nano: int, reason: str) -> None:
+        payee = self._contract.seller if payer == self._contract.buyer else self._contract.buyer
+        if amount_nano:
+            self.postings.append(Posting(payer, payee, amount_nano, reason))
