@@ -18,6 +18,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
@@ -26,8 +27,6 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
-from anabranch.pipeline.transforms import import_roots
-from anabranch.processing.application import Application
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord
@@ -199,11 +198,10 @@ class RunningStage:
         return int(str(self.service.status.detail["batches"]))
 
     def _run(self) -> None:
-        application: Application | None = None
+        engine: SparkEngine | None = None
         try:
-            roots = import_roots(self.pipeline.stages.values(), self.pipeline.path)
-            application = Application(self.name, SparkSettings(), self.state_dir / "scratch", roots, self.pipeline.bucket_ms)
-            self._replica = StageReplica(self._context, application)
+            engine = SparkEngine(self.name, self._context, self.pipeline.stages, SparkSettings(), self.state_dir / "scratch")
+            self._replica = StageReplica(self._context, engine)
             self._replica.start()
             while not self._stopping.is_set():
                 self._replica.step()
@@ -212,8 +210,8 @@ class RunningStage:
         finally:
             if self._replica is not None:
                 self._replica.stop()
-            if application is not None:
-                application.close()
+            if engine is not None:
+                engine.close()
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()

@@ -42,13 +42,13 @@ from simulation import ends, hostile, operating, probes, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
-from simulation.engine import SimulatedReplica
 from simulation.faults import Fault
 from simulation.history import History
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.options import OUTPUT, Options, create_topics, pipeline
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex
+from simulation.stage_replica import SimulatedReplica
 from simulation.striking import ProcessFaults, Runs
 
 _OVERTAKING: Final = ("zombie", "double", "pause", "twins", "race", "fork zombie", "power", "cut", "cut_to", "cut_from", "slow")

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.spark import plan_facts
+from anabranch.adapters.spark import plan_facts, query
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
@@ -28,7 +28,6 @@ from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.catalog import topic_settings
 from anabranch.consistency_manager.service import build
 from anabranch.pipeline.model import Pipeline
-from anabranch.processing import query
 from anabranch.protocol import plans
 from anabranch.protocol.plans import PlanFacts, PlanTraits
 from harness import outputs

@@ -16,10 +16,11 @@ import pytest
 from pyspark.sql import DataFrame
 
 from anabranch.adapters.spark import sink as spark_sink
+from anabranch.adapters.spark.query import build_query
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.model import Pipeline
-from anabranch.processing.query import build_query, source_schema
+from anabranch.processing.inputs import source_schema
 from anabranch.protocol.errors import StageFunctionError
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, RunningStage, create_topics, readings, write_pipeline

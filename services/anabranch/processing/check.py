@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from anabranch.adapters.spark.query import build_query
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import STIME
@@ -20,7 +21,7 @@ from anabranch.codec.edge import Encoder
 from anabranch.pipeline.file import load
 from anabranch.pipeline.shape import told, too_short
 from anabranch.pipeline.transforms import import_roots
-from anabranch.processing.query import build_query, source_schema
+from anabranch.processing.inputs import source_schema
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 
 if TYPE_CHECKING:

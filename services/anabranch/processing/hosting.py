@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from anabranch.processing.failures import short
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError
 from anabranch.protocol.restarting import DELAY_MAX_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
 from anabranch.runtime.health import READY_STATES
+from anabranch.runtime.logs import short
 from anabranch.runtime.service import ServiceStatus, exit_code_of
 
 if TYPE_CHECKING:

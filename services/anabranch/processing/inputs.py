@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from anabranch.codec.blocks import STIME
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.runtime.block_reach import gone_range, last_gone
@@ -14,9 +17,15 @@ from anabranch.runtime.block_reach import gone_range, last_gone
 if TYPE_CHECKING:
     import threading
 
+    from anabranch.pipeline.model import Pipeline
     from anabranch.ports import EventLog, LogReader
     from anabranch.processing.follower import InputFollower
     from anabranch.protocol.identifiers import TopicNames
+
+
+def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
+    """Columns of a source's tuples."""
+    return pipeline.sources[stream].record.arrow_schema().append(pa.field(STIME, pa.int64()))
 
 
 class StageInputs:

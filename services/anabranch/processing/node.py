@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
-from anabranch.pipeline.transforms import import_roots
-from anabranch.processing.application import Application
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.errors import ConfigurationError, Unavailable
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from anabranch.ports import Engine
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
 
@@ -56,7 +56,7 @@ class Node:
         if settings.name not in nodes:
             raise ConfigurationError(f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes {', '.join(nodes)}")
         self._settings, self._context = settings, context
-        self._application: Application | None = None
+        self._engine: Engine | None = None
         self._registries: dict[str, CollectorRegistry] = {}
         self._hosted = [HostedReplica(label, partial(self._make, label), context.clock, context.logger) for label in nodes[settings.name]]
         self.status = ServiceStatus(detail={"stages": []})
@@ -65,9 +65,8 @@ class Node:
         """Start Spark; the replicas then start side by side."""
         pipeline, context = self._context.pipeline, self._context
         stages = {each.label.rpartition(".")[0] for each in self._hosted}
-        roots = import_roots((pipeline.stages[stage] for stage in stages), pipeline.path)
         scratch = Path(self._settings.state_dir) / "scratch" / self._settings.name
-        self._application = Application(f"{pipeline.name}.{self._settings.name}", SparkSettings(), scratch, roots, pipeline.bucket_ms)
+        self._engine = SparkEngine(f"{pipeline.name}.{self._settings.name}", context, stages, SparkSettings(), scratch)
         context.logger.info("spark_started", node=self._settings.name, replicas=[each.label for each in self._hosted])
         self._await_topics(stages)
         self.step()
@@ -98,10 +97,10 @@ class Node:
         """Look after the replicas.
 
         Raises:
-            AnabranchError: Spark's Java has ended.
+            AnabranchError: the engine has ended: Spark's Java.
         """
-        if self._application is not None:
-            self._application.check()
+        if self._engine is not None:
+            self._engine.check()
         for each in self._hosted:
             each.look()
         self._report()
@@ -115,14 +114,14 @@ class Node:
         for each in self._hosted:
             if not each.join(max(0, deadline_ms - self._context.clock.monotonic_ms()) / 1_000):
                 self._context.logger.warning("stopped_within_a_batch", replica=each.label)
-        if self._application is not None:
-            self._application.close()
-            self._application = None
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
     def _make(self, label: str, stopping: threading.Event, restarts: int) -> StageReplica:
         """A replica to run; its metrics take the place of those of the one before."""
-        context, application = self._context, self._application
-        assert application is not None, "started"  # noqa: S101
+        context, engine = self._context, self._engine
+        assert engine is not None, "started"  # noqa: S101
         assert isinstance(context.registry, Registry), "as runtime.service makes it"  # noqa: S101
         if label in self._registries:
             context.registry.drop(self._registries[label])
@@ -137,7 +136,7 @@ class Node:
                 metrics=metrics,
                 logger=context.logger.bind(replica=label),
             ),
-            application,
+            engine,
         )
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made

@@ -1,7 +1,7 @@
 """A replica's side of ASK (``protocol.asking``): answers readers whose blocks are gone.
 
 What is still there of a wanted bucket, in the own version of it, is named again; the rest is made again by a query of its own
-(``protocol.regeneration``), which an ``Engine`` runs beside the others. The engine for real is Spark (``processing.stage_replica``).
+(``protocol.regeneration``), which the engine runs beside the others.
 
 What holds after a crash at any point: blocks that nobody names, and a directory that the next process removes. The reader asks again.
 """
@@ -9,11 +9,11 @@ What holds after a crash at any point: blocks that nobody names, and a directory
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
 from anabranch.protocol.asking import Answering
@@ -28,7 +28,6 @@ from anabranch.protocol.regeneration import Regeneration, resent_records
 from anabranch.protocol.replica import JointPlan
 from anabranch.protocol.serialization import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
 from anabranch.runtime.block_reach import BlockReach
-from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlWriter
 
@@ -68,8 +67,9 @@ class RangeQuery:
         self.finished = threading.Event()
         """All has run."""
 
-    def answer(self, name: str, start: Offset) -> Offset | None:
-        """What input ``name`` runs after the offset ``start``; None: nothing."""
+    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+        """See ``ports.QueryDriver``."""
+        del query
         position = position_of(start)
         with self._lock:
             plan = self._joint.known(position)
@@ -95,13 +95,6 @@ class RangeQuery:
         return True
 
 
-class Engine(Protocol):
-    """Runs the stage's function."""
-
-    def __call__(self, query: RangeQuery, blocks: BlockWriter) -> None:
-        """Run ``query`` in its directory until it is finished, ASK_TAKEN_MS at most; raises what it died of. Writes its ``only``."""
-
-
 @dataclass(frozen=True, slots=True)
 class Made:
     """What a replica is, for making its buckets again."""
@@ -115,7 +108,8 @@ class Made:
     boundary: BoundaryWriter
     log_lock: AbstractContextManager[object]
     """Held while ``boundary`` is used."""
-    engine: Engine
+    run: Callable[[RangeQuery], None]
+    """Runs a query in its directory until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
 
 
 class Resending:
@@ -271,12 +265,7 @@ class Resending:
             made.disk.remove(name)
             self._begin_at(name, regeneration, folds, reach, points, upto)
             query = RangeQuery(name, regeneration, self._pipeline.bucket_ms, regeneration.wanted)
-            context, topic = self._context, self._names.blocks(made.stage, made.replica)
-            blocks = BlockWriter(context.log, topic, made.replica, made.epoch, context.entropy)
-            try:
-                made.engine(query, blocks)
-            finally:
-                blocks.close()
+            made.run(query)
             if not query.finished.is_set():
                 raise _UnableError(f"making buckets {regeneration.first}..{regeneration.last} again took too long, or was stopped")
             return regeneration

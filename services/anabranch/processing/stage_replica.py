@@ -1,28 +1,25 @@
 """One replica of one stage, from its start to its end, on a node.
 
 One thread calls ``start``, ``step`` and ``stop`` (``processing.hosting``). Beside it: the followers of the inputs, the heartbeats, a copy of a
-checkpoint, its ``fsync``, Spark's threads that run batches, and the plan server's that answer what runs next. ``processing.replica`` states the
-order of the locks; what stands here is read by the others, and changed by the one thread.
+checkpoint, its ``fsync``, and the engine's that ask what runs next and run it. ``processing.replica`` states the order of the locks; what stands
+here is read by the others, and changed by the one thread.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.local.checkpoints import ReplicaDisk
-from anabranch.adapters.spark.sink import BatchDone, OutputStream, ResultsExpected, StageSink
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import speakers
-from anabranch.processing.application import query_name
+from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
-from anabranch.processing.failures import cause_of, short
 from anabranch.processing.follower import InputFollower
-from anabranch.processing.inputs import StageInputs
-from anabranch.processing.query import StageQuery, build_query, source_schema
+from anabranch.processing.inputs import StageInputs, source_schema
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.resending import Made, RangeQuery, Resending
 from anabranch.processing.standby import Standby
@@ -39,33 +36,22 @@ from anabranch.protocol.reach import Reach, buckets_of
 from anabranch.protocol.serialization import EmptyBatches
 from anabranch.protocol.staggering import CorrectionGate
 from anabranch.runtime.block_asker import BlockAsker
-from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, said_so_far
+from anabranch.runtime.logs import short
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.streaming import StreamingQuery
 
-    from anabranch.processing.application import Application
+    from anabranch.ports import BatchDone, Engine, PreparedStage, RunningQuery
     from anabranch.runtime.service import ServiceContext
 
-_STEP_S: Final = 0.1
+_STEP_MS: Final = 100
 _EPOCH_CHECK_MS: Final = 1_000
-_STOP_MS: Final = 4_000
 _START_PAUSE_MS: Final = 50
 _SIBLING_STEPS: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A query of this process."""
-
-    stream: StreamingQuery
-    sink: StageSink
-    blocks: BlockWriter
 
 
 class _StoppingError(Exception):
@@ -75,16 +61,15 @@ class _StoppingError(Exception):
 class StageReplica:
     """Runs one replica's query. A crash at any point loses nothing: the next one goes on from the newest lineage (rule 8)."""
 
-    def __init__(self, context: ServiceContext, application: Application) -> None:
+    def __init__(self, context: ServiceContext, engine: Engine) -> None:
         """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet."""
         pipeline, settings = context.pipeline, context.settings
         stage, _, replica = settings.name.rpartition(".")
-        self._context, self._settings, self._pipeline, self._application = context, settings, pipeline, application
+        self._context, self._settings, self._pipeline, self._engine = context, settings, pipeline, engine
         self._stage_name, self._process, self._stage = stage, replica, pipeline.stages[stage]
         writers = pipeline.stream_writers(stage)
         self._replica = replica if replica in writers else writers[0]
         self._names = pipeline.topic_names
-        self._spark = application.settings
         siblings = [other for other in writers if other != self._replica]
         folder, self._siblings = Path(settings.state_dir) / "processing", siblings
         others = [other for other in self._stage.process_ids() if other != replica]
@@ -92,8 +77,8 @@ class StageReplica:
         self._changed = threading.Condition()
         self._followers: dict[str, InputFollower] = {}
         self._runner: ReplicaRunner | None = None
-        self._stage_query: StageQuery | None = None
-        self._running: dict[str, _Running] = {}
+        self._prepared: PreparedStage | None = None
+        self._running: dict[str, RunningQuery] = {}
         self._stopping: dict[str, threading.Thread] = {}
         self._boundary: BoundaryWriter | None = None
         self._epoch_checked_ms = 0
@@ -107,9 +92,6 @@ class StageReplica:
         self._asker = BlockAsker(context, f"processing.{settings.name}", self._stage.reads)
         self._resending: Resending | None = None
         self._standby: Standby | None = None
-        self._expected = ResultsExpected()
-        self._beside: dict[str, RangeQuery] = {}
-        """Queries that run beside those of the replica, by name."""
         self._reach: Reach | None = None
         if self._stage.backup_reach_ms is not None:
             complete = self._inputs.complete if self._stage.ha == "amnesia" else None
@@ -127,62 +109,48 @@ class StageReplica:
             self._followers[stream] = follower
             follower.start()
         self._beats.start()
-        self._application.serve(self._settings.name, self._answer)
         schemas: dict[str, pa.Schema] = {}
         for name in self._stage.reads:
             schema = self._input_schema(name)
             if schema is None or self._context.stopping.is_set():
                 return
             schemas[name] = schema
-        with self._application.building(self._settings.name) as session:
-            query = build_query(
-                session,
-                self._pipeline,
-                self._stage_name,
-                schemas,
-                kafka=self._settings.kafka,
-                socket=self._application.socket,
-                splits_max=self._spark.splits_max,
-                label=self._settings.name,
-            )
+        prepared = self._prepared = self._engine.prepare(self._settings.name, self._stage_name, schemas)
         self.status.detail |= {
-            "batch_safe": query.traits.is_batch_safe,
-            "stateful": query.traits.is_stateful,
-            "why": list(query.traits.reasons),
+            "batch_safe": prepared.traits.is_batch_safe,
+            "stateful": prepared.traits.is_stateful,
+            "why": list(prepared.traits.reasons),
         }
-        self._stage_query = query
         if self._stage.ha == "passive":
-            self._warm_up(query, self._application.scratch.path / f"warm-up-{self._settings.name}")
+            self._warm_up(prepared)
             token = self._context.entropy.token()
             self._standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk, token)
             self.status.state = "standby"
             return
-        self._take_over(query)
+        self._take_over(prepared)
 
-    def _warm_up(self, query: StageQuery, directory: Path) -> None:
-        """Run ``query`` on nothing: who takes over later has the slow first batches behind it."""
-        empty = EmptyBatches(self._stage.reads, query.traits, WARM_UP_BATCHES)
-        topic = self._names.blocks(self._stage_name, self._replica)
-        blocks = BlockWriter(self._context.log, topic, self._replica, -1, self._context.entropy)
-        self._run_beside(RangeQuery(directory.name, empty, self._pipeline.bucket_ms), blocks, directory, -1)
+    def _warm_up(self, prepared: PreparedStage) -> None:
+        """Run the stage on nothing: who takes over later has the slow first batches behind it."""
+        empty = EmptyBatches(self._stage.reads, prepared.traits, WARM_UP_BATCHES)
+        self._run_beside(RangeQuery("warm-up", empty, self._pipeline.bucket_ms), None, -1)
 
-    def _stand_by(self, standby: Standby, query: StageQuery) -> None:
-        """Spark is warm, and runs nothing; the logs are followed."""
+    def _stand_by(self, standby: Standby, prepared: PreparedStage) -> None:
+        """The engine is warm, and runs nothing; the logs are followed."""
         if standby.round():
             self._context.logger.info("taking_over", stage=self._settings.name, bucket=standby.bucket)
             self.status.state, self.status.waiting_for = "starting", None
             standby.end_watch()
-            self._take_over(query)
+            self._take_over(prepared)
             return
         self._inputs.forget(standby.bucket)
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
 
-    def _take_over(self, query: StageQuery) -> None:
+    def _take_over(self, prepared: PreparedStage) -> None:
         """Rules 1 and 8: epoch, copy of the newest lineage's directory, own lineage file; then the query."""
         context = self._context
         self._boundary = BoundaryWriter(
             context.log, self._names.boundaries(self._stage_name), self._pipeline.stream_writers(self._stage_name), self._replica,
-            query.fingerprint, context.clock, context.entropy, schema=schema_text(query.schema), version=self._stage.version,
+            prepared.fingerprint, context.clock, context.entropy, schema=schema_text(prepared.schema), version=self._stage.version,
             bucket_ms=self._pipeline.bucket_ms,
         )  # fmt: skip
         stage, name = self._stage, self._stage_name
@@ -191,10 +159,10 @@ class StageReplica:
         )
         upstream = Upstream(neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.sibling_serves)
         runner = ReplicaRunner(
-            replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=query.traits,
+            replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=prepared.traits,
             boundary=self._boundary, disk=self._disk, availability=Availability(stage.reads, waits(self._pipeline, name),
             policy(self._pipeline, name), lags(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
-            rows_max=self._spark.batch_rows_max, pace_ms=self._spark.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
+            rows_max=self._engine.rows_max, pace_ms=self._engine.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
             successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
             reach_buckets=None if stage.reach_ms is None else buckets_of(stage.reach_ms, self._pipeline.bucket_ms),
             recovery=Recovery(
@@ -211,13 +179,13 @@ class StageReplica:
         if runner.given_up > self._boundary.fold.closed(self._replica):
             self.status.detail["given_up_ms"] = runner.given_up * self._pipeline.bucket_ms
             self._context.logger.error("results_given_up", stage=self._settings.name, upto_ms=self.status.detail["given_up_ms"])
-        self._stage_query, self._runner = query, runner
+        self._runner = runner
         self.status.detail |= {"epoch": self._boundary.epoch, "lineage": main}
         for follower in self._followers.values():
             follower.runner = runner
         self._asker.there()
         made = Made(
-            name, self._replica, query.traits, query.fingerprint, self._boundary.epoch, self._disk, self._boundary, runner.log_lock,
+            name, self._replica, prepared.traits, prepared.fingerprint, self._boundary.epoch, self._disk, self._boundary, runner.log_lock,
             self._run_range,
         )  # fmt: skip
         self._resending = Resending(context, made)
@@ -246,54 +214,28 @@ class StageReplica:
 
     def _start_query(self, lineage: str) -> None:
         """Start a query in the directory of ``lineage``."""
-        boundary, context = self._boundary, self._context
-        assert boundary is not None, "taken over"  # noqa: S101
+        assert self._prepared is not None, "prepared"  # noqa: S101
+        assert self._boundary is not None, "taken over"  # noqa: S101
         assert self._runner is not None, "taken over"  # noqa: S101
-        output = self._output(boundary.epoch)
-        blocks = BlockWriter(context.log, output.topic, self._replica, boundary.epoch, context.entropy)
-        sink = StageSink(
-            output, self._runner, lineage, blocks, self._disk.directory(lineage), context.clock,
-            done=lambda done: self._batch_done(lineage, done), expected=self._expected, crash_point=crash_point,
-        )  # fmt: skip
-        self._running[lineage] = _Running(self._start_stream(lineage, sink, self._disk.directory(lineage)), sink, blocks)
+        output, place = QueryOutput(self._replica, self._boundary.epoch), str(self._disk.directory(lineage))
+        self._running[lineage] = self._prepared.start(lineage, self._runner, output, place, lambda done: self._batch_done(lineage, done))
 
-    def _output(self, epoch: int) -> OutputStream:
-        query = self._stage_query
-        assert query is not None, "built"  # noqa: S101
-        return OutputStream(
-            kafka=self._settings.kafka, topic=self._names.blocks(self._stage_name, self._replica), replica=self._replica,
-            epoch=epoch, partitions=self._pipeline.partitions, width_ms=self._pipeline.bucket_ms, function=query.function,
-        )  # fmt: skip
-
-    def _start_stream(self, lineage: str, sink: StageSink, directory: Path) -> StreamingQuery:
-        query = self._stage_query
-        assert query is not None, "built"  # noqa: S101
-        return (
-            query.frame(lineage).writeStream.foreachBatch(sink).outputMode("append").queryName(query_name(self._settings.name, lineage))
-            .option("checkpointLocation", str(directory)).start()
-        )  # fmt: skip
-
-    def _run_range(self, query: RangeQuery, blocks: BlockWriter) -> None:
+    def _run_range(self, query: RangeQuery) -> None:
         """Make buckets again for a reader (``processing.resending``)."""
         assert self._boundary is not None, "taken over"  # noqa: S101
-        self._run_beside(query, blocks, self._disk.directory(query.name), self._boundary.epoch)
+        self._run_beside(query, str(self._disk.directory(query.name)), self._boundary.epoch)
 
-    def _run_beside(self, query: RangeQuery, blocks: BlockWriter, directory: Path, epoch: int) -> None:
+    def _run_beside(self, query: RangeQuery, place: str | None, epoch: int) -> None:
         """Run ``query`` beside those of this replica until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
+        assert self._prepared is not None, "prepared"  # noqa: S101
         clock = self._context.clock
-        output = replace(self._output(epoch), only=query.only)
-        sink = StageSink(output, query, query.name, blocks, directory, clock, done=lambda _: None, expected=ResultsExpected())
-        self._beside[query.name] = query
-        stream = self._start_stream(query.name, sink, directory)
+        running = self._prepared.start(query.name, query, QueryOutput(self._replica, epoch, query.only), place, lambda _: None)
         try:
             deadline_ms = clock.monotonic_ms() + ASK_TAKEN_MS
             while not (query.finished.is_set() or self._context.stopping.is_set() or clock.monotonic_ms() > deadline_ms):
-                stream.awaitTermination(_STEP_S)
-        except Exception as error:  # noqa: BLE001 - Spark raises what the query died of
-            self._raise_failure(error, sink)
+                running.ended(_STEP_MS)
         finally:
-            self._stop_query(stream)
-            del self._beside[query.name]
+            running.stop()
 
     def _hear(self, entry: ControlRecord) -> None:
         if self._resending is not None:
@@ -308,16 +250,10 @@ class StageReplica:
             while not follower.reader.fold.schema() and not self._context.stopping.is_set():
                 follower.raise_error()
                 self.status.state, self.status.waiting_for = "starting", f"{stream} to start"
-                self._changed.wait(_STEP_S)
+                self._changed.wait(_STEP_MS / 1_000)
             text = follower.reader.fold.schema()
         self.status.waiting_for = None
         return schema_from_text(text) if text else None
-
-    def _answer(self, query: str, name: str, start: dict[str, object]) -> dict[str, object] | None:
-        beside = self._beside.get(query)
-        if beside is not None:
-            return beside.answer(name, start)
-        return None if self._runner is None else self._runner.advance(query, name, start)
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
         now, width, closed = self._context.clock.now_ms(), self._pipeline.bucket_ms, done.start.after.bucket
@@ -340,8 +276,8 @@ class StageReplica:
         """Look after the queries; raises what ended one."""
         for follower in self._followers.values():
             follower.raise_error()
-        if self._runner is None and self._standby is not None and self._stage_query is not None:
-            self._stand_by(self._standby, self._stage_query)
+        if self._runner is None and self._standby is not None and self._prepared is not None:
+            self._stand_by(self._standby, self._prepared)
         if self._runner is None or self._neighbours is None:
             return
         self._neighbours.poll()
@@ -349,10 +285,12 @@ class StageReplica:
         running = list(self._running.items())
         for lineage, query in running:
             try:
-                ended = query.stream.awaitTermination(_STEP_S / len(running))
-            except Exception as error:  # noqa: BLE001 - Spark raises what the query died of
-                if isinstance(query.sink.failure, Fenced) or not self._runner.failed(lineage, self._cause(error, query.sink)):
-                    self._raise_failure(error, query.sink)
+                ended = query.ended(_STEP_MS // len(running))
+            except Fenced:
+                raise
+            except Exception as error:
+                if not self._runner.failed(lineage, error):
+                    raise
                 self._context.logger.warning("branch_failed", stage=self._settings.name, branch=lineage, error=short(str(error)))
             else:
                 if ended and not self._context.stopping.is_set():
@@ -379,11 +317,10 @@ class StageReplica:
             if not thread.is_alive():
                 del self._stopping[lineage]
 
-    def _end_branch(self, runner: ReplicaRunner, lineage: str, branch: _Running | None) -> None:
+    def _end_branch(self, runner: ReplicaRunner, lineage: str, branch: RunningQuery | None) -> None:
         """Stop a dropped branch. Whatever it is at is void: an error of it says nothing."""
         if branch is not None:
-            self._stop_query(branch.stream)
-            branch.blocks.close()
+            branch.stop()
         runner.stopped(lineage)
 
     def _report(self, runner: ReplicaRunner) -> None:
@@ -429,18 +366,6 @@ class StageReplica:
             return runner.synced_bucket
         return self._reach.held(self._boundary.fold.closed(self._replica), runner.synced_bucket)
 
-    def _raise_failure(self, error: Exception, sink: StageSink) -> None:
-        """Raise the true cause of a dead query."""
-        cause = self._cause(error, sink)
-        if cause is error:
-            raise error
-        raise cause from error
-
-    def _cause(self, error: Exception, sink: StageSink) -> Exception:
-        """The true cause of a dead query, with the function's name and the bucket."""
-        known = sink.failure if isinstance(sink.failure, AnabranchError) else self._application.failure(self._settings.name)
-        return cause_of(error, self._stage_name, self._stage.transform, sink.running, known)
-
     def stop(self) -> None:
         """Let the batch that runs end, then stop. Idempotent."""
         if self._ended:
@@ -448,32 +373,12 @@ class StageReplica:
         self._ended = True
         self._context.stopping.set()
         for running in list(self._running.values()):
-            self._stop_query(running.stream)
+            running.stop()
         self._beats.end()
         if self._resending is not None:
             self._resending.close()
         for follower in self._followers.values():
             follower.close()
-        self._application.forget(self._settings.name)
-        for closable in (
-            self._boundary,
-            self._neighbours,
-            self._asker,
-            self._standby,
-            *(running.blocks for running in self._running.values()),
-        ):
+        for closable in (self._prepared, self._boundary, self._neighbours, self._asker, self._standby):
             if closable is not None:
                 closable.close()
-
-    def _stop_query(self, query: StreamingQuery) -> None:
-        """Wait a while for the end of the batch that runs; then stop at whatever point it is, which is safe."""
-        clock = self._context.clock
-        deadline = clock.monotonic_ms() + _STOP_MS
-        while query.isActive and query.status["isTriggerActive"] and clock.monotonic_ms() < deadline:
-            clock.sleep_ms(20)
-            if query.status["message"].startswith(("Waiting", "Getting offsets")):
-                break
-        try:
-            query.stop()
-        except Exception as error:  # noqa: BLE001 - Spark's time-out has no class of its own in Python
-            self._context.logger.warning("stopped_within_a_batch", stage=self._settings.name, error=short(str(error)))

@@ -19,6 +19,8 @@ _OURS = "anabranch.boundaries"
 _LINES_PER_WINDOW: Final = 20
 _WINDOW_SECONDS: Final = 10.0
 """While a broker is away its client reports every attempt on every connection, hundreds a second: a long outage must not fill the disk."""
+_STATUS_TEXT_MAX: Final = 2_000
+"""Of an error, for people."""
 
 
 class _Throttle(logging.Filter):
@@ -68,3 +70,10 @@ def configure(service: str, name: str, level: str = "info", stream: TextIO | Non
     logging.getLogger(_OURS).setLevel(number)
     logger: FilteringBoundLogger = structlog.get_logger().bind(service=service, name=name)
     return logger
+
+
+def short(text: str) -> str:
+    """The last lines of a Python traceback in Spark's message, or its first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "File ", "..."))]
+    told = [line for line in lines if "Error" in line or "Exception" in line]
+    return " | ".join(dict.fromkeys(told[-3:] or lines[:2]))[:_STATUS_TEXT_MAX]

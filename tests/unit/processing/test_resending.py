@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -137,19 +138,21 @@ class World:
             cast("Checkpoints", self.disk),
             writer.boundary,
             threading.Lock(),
-            self.engine,
+            partial(self.run, replica),
         )
 
-    def engine(self, query: RangeQuery, blocks: BlockWriter) -> None:
+    def run(self, replica: str, query: RangeQuery) -> None:
         """Gives what it reads; batch n of a stateful one ended at bucket n + 1."""
         begin = self.disk.directories[query.name]
         self.begun.append(begin)
         start: dict[str, Any] = dict(INITIAL) | ({} if begin < 0 else {"sequence": begin, "bucket": begin + 1})
         reader = BlockReader(self.log, lambda replica: self.names.blocks(INPUT, replica), self.clock)
+        epoch = (self.first if replica == "0" else self.second).epoch
+        blocks = BlockWriter(self.log, self.names.blocks(STAGE, replica), replica, epoch, self.entropy)
         for batch in range(self.stop_after):
-            if (found := query.answer(INPUT, start)) is None:
+            if (found := query.advance(query.name, INPUT, start)) is None:
                 break
-            assert query.answer(INPUT, start) == found, "asked again it is the same"
+            assert query.advance(query.name, INPUT, start) == found, "asked again it is the same"
             offset = json.loads(json.dumps(found))
             begun = query.begin(query.name, [offset], 100 * offset["bucket"], position_of(start))
             assert begun.kind is kind_of(offset) is BoundaryKind.STABLE
@@ -157,6 +160,7 @@ class World:
             parts = blocks.write([(bucket % 2, bucket, self.change(table)) for bucket, table in given if bucket in query.only])
             assert query.finish(query.name, batch, parts)
             start = offset
+        blocks.close()
         reader.close()
 
     def delete(self, stream: str, replica: str, first_kept: int) -> None:

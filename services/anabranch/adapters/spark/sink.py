@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,8 @@ from anabranch.adapters.spark.offsets import LoggedBatch
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.blocks import STIME, split_by_bucket
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
-from anabranch.codec.plan_offsets import INITIAL, Offset, position_of
+from anabranch.codec.plan_offsets import INITIAL, position_of
+from anabranch.ports import BatchDone, QueryDriver
 from anabranch.protocol.errors import AnabranchError, StageFunctionError
 from anabranch.protocol.records import BoundaryKind, Part
 from anabranch.protocol.serialization import QueryPosition, check_joint, check_open
@@ -113,46 +114,6 @@ class TaskWrite:
         yield pa.RecordBatch.from_arrays([pa.array([json.dumps(parts_to_json(tuple(parts)))])], names=["parts"])
 
 
-@dataclass(frozen=True, slots=True)
-class BatchDone:
-    """What a batch did, for status and metrics."""
-
-    batch: int
-    start: BatchStart
-    rows_out: int
-    seconds: float
-
-
-class BatchStart(Protocol):
-    """What the driver says of a batch that is about to run."""
-
-    @property
-    def kind(self) -> BoundaryKind:
-        """Stable, or a branch's."""
-
-    @property
-    def before(self) -> QueryPosition:
-        """Where the batch before ended."""
-
-    @property
-    def after(self) -> QueryPosition:
-        """Where this one will end."""
-
-    @property
-    def rows(self) -> int:
-        """Rows that it reads."""
-
-
-class Driver(Protocol):
-    """Decides about batches and appends their records (``processing.replica``)."""
-
-    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
-        """A batch is in Spark's log and about to run."""
-
-    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
-        """Its results are written as ``parts``."""
-
-
 _STOPPED: Final = (
     "java.lang.InterruptedException",
     "java.io.InterruptedIOException",
@@ -210,7 +171,7 @@ class StageSink:
     """The ``foreachBatch`` function of one query."""
 
     def __init__(
-        self, output: OutputStream, driver: Driver, query: str, blocks: BlockWriter, checkpoint: Path, clock: Clock,
+        self, output: OutputStream, driver: QueryDriver, query: str, blocks: BlockWriter, checkpoint: Path, clock: Clock,
         *, done: Callable[[BatchDone], None], expected: ResultsExpected, crash_point: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._output, self._driver, self._query, self._blocks, self._checkpoint = output, driver, query, blocks, checkpoint

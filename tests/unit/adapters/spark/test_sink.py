@@ -17,7 +17,6 @@ from anabranch.adapters.local.log import LocalEventLog
 from anabranch.adapters.spark import sink as module
 from anabranch.adapters.spark.sink import (
     DRIVER_ROWS_MAX,
-    BatchDone,
     OutputStream,
     ResultsExpected,
     StageSink,
@@ -27,6 +26,7 @@ from anabranch.adapters.spark.sink import (
 )
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of
+from anabranch.ports import BatchDone
 from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Fenced, StageFunctionError
 from anabranch.protocol.records import BoundaryKind, Part
@@ -68,6 +68,9 @@ class Driver:
         self.befores: list[QueryPosition] = []
         self.watermarks: list[int] = []
         self.error: Exception | None = None
+
+    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+        raise AssertionError("a sink asks for no plan")
 
     def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
         self.told.append(f"begin {query}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.processing.failures import cause_of, short
+from anabranch.adapters.spark.failures import cause_of
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, StageFunctionError, Unavailable
+from anabranch.runtime.logs import short
 
 TASK = "org.apache.spark.SparkException: Task failed: anabranch.protocol.errors."
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from anabranch.protocol.errors import AnabranchError, DataMissing, StageFunctionError, Unavailable
+from anabranch.runtime.logs import short
 
-_STATUS_TEXT_MAX: Final = 2_000
 _TOLD: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
 """An error of this project in the traceback of a task."""
 _FUNCTION_SIGNS: Final = ("PythonException", "UDF", "SparkArithmeticException", "SparkRuntimeException", "MapInBatchEvaluator")
@@ -41,10 +41,3 @@ def cause_of(
     if any(sign in text for sign in _FUNCTION_SIGNS):
         return StageFunctionError(f"stage {stage}{where}, function {', '.join(functions)}: {short(text)}")
     return error
-
-
-def short(text: str) -> str:
-    """The last lines of a Python traceback in Spark's message, or its first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "File ", "..."))]
-    told = [line for line in lines if "Error" in line or "Exception" in line]
-    return " | ".join(dict.fromkeys(told[-3:] or lines[:2]))[:_STATUS_TEXT_MAX]

@@ -21,7 +21,6 @@ from anabranch.adapters.spark.plan_facts import OBSERVED, processors_used, read_
 from anabranch.adapters.spark.source import FORMAT, SourceOptions
 from anabranch.codec.blocks import STIME, schema_text
 from anabranch.pipeline.transforms import import_transform
-from anabranch.processing.application import query_name
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.plans import PlanTraits, judge
 
@@ -35,10 +34,10 @@ _COMPLAINTS: Final = "DataFrameQueryContextLogger"
 
 @dataclass(frozen=True, slots=True)
 class StageQuery:
-    """A stage's query, ready to be started, as often as there are lineages."""
+    """A stage's query, ready to be started, as often as there are names for it."""
 
     frame: Callable[[str], DataFrame]
-    """(lineage) -> the query that runs in it."""
+    """(the name that Spark knows the query by) -> the query."""
     traits: PlanTraits
     schema: pa.Schema
     """Of the tuples it gives: the columns, then stime as int64 ms."""
@@ -46,14 +45,9 @@ class StageQuery:
     function: str
 
 
-def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
-    """Columns of a source's tuples."""
-    return pipeline.sources[stream].record.arrow_schema().append(pa.field(STIME, pa.int64()))
-
-
 def build_query(
     session: SparkSession, pipeline: Pipeline, stage_name: str, schemas: Mapping[str, pa.Schema], *, kafka: str, socket: str,
-    splits_max: int = _SPLITS_MAX, label: str = "",
+    splits_max: int = _SPLITS_MAX,
 ) -> StageQuery:  # fmt: skip
     """Build and judge the query of ``stage_name``.
 
@@ -65,7 +59,6 @@ def build_query(
         kafka: Address for the readers.
         socket: Of the planner.
         splits_max: Tasks that read one input.
-        label: Of the replica that runs it, ``STAGE.REPLICA``; empty: nobody does.
 
     Raises:
         StageFunctionError: the function raised, or its result cannot be run; names the function.
@@ -110,9 +103,7 @@ def build_query(
     fields = [arrow.field(name) for name in arrow.names if name != STIME]
     schema = pa.schema([*fields, pa.field(STIME, pa.int64())])
     return StageQuery(
-        lambda lineage: build(
-            columns, ordered=not traits.is_batch_safe, query=query_name(label, lineage), schemas=schemas_read, is_looked_at=False
-        ),
+        lambda name: build(columns, ordered=not traits.is_batch_safe, query=name, schemas=schemas_read, is_looked_at=False),
         traits, schema,
         fingerprint_of(functions, stage, pipeline, schemas), ", ".join(stage.transform),
     )  # fmt: skip

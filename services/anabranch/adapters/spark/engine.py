@@ -1,0 +1,243 @@
+"""``ports.Engine`` by Spark: one Java, one plan server, a session for each prepared stage, a streaming query for each that is started.
+
+Sessions share everything that costs time and memory. What the stages' functions name in them - views, functions, settings - they do not share.
+
+What holds after a crash at any point: a query's checkpoint has the plan of the batch that ran, so a query that is started in the same place runs
+that plan again. Nothing else of it is needed again.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.adapters.spark.failures import cause_of
+from anabranch.adapters.spark.own_watermark import watermark_of
+from anabranch.adapters.spark.plan_socket import PlanServer
+from anabranch.adapters.spark.query import StageQuery, build_query
+from anabranch.adapters.spark.session import session_beside, start_session
+from anabranch.adapters.spark.sink import OutputStream, ResultsExpected, StageSink
+from anabranch.adapters.system.scratch import Scratch
+from anabranch.pipeline.transforms import import_roots
+from anabranch.protocol.errors import AnabranchError, LocalProtocolError
+from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.logs import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from anabranch.adapters.spark.settings import SparkSettings
+    from anabranch.ports import BatchDone, Clock, QueryDriver, QueryOutput
+    from anabranch.protocol.plans import PlanTraits
+    from anabranch.runtime.service import ServiceContext
+
+_logger = logging.getLogger("anabranch.spark")
+_STOP_MS: Final = 4_000
+"""A batch that runs has so long to end."""
+_LOOK_MS: Final = 20
+_BETWEEN: Final = " "
+"""Between a replica's label and a query in the name that Spark knows the query by: neither has one."""
+
+
+class SparkEngine:
+    """Started when it is made. Thread-safe."""
+
+    def __init__(self, name: str, context: ServiceContext, stages: Iterable[str], settings: SparkSettings, scratch_root: Path) -> None:
+        """Start Spark.
+
+        Args:
+            name: Of the application, for people.
+            context: Of the node.
+            stages: Whose functions the workers must find.
+            settings: Of Spark.
+            scratch_root: Below it this process keeps its temporary files.
+
+        Raises:
+            ConfigurationError: there is no Java that Spark runs on.
+        """
+        pipeline = context.pipeline
+        self.rows_max, self.pace_ms = settings.batch_rows_max, settings.pace_ms
+        self._context, self._settings, self._scratch = context, settings, Scratch(scratch_root)
+        self._drivers: dict[str, tuple[QueryDriver, SparkSession]] = {}
+        self._building = threading.Lock()
+        self._plans = PlanServer(self._answer, self._watermark_of, self._scratch.socket_path("plans"))
+        self._first = start_session(
+            name,
+            master=settings.master,
+            memory=settings.memory,
+            state_partitions=settings.state_partitions,
+            import_roots=import_roots((pipeline.stages[stage] for stage in stages), pipeline.path),
+            scratch=self._scratch,
+            compilers=settings.compilers,
+        )
+
+    def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> SparkStage:
+        """See the port. One is built at a time: what a function uses is noted per process."""
+        with self._building:
+            session = session_beside(self._first)
+            query = build_query(
+                session,
+                self._context.pipeline,
+                stage,
+                schemas,
+                kafka=self._context.settings.kafka,
+                socket=self._plans.path,
+                splits_max=self._settings.splits_max,
+            )
+        return SparkStage(self, session, self._context, label, query)
+
+    def check(self) -> None:
+        """See the port."""
+        process = getattr(self._first.sparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark offers no other way
+        if process is not None and process.poll() is not None:
+            raise AnabranchError(f"Spark's Java ended with code {process.poll()}: out of memory, or killed")
+
+    def close(self) -> None:
+        """See the port."""
+        self._plans.close()
+        self._first.stop()
+
+    def serve(self, query: str, driver: QueryDriver, session: SparkSession) -> None:
+        """From now on ``driver`` plans the query that Spark knows by the name ``query``."""
+        self._plans.errors.pop(query, None)
+        self._drivers[query] = driver, session
+
+    def forget(self, query: str) -> None:
+        """Nobody plans ``query`` any more: it gets nothing."""
+        self._drivers.pop(query, None)
+
+    def failure(self, query: str) -> Exception | None:
+        """What the last question that could not be answered ended with: its reader sees no more than a closed connection."""
+        return self._plans.errors.get(query)
+
+    def temporary_place(self) -> Path:
+        """A folder for a checkpoint that nobody needs again; whoever asked removes it."""
+        return self._scratch.path / f"query-{secrets.token_hex(4)}"
+
+    def _answer(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
+        found = self._drivers.get(query)
+        return None if found is None else found[0].advance(query.partition(_BETWEEN)[2], name, start)
+
+    def _watermark_of(self, query: str) -> Callable[[int], None]:
+        found = self._drivers.get(query)
+        if found is None:
+            raise LocalProtocolError(f"{query} runs, but nobody plans it")
+        return watermark_of(found[1], query, self._context.pipeline.bucket_ms)
+
+
+class SparkStage:
+    """``ports.PreparedStage``: a session with the stage's query in it."""
+
+    def __init__(self, engine: SparkEngine, session: SparkSession, context: ServiceContext, label: str, query: StageQuery) -> None:
+        """``session``: in which ``query`` was built."""
+        self._engine, self._session, self._context, self._label, self._query = engine, session, context, label, query
+        self._stage = context.pipeline.stages[label.rpartition(".")[0]]
+        self._expected = ResultsExpected()
+
+    @property
+    def traits(self) -> PlanTraits:
+        """See the port."""
+        return self._query.traits
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See the port."""
+        return self._query.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """See the port."""
+        return self._query.fingerprint
+
+    def start(
+        self, query: str, driver: QueryDriver, output: QueryOutput, place: str | None, done: Callable[[BatchDone], None]
+    ) -> SparkQuery:
+        """See the port."""
+        context, pipeline, known_as = self._context, self._context.pipeline, f"{self._label}{_BETWEEN}{query}"
+        folder = self._engine.temporary_place() if place is None else Path(place)
+        stream = OutputStream(
+            kafka=context.settings.kafka,
+            topic=pipeline.topic_names.blocks(self._stage.name, output.replica),
+            replica=output.replica,
+            epoch=output.epoch,
+            partitions=pipeline.partitions,
+            width_ms=pipeline.bucket_ms,
+            function=self._query.function,
+            only=output.only,
+        )
+        blocks = BlockWriter(context.log, stream.topic, output.replica, output.epoch, context.entropy)
+        expected = self._expected if output.only is None else ResultsExpected()
+        sink = StageSink(stream, driver, query, blocks, folder, context.clock, done=done, expected=expected, crash_point=crash_point)
+        self._engine.serve(known_as, driver, self._session)
+
+        def cause(error: Exception) -> Exception:
+            known = sink.failure if isinstance(sink.failure, AnabranchError) else self._engine.failure(known_as)
+            return cause_of(error, self._stage.name, self._stage.transform, sink.running, known)
+
+        def release() -> None:
+            self._engine.forget(known_as)
+            blocks.close()
+            if place is None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+        try:
+            writer = self._query.frame(known_as).writeStream.foreachBatch(sink).outputMode("append").queryName(known_as)
+            return SparkQuery(writer.option("checkpointLocation", str(folder)).start(), known_as, context.clock, cause, release)
+        except BaseException:
+            release()
+            raise
+
+    def close(self) -> None:
+        """See the port. The session ends with the application: Spark has no way to end one alone."""
+
+
+class SparkQuery:
+    """``ports.RunningQuery``."""
+
+    def __init__(
+        self, stream: StreamingQuery, name: str, clock: Clock, cause: Callable[[Exception], Exception], release: Callable[[], None]
+    ) -> None:
+        """``cause``: the true one of what Spark raises. ``release``: called once, when the query has stopped."""
+        self._stream, self._name, self._clock, self._cause = stream, name, clock, cause
+        self._release: Callable[[], None] | None = release
+
+    def ended(self, wait_ms: int) -> bool:
+        """See the port."""
+        try:
+            return bool(self._stream.awaitTermination(wait_ms / 1_000))
+        except Exception as error:  # Spark raises what the query died of, as text
+            cause = self._cause(error)
+            if cause is error:
+                raise
+            raise cause from error
+
+    def stop(self) -> None:
+        """See the port."""
+        release, self._release = self._release, None
+        if release is None:
+            return
+        deadline_ms = self._clock.monotonic_ms() + _STOP_MS
+        while self._runs_a_batch() and self._clock.monotonic_ms() < deadline_ms:
+            self._clock.sleep_ms(_LOOK_MS)
+        try:
+            self._stream.stop()
+        except Exception as error:  # noqa: BLE001 - Spark's time-out has no class of its own in Python
+            _logger.warning("%s: stopped within a batch: %s", self._name, short(str(error)))
+        release()
+
+    def _runs_a_batch(self) -> bool:
+        """Whether it is at more than waiting for a plan."""
+        if not self._stream.isActive:
+            return False
+        status = self._stream.status
+        return bool(status["isTriggerActive"]) and not status["message"].startswith(("Waiting", "Getting offsets"))

@@ -1,0 +1,289 @@
+"""One process of one replica in the simulation: the replica's real driver over the simulated engine (``simulation.engine``).
+
+It does what ``processing.stage_replica`` does, in threads of the scheduler.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from anabranch.codec.blocks import schema_text
+from anabranch.codec.plan_offsets import Offset
+from anabranch.pipeline.shape import lags, policy, waits
+from anabranch.pipeline.speakers import speakers
+from anabranch.ports import BatchDone, QueryOutput, RunningQuery, TopicPartition
+from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
+from anabranch.processing.surroundings import Recovery, Upstream
+from anabranch.protocol.availability import Availability
+from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.errors import Fenced
+from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.presence import Presence
+from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.serialization import QueryPosition
+from anabranch.protocol.staggering import CorrectionGate
+from anabranch.runtime.block_reach import missing_blocks
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
+from anabranch.runtime.service import ServiceContext, ServiceStatus
+from simulation.disk import SimulatedDisk
+from simulation.engine import SimulatedEngine
+from simulation.locks import SimulatedCondition
+from simulation.network import Port
+from simulation.options import StageOptions
+from simulation.scheduler import Process
+
+_STEP_MS: Final = 100
+_POLL_MS: Final = 100
+_EPOCH_EVERY_MS: Final = 1_000
+_SYNC_CHANCE: Final = 0.3
+"""At each of these looks; for real it is every ``CHECKPOINT_SYNC_EVERY_MS``."""
+
+
+class WatchedDriver:
+    """Notes when the stable query moves, and complains of a batch without rows that leaves complete buckets behind."""
+
+    def __init__(self, runner: ReplicaRunner, traits: PlanTraits, port: Port, context: ServiceContext) -> None:
+        self._runner, self._traits, self._port, self._context = runner, traits, port, context
+        self._complete: dict[str, int] = {}
+        """By query, the buckets that were complete before it was given the plan that it runs."""
+        self.moved_ms = 0
+        """When the stable query began its last batch that went on."""
+
+    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+        """See ``ports.QueryDriver``."""
+        complete = self._runner.complete_upto()
+        answer = self._runner.advance(query, name, start)
+        if answer is not None:
+            self._complete.setdefault(query, complete)
+        return answer
+
+    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
+        """See ``ports.QueryDriver``."""
+        start = self._runner.begin(query, offsets, watermark_ms, before)
+        complete = self._complete.pop(query, 0)
+        if start.before.bucket < start.after.bucket < complete and not self._traits.has_timers and not start.rows:
+            self._context.logger.error("a batch without rows leaves complete buckets behind", upto=start.after.bucket, complete=complete)
+        if start.kind is BoundaryKind.STABLE and start.after.bucket > start.before.bucket:
+            self.moved_ms = self._port.now_ms
+        return start
+
+    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+        """See ``ports.QueryDriver``."""
+        return self._runner.finish(query, batch, parts)
+
+
+class SimulatedReplica:
+    """One process of one replica of a stage. See ``runtime.service.Service``."""
+
+    def __init__(
+        self, context: ServiceContext, port: Port, disk: SimulatedDisk, stage: StageOptions, replica: str, rng: random.Random
+    ) -> None:
+        self.status = ServiceStatus()
+        self._context, self._port, self._disk, self._stage, self._replica, self._rng = context, port, disk, stage, replica, rng
+        self._pipeline, self._scheduler = context.pipeline, port.network.scheduler
+        self._changed = SimulatedCondition(self._scheduler, f"{port.process.name} changed")
+        self._inputs: dict[str, BoundaryReader] = {}
+        self._runner: ReplicaRunner | None = None
+        self._running: dict[str, RunningQuery] = {}
+        self._error: Exception | None = None
+        self._epoch_next_ms = 0
+        self._closed = 0
+        self._corrects = False
+        self._prepared = SimulatedEngine(context, port, disk, {stage.name: stage}, rng).prepare(f"{stage.name}.{replica}", stage.name, {})
+
+    def start(self) -> None:
+        """Follow the inputs, take over."""
+        context, pipeline, stage, names = self._context, self._pipeline, self._stage, self._pipeline.topic_names
+        own = pipeline.stream_writers(stage.name)
+        lock: Any = self._changed
+        for stream in stage.reads:
+            self._inputs[stream] = BoundaryReader(context.log, names.boundaries(stream), pipeline.stream_writers(stream), lock=lock)
+            self._thread(f"follow {stream}", lambda stream=stream: self._follow(stream))  # type: ignore[misc]
+        boundary = BoundaryWriter(
+            context.log, names.boundaries(stage.name), own, self._replica, self._prepared.fingerprint, context.clock, context.entropy,
+            schema=schema_text(self._prepared.schema),
+        )  # fmt: skip
+        presence = Presence.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)})
+        self._gate = CorrectionGate(stage.name, self._replica, presence)
+        self._heartbeats = HeartbeatSender(context.log, names.control("processing", f"{stage.name}.{self._replica}"), context.clock)
+        self._control = ReplicaControl(ControlReader(context.log, speakers(pipeline)), context.clock, self._gate, presence, lock=lock)
+        self._boundary = boundary
+        self._lags = lags(pipeline, stage.name)
+        availability = Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), self._lags)
+        runner = ReplicaRunner(
+            replica=self._replica, inputs=self._inputs, traits=self._prepared.traits, boundary=boundary, disk=self._disk, availability=availability,
+            width_ms=pipeline.bucket_ms, clock=context.clock, lock=lock,
+            recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_sibling),
+            upstream=Upstream(self._control.choose, self._control.states, self._may_correct, self._control.sibling_serves),
+            crash_point=self._crash_point, empty_every_ms=EMPTY_EVERY_MS, successor_after_ms=SUCCESSOR_AFTER_MS,
+        )  # fmt: skip
+        vars(runner)["log_lock"] = SimulatedCondition(self._scheduler, f"{self._port.process.name} log", is_turn=True)
+        main = runner.take_over()
+        self._gate.epoch = boundary.epoch
+        self._runner, self._driver = runner, WatchedDriver(runner, self._prepared.traits, self._port, context)
+        self._start_query(main)
+
+    def _missing_input(self, after: int) -> str:
+        """What is gone of the inputs' blocks, as the service finds out."""
+        reader = self._context.log.reader(committed=False, headers=False)
+        names = self._pipeline.topic_names
+        for stream, follower in self._inputs.items():
+            end = reader.offsets(TopicPartition(names.boundaries(stream), 0))[1]
+            while follower.offset_next < end:
+                if self._error is not None:
+                    raise self._error
+                self._context.clock.sleep_ms(_POLL_MS)
+            bucket = missing_blocks(reader, lambda r, stream=stream: names.blocks(stream, r), follower.fold, after, lock=self._changed)  # type: ignore[misc]
+            if bucket is not None:
+                return f"the blocks of {stream} from bucket {bucket} on are deleted"
+        return ""
+
+    def _await_sibling(self, missing: str) -> None:
+        self._port.network.history.reached("waits for a sibling")
+        self._port.note("waits", missing)
+        self._context.clock.sleep_ms(1_000)
+
+    def step(self) -> None:
+        """Look after the queries, as the service's main thread does."""
+        runner, context = self._started(), self._context
+        if self._error is not None:
+            raise self._error
+        self._control.poll()
+        for lineage, query in list(self._running.items()):
+            try:
+                query.ended(0)
+            except Fenced:
+                raise
+            except Exception as error:
+                if not runner.failed(lineage, error):
+                    raise
+        self._carry_out(runner)
+        now_ms = context.clock.monotonic_ms()
+        if now_ms >= self._epoch_next_ms:
+            self._epoch_next_ms = now_ms + _EPOCH_EVERY_MS
+            runner.check_epoch()
+            if self._rng.random() < _SYNC_CHANCE:
+                runner.sync()
+        if self._heartbeats.send(self._heartbeat(runner)) and runner.state is ReplicaState.STABLE:
+            position = runner._started().position(runner.main)
+            self._port.note("says stable", self._stage.name, self._replica, position.bucket if position is not None else 0)
+        context.clock.sleep_ms(_STEP_MS)
+
+    def stop(self) -> None:
+        """Its threads end with the process."""
+
+    def _started(self) -> ReplicaRunner:
+        assert self._runner is not None, "start comes first"
+        return self._runner
+
+    def _thread(self, name: str, body: Callable[[], None]) -> Process:
+        """A thread of this process. Its error ends the process, by the main thread."""
+
+        def run() -> None:
+            try:
+                body()
+            except Exception as error:  # noqa: BLE001 - handed to the main thread, as the service does
+                self._error = self._error or error
+
+        return self._scheduler.spawn_thread(self._port.process, name, run)
+
+    def _follow(self, stream: str) -> None:
+        """Follow one input's log for ever."""
+        while True:
+            if self._runner is not None:
+                self._runner.follow(stream, _POLL_MS)
+            elif self._inputs[stream].poll(_POLL_MS):
+                with self._changed:
+                    self._changed.notify_all()
+
+    def _crash_point(self, name: str) -> None:
+        if name == "processing.fork_decided":
+            runner = self._started()
+            position = runner._started().position(runner.main)
+            self._port.note("forks", None if position is None else position.bucket)
+            if runner.branch is not None:
+                self._port.note("forks again", self._stage.name, self._replica, self._port.now_ms - self._driver.moved_ms)
+        self._port.crash_point(name)
+
+    def _may_correct(self, wanted: bool) -> bool:
+        """As the control topic says; noted when it changes."""
+        may = self._control.may_correct(wanted)
+        self._port.network.history.reached(f"gate {self._gate.why.name}")
+        if (may and wanted) != self._corrects:
+            self._corrects = not self._corrects
+            self._port.note("corrects", self._stage.name, self._replica, self._corrects)
+        return may
+
+    @property
+    def main(self) -> str:
+        """The stable lineage."""
+        return self._started().main
+
+    @property
+    def branch(self) -> str | None:
+        """The lineage of the branch, if there is one."""
+        return None if self._runner is None else self._runner.branch
+
+    @property
+    def epoch(self) -> int:
+        """Of this process; -1: not begun."""
+        return -1 if self._runner is None else self._boundary.epoch
+
+    @property
+    def buckets_held(self) -> int:
+        """Stable buckets with rows that the folds of the inputs remember."""
+        return sum(len(reader.fold._stable) for reader in self._inputs.values())
+
+    @property
+    def is_stable(self) -> bool:
+        """It has begun, and has no branch."""
+        return self._runner is not None and self._runner.state is ReplicaState.STABLE
+
+    def _heartbeat(self, runner: ReplicaRunner) -> Heartbeat:
+        gate = self._gate
+        self._port.network.history.reached(f"replica {runner.state.value}")
+        if self._lags.beyond_expected_ms:
+            self._port.network.history.reached("depth measured")
+        if runner.unread:
+            self._port.network.history.reached("no room for more of an input")
+            self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.summaries)
+        self._disk.said_synced(runner.main, runner.synced_bucket)
+        return Heartbeat(
+            service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",
+            bucket=self._closed, written_ms=0, replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main,
+            checkpoint_bucket=runner.synced_bucket,
+            corrects=gate.corrects,
+        )  # fmt: skip
+
+    def _carry_out(self, runner: ReplicaRunner) -> None:
+        reached = self._port.network.history.reached
+        for order in runner.orders():
+            if isinstance(order, StartQuery):
+                reached("successor started")
+                self._start_query(order.lineage)
+            elif isinstance(order, StopQuery):
+                reached("branch dropped")
+                self._thread(f"stop {order.lineage}", lambda lineage=order.lineage: self._stop_query(lineage))  # type: ignore[misc]
+
+    def _start_query(self, lineage: str) -> None:
+        output = QueryOutput(self._replica, self._boundary.epoch)
+        self._running[lineage] = self._prepared.start(lineage, self._driver, output, lineage, self._batch_done)
+
+    def _batch_done(self, done: BatchDone) -> None:
+        if done.start.kind is BoundaryKind.STABLE:
+            self._closed = done.start.after.bucket
+        else:
+            self._port.network.history.reached("tentative batch")
+
+    def _stop_query(self, lineage: str) -> None:
+        """Wait for the query's end; then its directory goes."""
+        query = self._running.pop(lineage, None)
+        if query is not None:
+            query.stop()
+        self._started().stopped(lineage)
