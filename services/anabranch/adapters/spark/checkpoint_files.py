@@ -18,6 +18,7 @@ was abandoned have other ids and disturb nobody.
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import zipfile
 import zlib
@@ -70,12 +71,17 @@ def last_bucket(checkpoint: Path, batch: int) -> int:
 
 
 def cut_back(checkpoint: Path, batch: int, *, keep_plan: bool) -> None:
-    """Remove the logs of every batch after ``batch``; ``keep_plan``: but for the plan of the next one, if it is whole."""
+    """Remove the logs of every batch after ``batch``; ``keep_plan``: but for the plan of the next one, if it is whole.
+
+    Where no plan is left, the state goes too: Spark refuses to plan a first batch where there is any.
+    """
     plan = batch + 1 if keep_plan and _is_logged(checkpoint, batch + 1, committed=False) else batch
     for folder, last in (("commits", batch), ("offsets", plan)):
         for number in numbered(checkpoint / folder):
             if number > last:
                 _remove(checkpoint / folder / str(number))
+    if plan < 0:
+        shutil.rmtree(checkpoint / "state", ignore_errors=True)
 
 
 def _is_logged(checkpoint: Path, batch: int, *, committed: bool = True) -> bool:

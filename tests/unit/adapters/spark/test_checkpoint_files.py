@@ -164,6 +164,15 @@ def test_a_damaged_first_plan_is_not_kept(tmp_path: Path) -> None:
     assert numbered(tmp_path / "offsets") == []
 
 
+@pytest.mark.parametrize("keep_plan", [True, False])
+def test_of_a_first_batch_that_is_planned_anew_no_state_is_left(tmp_path: Path, keep_plan: bool) -> None:
+    """The batch wrote its state and was not committed. Spark runs its plan again over that state, but plans none where there is some."""
+    spark_files.fill(tmp_path, 1, plan=False)
+    (tmp_path / "commits" / "0").unlink()
+    cut_back(tmp_path, -1, keep_plan=keep_plan)
+    assert (tmp_path / "offsets" / "0").exists() == keep_plan == (tmp_path / "state").exists()
+
+
 def test_a_link_keeps_its_content(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "link").hardlink_to(checkpoint / "offsets" / str(LAST))
     cut_back(checkpoint, 0, keep_plan=False)
