@@ -87,11 +87,14 @@ class Asked:
             mine = fed(bucket)
             self.feed.append(readings(mine) if mine else None, bucket)
 
+    def has_closed(self, stage: str, bucket: int) -> bool:
+        self.outputs[stage].reader.poll(50)
+        return self.outputs[stage].reader.fold.upto >= bucket
+
     def closed(self, stage: str, bucket: int, process: StageProcess) -> None:
         def reached() -> bool:
             process.check()
-            self.outputs[stage].reader.poll(50)
-            return self.outputs[stage].reader.fold.upto >= bucket
+            return self.has_closed(stage, bucket)
 
         wait_until(reached, 120, f"bucket {bucket} of {stage}")
 
@@ -139,19 +142,29 @@ def test_blocks_that_are_gone_are_made_again(kafka: str, topic_prefix: str, tmp_
             assert "resent" in counts.log(), "the stateful one too"
         assert world.result(11, 24) == expected(24, 11)
 
-        world.give(25, 30)
-        for stage, process in (("rows", rows), ("counts", counts)):
-            world.closed(stage, 30, process)
+        upto = 24
+
+        def more() -> None:
+            nonlocal upto
+            upto += 3
+            world.give(upto - 2, upto)
+            for stage, process in (("rows", rows), ("counts", counts)):
+                world.closed(stage, upto, process)
+
+        more()
         with StageProcess(pipeline, "both.0", kafka, state / "second", crash_point="processing.batch_logged:2") as both:
+            for _ in range(2):  # however much it takes with its first batch, there is a second
+                wait_until(lambda: both.process.poll() is not None or world.has_closed("both", upto), 120, "a batch, or the crash")
+                more()
             both.wait(120)  # now a plan is in Spark's log that names blocks which will be gone
         world.delete("rows")
         world.delete("counts")
         with StageProcess(pipeline, "both.0", kafka, state / "second") as both:
-            world.closed("both", 30, both)
-        assert world.result(11, 30) == expected(30, 11)
+            world.closed("both", upto, both)
+        assert world.result(11, upto) == expected(upto, 11)
 
-        world.give(31, 34)
-        world.closed("rows", 34, rows)
+        world.give(upto + 1, upto + 4)
+        world.closed("rows", upto + 4, rows)
         world.delete("rows")
         world.delete("a")
         shutil.rmtree(state / "second")
