@@ -168,6 +168,13 @@ class LogAdmin(Protocol):
             Unavailable: the broker did not answer or refused, such as an offset beyond the end; some partitions may be done.
         """
 
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Delete these topics with all that is in them, and wait until the cluster has forgotten them. One that is not there: nothing happens.
+
+        Raises:
+            Unavailable: the broker did not answer or refused; some may be gone.
+        """
+
     def close(self) -> None:
         """Idempotent."""
 

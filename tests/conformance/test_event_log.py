@@ -321,6 +321,20 @@ def test_deleting_what_is_not_there_is_refused(rig: Rig) -> None:
     admin.close()
 
 
+def test_a_deleted_topic_is_gone_and_can_be_made_anew(rig: Rig) -> None:
+    (kept,), (gone,) = rig.topic("kept"), rig.topic("gone")
+    rig.write(kept, b"0")
+    rig.write(gone, b"0", b"1")
+    admin = rig.log.admin()
+    admin.delete_topics([gone.topic, f"{rig.prefix}.nothing"])
+    assert admin.partitions([kept.topic, gone.topic]) == {kept.topic: 1}
+    admin.create([TopicSettings(gone.topic, 1, 1, {})])
+    assert rig.reader({}).offsets(gone) == (0, 0)
+    assert rig.reader({}).offsets(kept) == (0, 1)
+    admin.delete_topics([])
+    admin.close()
+
+
 # ---------------------------------------------------------------- missing data
 
 

@@ -532,6 +532,11 @@ class SimulatedAdmin:
         self._port.ask("delete records")
         self._port.network.delete(offsets, self._admin)
 
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """See the port."""
+        self._port.ask("delete topics")
+        self._admin.delete_topics(topics)
+
     def close(self) -> None:
         """Idempotent."""
 

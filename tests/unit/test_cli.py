@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from anabranch import cli
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.cli import up as up_command
 from anabranch.cli.options import file_and_broker
 from anabranch.cli.signals import stop_events
 from anabranch.local import doctor, probe, state_file
@@ -26,7 +28,27 @@ from anabranch.local.tcp_ports import free_port
 from anabranch.protocol.errors import ConfigurationError
 from harness.waiting import wait_until
 
-COMMANDS = ["up", "down", "status", "check", "topics", "tail", "doctor", "classes", "acls", "give-up", "version"]
+COMMANDS = [
+    "init",
+    "check",
+    "test",
+    "graph",
+    "up",
+    "down",
+    "restart",
+    "produce",
+    "tail",
+    "status",
+    "logs",
+    "topics",
+    "doctor",
+    "compose",
+    "reset",
+    "give-up",
+    "acls",
+    "classes",
+    "version",
+]
 DRILLS = ["kill", "pause", "resume", "cut", "heal"]
 _FILE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
 
@@ -54,7 +76,7 @@ def client_log() -> Iterator[None]:
     logger.setLevel(before)
 
 
-@pytest.mark.parametrize("command", [*map(str.split, COMMANDS), *(["drill", name] for name in DRILLS)])
+@pytest.mark.parametrize("command", [*([name] for name in COMMANDS), *(["drill", name] for name in DRILLS)])
 def test_every_command_has_help(run, command: list[str]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     code, out, _ = run(*command, "--help")
     assert code == 0
@@ -264,7 +286,7 @@ def test_version(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
 
 def test_without_a_file_it_is_that_of_the_folder(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     monkeypatch.chdir(tmp_path)
-    for command in (["check", "--no-plan"], ["topics"], ["acls"], ["up"]):
+    for command in (["check", "--no-plan"], ["topics"], ["acls"], ["up"], ["graph"], ["compose"], ["reset"], ["test"]):
         code, out, err = run(*command)
         assert (code, out) == (2, "")
         assert err == f"there is no pipeline.yaml in {tmp_path}: go to its folder, or name the file with -f FILE\n"
@@ -285,3 +307,82 @@ def test_a_shell_can_complete_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     words = {"_ANABRANCH_COMPLETE": "complete_bash", "COMP_WORDS": "anabranch dr", "COMP_CWORD": "1"}
     done = CliRunner().invoke(cli.app, [], prog_name="anabranch", env=words)
     assert done.output.split() == ["drill"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["init", "."], "is not an empty folder"),
+        (["init", "new", "--name", "Big Name"], "--name: pipeline name 'Big Name': use lower case letters"),
+        (["produce", "readings"], "give a file of JSON lines, or - for standard input, or --generate"),
+        (["produce", "readings", "x.jsonl", "--generate"], "one of them"),
+        (["produce", "readings", "x.jsonl", "--count", "3"], "--count and --every are for --generate"),
+        (["produce", "nothing", "--generate", "--kafka", "k:1"], "no source 'nothing'; there are: reports_0"),
+        (["produce", "reports_0", "--generate", "--every", "often", "--kafka", "k:1"], "--every often: "),
+        (["produce", "reports_0", "missing.jsonl", "--kafka", "k:1"], "missing.jsonl: cannot be read: No such file"),
+        (["produce", "reports_0", "bad.jsonl", "--kafka", "k:1"], "bad.jsonl:2: not a record position_report: "),
+        (["produce", "reports_0", "--generate"], "nothing runs in "),
+        (["restart", "ingestion/reports_0"], "nothing runs in "),
+        (["logs"], "there are no logs in "),
+        (["status", "--watch", "--json"], "give one of them"),
+        (["compose", "-o", "there.yml"], "there.yml is there already"),
+        (["graph", "--svg", "no/such/folder.svg"], "cannot be written: No such file"),
+    ],
+)
+def test_bad_input_is_one_message_and_2(  # type: ignore[no-untyped-def]
+    run,  # noqa: ANN001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    why: str,
+) -> None:
+    for name in ("pipeline.yaml", "stages.py", "schemas"):
+        (tmp_path / name).symlink_to(_FILE.parent / name)
+    (tmp_path / "there.yml").write_text("mine")
+    (tmp_path / "bad.jsonl").write_text("\n{}\n")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert why in err
+    assert "Traceback" not in err
+    assert (tmp_path / "there.yml").read_text() == "mine"
+
+
+def test_init_makes_a_name_of_the_folders(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    code, out, _ = run("init", str(tmp_path / "7 Sensors!"))
+    assert code == 0
+    assert "next: cd " in out
+    assert "pipeline: p-7-sensors\n" in (tmp_path / "7 Sensors!" / "pipeline.yaml").read_text()
+
+
+def test_compose_says_where_the_pipeline_lies_as_seen_from_its_file(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    run("init", str(tmp_path / "sensors"))
+    monkeypatch.chdir(tmp_path)
+    assert run("compose", "-f", "sensors/pipeline.yaml")[:2] == (0, "wrote docker-compose.yml\n")
+    assert '"${ANABRANCH_PIPELINE_DIR:-./sensors}:/pipeline:ro"' in (tmp_path / "docker-compose.yml").read_text()
+    monkeypatch.chdir(tmp_path / "sensors")
+    assert '"${ANABRANCH_PIPELINE_DIR:-.}:/pipeline:ro"' in run("compose", "-o", "-")[1]
+
+
+def test_reset_asks_and_a_no_deletes_nothing(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    (tmp_path / "kafka").mkdir()
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path))[0] == 1
+    assert (tmp_path / "kafka").exists()
+    code, out, _ = run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path), "--yes")
+    assert (code, (tmp_path / "kafka").exists()) == (0, False)
+    assert "with all its topics, inputs too" in out
+    assert run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path), "--yes")[1] == "there is nothing to forget\n"
+
+
+def test_a_pipeline_is_drawn(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    assert run("graph", "-f", str(_FILE))[1].startswith("pipeline toll-road\nsource reports_0  topic reports.0")
+    assert run("graph", "-f", str(_FILE), "--svg", "-")[1].startswith("<svg ")
+    run("graph", "-f", str(_FILE), "--svg", str(tmp_path / "p.svg"))
+    assert (tmp_path / "p.svg").read_text().endswith("</svg>\n")
+
+
+def test_up_in_the_background_gets_the_same_options() -> None:
+    again = up_command._again(Path("p.yaml"), Path("s"), "k:1", None, ["ingestion"], 0, 3, True)
+    assert " ".join(again) == "--file p.yaml --state-dir s --kafka k:1 --replication 3 --only ingestion --drills"
+    assert up_command._again(Path("p.yaml"), Path("s"), None, None, None, 9092, None, False)[4:] == ["--kafka-port", "9092"]

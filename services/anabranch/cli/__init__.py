@@ -11,7 +11,28 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from anabranch.cli import acls, check, classes, doctor, down, drill, give_up, status, tail, topics, up, version
+from anabranch.cli import (
+    acls,
+    check,
+    classes,
+    compose,
+    doctor,
+    down,
+    drill,
+    give_up,
+    graph,
+    init,
+    logs,
+    produce,
+    reset,
+    restart,
+    status,
+    tail,
+    topics,
+    trial,
+    up,
+    version,
+)
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 
 _KAFKA_LOGGER: Final = "anabranch.adapters.kafka"
@@ -20,7 +41,7 @@ app = typer.Typer(
     name="anabranch",
     help="Fault-tolerant stream processing on Kafka, Redis and Spark: results that are right, each exactly once.\n\n"
     "Commands act on `pipeline.yaml` in the current folder; `-f FILE` names another.\n\n"
-    "A first run:  anabranch doctor  ·  anabranch check  ·  anabranch up",
+    "A first pipeline:  anabranch init sensors  ·  cd sensors  ·  anabranch test  ·  anabranch up -d  ·  anabranch produce readings tests/sample/readings.jsonl  ·  anabranch tail hottest --from-beginning",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -53,11 +74,15 @@ def _anabranch(
 
 
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
-    "Run": (check.check, up.up, down.down),
-    "Look": (status.status, tail.tail, topics.topics),
-    "Operate": (doctor.doctor, classes.classes, acls.acls, give_up.give_up, version.version),
+    "Write": (init.init, check.check, trial.trial, graph.graph),
+    "Run": (up.up, down.down, restart.restart, produce.produce, tail.tail),
+    "Look": (status.status, logs.logs, topics.topics, doctor.doctor),
+    "Operate": (compose.compose, reset.reset, give_up.give_up, acls.acls, classes.classes, version.version),
 }
+_NAMES: Final[dict[Callable[..., None], str]] = {trial.trial: "test"}
+"""Of commands whose function cannot be called as they are: a runner of tests would take it for one."""
+
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        app.command(name=_NAMES.get(_command), rich_help_panel=_panel)(_command)
 app.add_typer(drill.app, name="drill", rich_help_panel="Operate")

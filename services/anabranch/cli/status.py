@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from anabranch.cli.options import File, StateDir
+from anabranch.cli.signals import stop_events
 from anabranch.local import state_file
 from anabranch.protocol.errors import ConfigurationError
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from anabranch.local.status import Row
 
 
+_WATCH_S: Final = 1.0
 _TABLE_WIDTH_MAX: Final = 500
 _STATE_STYLES: Final = {
     "running": "green",
@@ -37,12 +42,13 @@ def status(
     file: File = None,
     state_dir: StateDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per process.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")] = False,
 ) -> None:
     """What runs: per process, and per replica on a node, its state, last bucket, lag and restarts, what it makes results without, and what it waits for.
 
     Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: it is very busy. `paused`: somebody stopped it.
 
-        anabranch status
+        anabranch status --watch
 
         anabranch status --json | jq '.[] | select(.state == "failed") | .error'
 
@@ -51,6 +57,11 @@ def status(
     from anabranch.local.status import rows_of
 
     directory = state_file.directory_of(state_dir, file)
+    if watch and as_json:
+        raise ConfigurationError("--watch is for people, --json for programs: give one of them")
+    if watch:
+        _watch(directory)
+        return
     rows = rows_of(directory)
     if as_json:
         typer.echo(json.dumps(rows or [], indent=1))
@@ -66,6 +77,20 @@ def status(
             typer.echo(told)
     if rows is None:
         raise typer.Exit(1)
+
+
+def _watch(directory: Path) -> None:
+    """The table, in place, until Ctrl-C. A deployment that has ended may come back."""
+    from anabranch.local.status import rows_of
+
+    with stop_events() as (stopping, _), Live(auto_refresh=False, screen=sys.stdout.isatty()) as shown:
+        while not stopping.is_set():
+            rows = rows_of(directory)
+            content = (
+                Text(state_file.nothing_runs(directory)) if rows is None else Group(_status_table(rows), _slowest_hop(directory, rows))
+            )
+            shown.update(content, refresh=True)
+            stopping.wait(_WATCH_S)
 
 
 def _slowest_hop(directory: Path, rows: list[Row]) -> str:

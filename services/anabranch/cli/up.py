@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,6 +43,7 @@ def up(
         int, typer.Option(min=0, max=65_535, help="Port of the embedded broker; 0: that of last time, or any free one.")
     ] = 0,
     replication: Replication = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Come back when all is ready; it goes on in the background.")] = False,
     drills: Annotated[
         bool,
         typer.Option(
@@ -55,12 +58,15 @@ def up(
 
         anabranch up
 
+        anabranch up -d && anabranch status         # in the background, until `anabranch down`
+
         anabranch up --kafka broker-1:9092 --redis redis://cache:6379/0 --replication 3
 
         anabranch up --kafka broker-1:9092 --only delivery/tolls
 
         anabranch up --drills         # then, elsewhere: anabranch drill cut ingestion/reports --for 20s
     """
+    from anabranch.local import detached
     from anabranch.local.up import up as run_up
 
     console, named = Console(soft_wrap=True), pipeline_file(file)
@@ -69,17 +75,25 @@ def up(
     if kafka is not None and kafka_port:
         how = f"unset {KAFKA_VARIABLE}, which names a cluster" if given else "leave it out with --kafka"
         raise ConfigurationError(f"--kafka-port is for the embedded broker; {how}")
-    if kafka is not None:
-        typer.echo(f"Kafka: the cluster at {kafka}{f', as {KAFKA_VARIABLE} says' if given else ''}")
     if redis is not None and holds_password(redis):
         raise ConfigurationError(
             "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or ANABRANCH_REDIS_PASSWORD_FILE"
         )
+    directory, say = state_file.directory_of(state_dir, named), _say_on(console)
     with stop_events() as (stopping, stop_now):
+        if detach:
+            again = _again(named, directory, kafka, redis, only, kafka_port, replication, drills)
+            code = detached.start(again, directory, say, stopping)
+            if code:
+                raise typer.Exit(max(code, 1))
+            typer.echo("it runs in the background: `anabranch status`, `anabranch logs -f`, `anabranch down`")
+            return
+        if kafka is not None:
+            typer.echo(f"Kafka: the cluster at {kafka}{f', as {KAFKA_VARIABLE} says' if given else ''}")
         run_up(
             named,
-            state_dir=state_file.directory_of(state_dir, named),
-            say=lambda text: console.print(text, highlight=False, markup=False),
+            state_dir=directory,
+            say=say,
             stopping=stopping,
             stop_now=stop_now,
             kafka=kafka,
@@ -89,3 +103,25 @@ def up(
             replication=replication,
             drills=drills,
         )
+
+
+def _say_on(console: Console) -> Callable[[str], None]:
+    """Prints a line as it is."""
+    return lambda text: console.print(text, highlight=False, markup=False)
+
+
+def _again(
+    file: Path,
+    state_dir: Path,
+    kafka: str | None,
+    redis: str | None,
+    only: list[str] | None,
+    kafka_port: int,
+    replication: int | None,
+    drills: bool,
+) -> list[str]:
+    """The same options for the process in the background."""
+    given = {"--kafka": kafka, "--redis": redis, "--kafka-port": kafka_port or None, "--replication": replication}
+    words = [word for option, value in given.items() if value is not None for word in (option, str(value))]
+    words += [word for service in only or () for word in ("--only", service)]
+    return ["--file", str(file), "--state-dir", str(state_dir), *words, *(["--drills"] if drills else [])]

@@ -9,17 +9,18 @@ import typer
 
 def version() -> None:
     """Print the version, as `anabranch --version` does."""
-    typer.echo(_version())
+    typer.echo(version_text())
 
 
 def print_version(wanted: bool) -> None:
     """Callback of the option ``--version``, which ends the command."""
     if wanted:
-        typer.echo(_version())
+        typer.echo(version_text())
         raise typer.Exit
 
 
-def _version() -> str:
+def version_text() -> str:
+    """The version of the package that runs."""
     try:
         return importlib.metadata.version("anabranch")
     except importlib.metadata.PackageNotFoundError:

@@ -124,8 +124,8 @@ def reason_in(lines: Sequence[str]) -> str:
 
 
 def log_path(state_dir: Path, service: str, name: str) -> Path:
-    """Where the output of a process goes."""
-    return state_dir / "logs" / f"{service}-{name}.log"
+    """Where the output of a process goes; that of the supervisor in the background has no name."""
+    return state_dir / "logs" / f"{'-'.join(filter(None, (service, name)))}.log"
 
 
 def bound_log(path: Path) -> None:

@@ -31,7 +31,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
 _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
 
-_FILE_KEYS: Final = ("pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "nodes", "outputs")
+_FILE_KEYS: Final = ("version", "pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "nodes", "outputs")
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = ("topics", "record", "format", "stime", "disorder", "idle", "end", "ahead", "late", "dead_letter")
 _STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "when_late", "version", "parameters")
@@ -106,6 +106,9 @@ class _Walk(Document):
     def pipeline(self) -> Pipeline | None:
         """The pipeline; only meaningful when there is no mistake."""
         top = self.mapping(self.root, (), _FILE_KEYS)
+        version = top.get("version", 1)
+        if version != 1 or isinstance(version, bool):
+            self.mistake(("version",), f"{shown(version)} is no version of the pipeline file that this anabranch reads; write version: 1")
         name = self.name(top.get("pipeline", MISSING), ("pipeline",), "pipeline")
         bucket_ms = cast("int", self.duration(top.get("bucket", "250ms"), ("bucket",), 10, 24 * 3_600_000))
         max_delay_ms = cast("int", self.duration(top.get("max_delay", "3s"), ("max_delay",), 1))
@@ -127,6 +130,7 @@ class _Walk(Document):
         if self.mistakes:
             return None
         return Pipeline(
+            version=1,
             name=name,
             path=self.path,
             bucket_ms=bucket_ms,

@@ -132,6 +132,8 @@ class Output(_Model):
 class Pipeline(_Model):
     """Everything that the pipeline file says."""
 
+    version: Literal[1] = 1
+    """Of the file's keys and their meaning."""
     name: str
     path: Path
     bucket_ms: int

@@ -109,6 +109,24 @@ class KafkaLogAdmin:
             except DataMissing as error:  # of an offset beyond the end
                 raise Unavailable(str(error)) from error
 
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Delete these topics with all that is in them, and wait until the cluster has forgotten them. One that is not there: nothing happens.
+
+        Raises:
+            Unavailable: the broker did not answer or refused, or one did not vanish in time; some may be gone.
+        """
+        there = [topic for topic in topics if topic in self._metadata()]
+        if not there:
+            return
+        futures = self._open().delete_topics(there, operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
+        for topic, future in futures.items():
+            self._result(future, f"delete topic {topic}")
+        deadline = time.monotonic() + self._timeout_s
+        while left := self._metadata().keys() & set(there):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"deleted topics are still there: {', '.join(sorted(left))}")
+            time.sleep(_APPEAR_PAUSE_S)
+
     def close(self) -> None:
         """Idempotent."""
         self._client = None

@@ -481,6 +481,12 @@ class LocalLogAdmin:
                     raise Unavailable(f"delete records of {at.topic}[{at.partition}] below {offset}: it ends at {partition.end}")
                 partition.trim(offset)
 
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Delete these topics with all that is in them."""
+        with self._log.changed:
+            for topic in topics:
+                self._log.topics.pop(topic, None)
+
     def close(self) -> None:
         """Idempotent."""
 

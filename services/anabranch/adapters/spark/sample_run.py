@@ -1,0 +1,71 @@
+"""A stage's query over rows that are all there, run to its end: for trying functions out, without a broker and without a planner.
+
+Behind the rows of an input stands one more, the marker, with an event time far behind theirs: it moves the watermark, so that windows end and timers
+fire. The function never sees it. What keeps it until the watermark has moved: a condition with the event time's column is not pushed below the
+watermark by Spark, and what the function asks for is not pushed below ``observe``.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_AFTER: Final = timedelta(days=400)
+"""So far behind the last row time goes on in the end, for windows to end and timers to fire."""
+_MARKER: Final = "anabranch_marker"
+_TIME: Final = pa.timestamp("us", "UTC")
+
+
+class SampleRun:
+    """Queries of one session over rows in files below one folder. Not thread-safe."""
+
+    def __init__(self, session: SparkSession, folder: Path) -> None:
+        """Nothing is read or written yet."""
+        self._session, self._folder, self._files = session, folder, 0
+        session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
+
+    def frame(self, table: pa.Table, time: str) -> DataFrame:
+        """The rows as a stage gets an input: a stream with the watermark on the column ``time``."""
+        self._files += 1
+        folder = self._folder / f"input-{self._files}"
+        folder.mkdir(parents=True)
+        rows = table.set_column(table.schema.names.index(time), pa.field(time, _TIME), table[time].cast(_TIME))
+        rows = rows.append_column(_MARKER, pa.array([False] * rows.num_rows, pa.bool_()))
+        rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
+        last = pc.max(rows[time]).as_py()
+        end = pa.scalar(0, _TIME).as_py() if last is None else last
+        marker = pa.Table.from_pylist([{time: end + _AFTER, _MARKER: True}], schema=rows.schema)
+        pq.write_table(pa.concat_tables([rows, marker]), folder / "rows.parquet")
+        schema = self._session.read.parquet(str(folder)).schema
+        frame = self._session.readStream.schema(schema).parquet(str(folder)).withWatermark(time, "0 seconds")
+        frame = frame.where(f"NOT ({_MARKER} AND {time} IS NOT NULL)").observe(f"sample_{self._files}", F.count(F.lit(1)).alias("rows"))
+        return frame.drop(_MARKER)
+
+    def rows(self, frame: DataFrame) -> pa.Table:
+        """All that the query gives. Raises what Spark raises."""
+        self._files += 1
+        found: list[pa.Table] = []
+
+        def take(batch: DataFrame, _number: int) -> None:
+            found.append(batch.toArrow())
+
+        query = (
+            frame.writeStream.outputMode("append")
+            .option("checkpointLocation", str(self._folder / f"checkpoint-{self._files}"))
+            .foreachBatch(take)
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return pa.concat_tables(found)

@@ -1,0 +1,54 @@
+"""``anabranch reset``."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir, deployment_of, pipeline_file
+from anabranch.local import state_file
+
+
+def reset(
+    file: File = None,
+    state_dir: StateDir = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="ADDR", envvar=KAFKA_VARIABLE, help="The cluster that it ran on, HOST:PORT (default: that of the last `up`)."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Forget all that a pipeline has made, so that the next `up` begins anew: its internal topics, its outputs and its state.
+
+    Topics that it reads stay, except on the embedded broker, which goes whole. The pipeline must not run. Asks first.
+
+        anabranch down && anabranch reset
+
+        anabranch reset --kafka broker-1:9092 --yes
+    """
+    from anabranch.adapters.kafka.log import KafkaEventLog
+    from anabranch.adapters.redis.index import RedisIndex
+    from anabranch.local import resetting
+    from anabranch.pipeline.file import load
+
+    named = pipeline_file(file)
+    pipeline = load(named)
+    directory = state_file.directory_of(state_dir, named)
+    if kafka is None:
+        known = deployment_of(named, state_dir)
+        embedded = known is None or any(row.service == "kafka" for row in known.processes)
+        kafka = None if known is None or embedded else known.kafka
+    log = None if kafka is None else KafkaEventLog(kafka)
+    plan = resetting.plan(pipeline, directory, log)
+    url = os.environ.get("ANABRANCH_REDIS")
+    if not plan.in_words() and url is None:
+        typer.echo("there is nothing to forget")
+        return
+    for line in plan.in_words():
+        typer.echo(line)
+    if not yes:
+        typer.confirm(f"Forget all this of pipeline {pipeline.name}? It cannot be taken back.", abort=True)
+    index = None if url is None else RedisIndex(url)
+    resetting.carry_out(plan, directory, log, index, f"anabranch:{pipeline.name}:", typer.echo)

@@ -1,0 +1,34 @@
+"""``anabranch restart``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from anabranch.cli.options import File, StateDir
+from anabranch.local import state_file
+
+
+def restart(
+    names: Annotated[list[str], typer.Argument(metavar="SERVICE/NAME...", help="As `anabranch status` shows them.")],
+    file: File = None,
+    state_dir: StateDir = None,
+) -> None:
+    """End processes of a running deployment in order and wait until their next runs are ready, one after the other.
+
+    A node begins with the stages' code as it is now. A change of the pipeline file needs `anabranch down` and `up`.
+
+        anabranch restart processing/local.0
+
+        anabranch restart ingestion/readings delivery/hottest
+    """
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.local.drills import Drill
+    from anabranch.local.restarting import restart as run
+
+    directory = state_file.directory_of(state_dir, file)
+    Drill(directory).check(names)
+    for name in names:
+        typer.echo(f"restarting {name}")
+        typer.echo(f"{name} is running (pid {run(directory, name, SystemClock())})")

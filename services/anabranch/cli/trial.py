@@ -1,0 +1,38 @@
+"""``anabranch test``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch.cli.options import File, pipeline_file
+
+
+def trial(
+    cases: Annotated[list[str] | None, typer.Argument(metavar="[CASE...]", help="Folders in `tests` (default: all).")] = None,
+    file: File = None,
+    folder: Annotated[Path | None, typer.Option("--tests", metavar="DIR", help="Default: `tests` next to the pipeline file.")] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write what the stages give as what is expected; look at it before you keep it.")
+    ] = False,
+) -> None:
+    """Run the stages' functions on sample rows, on real Spark and without a broker, and compare what they give.
+
+    A case is a folder: `tests/CASE/SOURCE.jsonl` holds records of a source, `tests/CASE/STAGE.expected.jsonl` the rows that a stage makes
+    of them, in any order. Exit code 1 where something differs: rows that are missing with `-`, others with `+`.
+
+        anabranch test
+
+        anabranch test sample --update
+    """
+    named = pipeline_file(file)
+    place = folder if folder is not None else named.resolve().parent / "tests"
+    # In a process of its own: it starts Spark and imports the user's code, and what starts services does not import them.
+    words = [str(named), str(place), *(["--update"] if update else []), *(cases or [])]
+    done = subprocess.run([sys.executable, "-m", "anabranch.processing.trial", *words], check=False)
+    if done.returncode != 0:
+        raise typer.Exit(2 if done.returncode == 2 else 1)

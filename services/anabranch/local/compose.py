@@ -1,0 +1,166 @@
+"""A Docker Compose file for a pipeline: a broker, Redis, and one container for each process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+
+_ABOUT: Final = """\
+# The pipeline @PIPELINE@ as it would be deployed on one machine: one container per service, any of which may be killed at any time.
+# Written by `anabranch compose`.
+#
+#   docker compose up --detach --wait@TO_BUILD@      bring it up
+#   docker compose logs --follow SERVICE           what a service says
+#   docker compose down                            stop it; add --volumes to forget everything
+#
+# From the machine itself the broker is localhost:9092 (ANABRANCH_KAFKA_PORT). ANABRANCH_PIPELINE_DIR is the folder of the pipeline file.
+# The nodes of a participant share one volume, in which each replica has a folder: there one that has lost its checkpoint finds that of a peer.
+
+"""
+_HEAD: Final = """\
+name: @NAME@
+
+x-service: &service
+  image: @IMAGE@
+@BUILD@  init: true                        # a real PID 1: signals are passed on, Spark's children are reaped
+  restart: unless-stopped           # an unexpected error ends the process; it goes on where it stopped, also after a restart of the machine
+  stop_grace_period: 15s            # a service needs at most 10
+  read_only: true
+  cap_drop: [ALL]
+  security_opt: ["no-new-privileges:true"]
+  tmpfs: ["/tmp:mode=1777,size=64m"]   # nearly nothing: a stage's temporary files, and the libraries that Java unpacks, are in its volume
+  networks: [stream]
+  depends_on:
+    topics: {condition: service_completed_successfully}
+
+x-environment: &environment
+  ANABRANCH_PIPELINE: /pipeline/@FILE@
+  ANABRANCH_KAFKA: kafka:29092
+  ANABRANCH_METRICS_HOST: 0.0.0.0   # for a Prometheus in the network `stream`; not published on the machine
+  ANABRANCH_METRICS_PORT: "9100"
+
+services:
+  kafka:
+    image: apache/kafka:4.3.1
+    stop_grace_period: 30s
+    restart: unless-stopped
+    environment:
+      KAFKA_NODE_ID: 1
+      KAFKA_PROCESS_ROLES: broker,controller
+      KAFKA_CONTROLLER_QUORUM_VOTERS: 1@kafka:29093
+      KAFKA_CONTROLLER_LISTENER_NAMES: CONTROLLER
+      KAFKA_LISTENERS: INTERNAL://:29092,CONTROLLER://:29093,HOST://:9092
+      KAFKA_ADVERTISED_LISTENERS: INTERNAL://kafka:29092,HOST://localhost:${ANABRANCH_KAFKA_PORT:-9092}
+      KAFKA_LISTENER_SECURITY_PROTOCOL_MAP: INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT,HOST:PLAINTEXT
+      KAFKA_INTER_BROKER_LISTENER_NAME: INTERNAL
+      KAFKA_LOG_DIRS: /var/lib/kafka/data
+      KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR: 1        # one broker; three, with min.isr 2, where data must survive a disk
+      KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS: 5            # the usual 50 cost a broker this small memory and time to start
+      KAFKA_TRANSACTION_STATE_LOG_NUM_PARTITIONS: 5
+      KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR: 1
+      KAFKA_TRANSACTION_STATE_LOG_MIN_ISR: 1
+      KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS: 0
+      KAFKA_AUTO_CREATE_TOPICS_ENABLE: "false"         # a topic made by accident has the wrong settings
+      KAFKA_HEAP_OPTS: -Xms256m -Xmx512m
+    ports: ["127.0.0.1:${ANABRANCH_KAFKA_PORT:-9092}:9092"]
+    volumes: ["kafka-data:/var/lib/kafka/data"]
+    networks: [stream]
+    mem_limit: 1g                   # twice the heap: a broker also maps its indexes and buffers its sockets
+    healthcheck:                    # the port opens when the broker is up; a command line tool would be a second JVM
+      test: [CMD, bash, -c, "exec 3<>/dev/tcp/127.0.0.1/29092"]
+      interval: 2s
+      timeout: 3s
+      retries: 15
+      start_period: 30s
+
+  redis:
+    image: redis:8.10.2-alpine
+    # An index that can be rebuilt: nothing is kept on disk, and nobody but the consistency manager asks it.
+    command: [redis-server, --save, "", --appendonly, "no", --maxmemory, 96mb, --maxmemory-policy, allkeys-lru]
+    init: true
+    restart: unless-stopped
+    read_only: true
+    tmpfs: ["/data"]
+    networks: [stream]
+    mem_limit: 160m
+    healthcheck:
+      test: [CMD, redis-cli, ping]
+      interval: 2s
+      timeout: 3s
+      retries: 10
+
+"""
+_TOPICS: Final = """\
+  # Creates the topics that are missing, and ends. The services depend on its end.
+  topics:
+    <<: *service
+    restart: "no"
+    command: [anabranch, topics, --file, /pipeline/@FILE@, --create, --kafka, "kafka:29092"]
+    environment: *environment
+    volumes: ["${ANABRANCH_PIPELINE_DIR:-@FOLDER@}:/pipeline:ro"]
+    mem_limit: 256m
+    healthcheck: {disable: true}
+    depends_on:
+      kafka: {condition: service_healthy}
+
+"""
+_SERVICE: Final = """\
+  @CONTAINER@:
+    <<: *service
+    command: [python, -m, anabranch.@SERVICE@]
+    environment: {<<: *environment, ANABRANCH_NAME: @NAME@@MORE@}
+    volumes: ["${ANABRANCH_PIPELINE_DIR:-@FOLDER@}:/pipeline:ro", "@VOLUME@:/var/lib/anabranch"]
+    mem_limit: @MEMORY@
+@AFTER@
+"""
+_MANAGER_AFTER: Final = """\
+    depends_on:                     # without Redis it would run, too: it writes the index when it can
+      topics: {condition: service_completed_successfully}
+      redis: {condition: service_healthy}
+"""
+_MEMORY: Final = {"ingestion": "512m", "processing": "3g", "delivery": "512m", "consistency_manager": "384m"}
+
+
+def text(pipeline: Pipeline, *, folder: str, image: str, build: str | None = None, name: str | None = None) -> str:
+    """The file. ``folder``: of the pipeline file, as seen from where the Compose file lies; ``build``: where the image is built, else it must be there."""
+    services, volumes = [], ["kafka-data"]
+    for service, process in pipeline.processes():
+        container, volume = _names(service, process)
+        if volume not in volumes:
+            volumes.append(volume)
+        is_manager = service == "consistency_manager"
+        services.append(
+            _filled(
+                _SERVICE,
+                CONTAINER=container,
+                SERVICE=service,
+                NAME=process,
+                MORE=', ANABRANCH_REDIS: "redis://redis:6379/0"' if is_manager else "",
+                FOLDER=folder,
+                VOLUME=volume,
+                MEMORY=_MEMORY[service],
+                AFTER=_MANAGER_AFTER if is_manager else "",
+            )
+        )
+    about = _filled(_ABOUT, PIPELINE=pipeline.name, TO_BUILD=" --build" if build else "")
+    head = _filled(_HEAD, NAME=name or pipeline.name, IMAGE=image, BUILD=f"  build: {build}\n" if build else "", FILE=pipeline.path.name)
+    end = "networks:\n  stream:\n\nvolumes:\n" + "".join(f"  {volume}:\n" for volume in volumes)
+    return about + head + _filled(_TOPICS, FILE=pipeline.path.name, FOLDER=folder) + "".join(services) + end
+
+
+def _names(service: str, process: str) -> tuple[str, str]:
+    """Of a process the container and its volume, which nodes of a participant share."""
+    words = process.replace("_", "-").replace(".", "-")
+    if service == "consistency_manager":
+        return "consistency-manager", "consistency-manager-state"
+    if service == "processing":
+        return f"node-{words}", f"nodes-{process.rpartition('.')[0].replace('_', '-') or words}-state"
+    return f"{service}-{words}", f"{service}-{words}-state"
+
+
+def _filled(template: str, **words: str) -> str:
+    for place, word in words.items():
+        template = template.replace(f"@{place}@", word)
+    return template

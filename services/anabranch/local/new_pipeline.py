@@ -1,0 +1,126 @@
+"""What ``anabranch init`` writes: a pipeline that runs, with sample data and a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from anabranch.protocol.errors import ConfigurationError
+
+_FIRST_MS: Final = 1_788_256_800_000
+"""Event time of the first sample record: 2026-09-01T10:00:00Z."""
+_SAMPLE: Final = (
+    (0, "roof", 21.5),
+    (1_200, "cellar", 12.0),
+    (2_600, "roof", 23.25),
+    (7_400, "cellar", 12.5),
+    (9_900, "roof", 22.0),
+    (10_000, "roof", 24.5),
+    (13_000, "cellar", 11.75),
+    (18_500, "roof", 26.0),
+    (21_000, "roof", 25.0),
+    (29_000, "cellar", 11.5),
+)
+_WINDOW_MS: Final = 10_000
+
+_PIPELINE: Final = """\
+# A pipeline: what it reads, what it makes of it, where results go. Every key: docs/pipeline.md.
+#   anabranch check       look for mistakes
+#   anabranch test        run the stage on tests/sample
+#   anabranch up -d       run it on this machine, with a broker of its own
+version: 1
+pipeline: {name}
+partitions: 1                        # of each topic that is made
+
+sources:
+  readings:
+    topics: [readings]
+    record: reading.avsc
+    {event_time}: {{field: at, unit: ms}}
+    {idle}: {{source: 2s}}        # after 2 s without a record time goes on by the clock, so that the last window ends
+
+stages:
+  hottest:
+    reads: [readings]
+    transform: stages:hottest
+
+outputs:
+  hottest:
+    stage: hottest
+    corrected: {{topic: hottest, key: [sensor]}}
+    live: {{topic: hottest.live}}
+"""
+_SCHEMA: Final = """\
+{
+  "type": "record",
+  "name": "reading",
+  "fields": [
+    {"name": "at", "type": "long", "doc": "When it was measured, ms since 1970."},
+    {"name": "sensor", "type": "string"},
+    {"name": "celsius", "type": "double"}
+  ]
+}
+"""
+_STAGES: Final = '''\
+"""Stages: plain PySpark functions. Each input is a DataFrame with the record's columns and ``{event_time}``."""
+
+from pyspark.sql import functions as F
+
+
+def hottest(readings):
+    """The highest temperature of each sensor in windows of ten seconds."""
+    windows = readings.groupBy(F.window("{event_time}", "10 seconds").alias("window"), "sensor").agg(F.max("celsius").alias("celsius"))
+    return windows.select(
+        "sensor",
+        F.date_format("window.end", "HH:mm:ss").alias("until"),
+        "celsius",
+        F.col("window.end").alias("{event_time}"),
+    )
+'''
+
+
+def write(folder: Path, name: str) -> list[Path]:
+    """Write the files into ``folder``, which is made, or is empty; what was written.
+
+    Raises:
+        ConfigurationError: something is there already, or it cannot be written. Nothing was changed in the first case.
+    """
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigurationError(f"{folder.absolute()} is not an empty folder: give the name of a new one, `anabranch init FOLDER`")
+        written = []
+        for path, text in files(name).items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+            written.append(target)
+    except OSError as error:
+        raise ConfigurationError(f"{folder}: cannot be written: {error.strerror}") from error
+    return written
+
+
+def files(name: str) -> dict[str, str]:
+    """Path in the folder -> content."""
+    return {
+        "pipeline.yaml": _PIPELINE.format(name=name, event_time="stime", idle="idle"),
+        "reading.avsc": _SCHEMA,
+        "stages.py": _STAGES.format(event_time="stime"),
+        "tests/sample/readings.jsonl": _lines({"at": _FIRST_MS + at, "sensor": sensor, "celsius": value} for at, sensor, value in _SAMPLE),
+        "tests/sample/hottest.expected.jsonl": _lines(_expected()),
+        ".gitignore": ".anabranch/\n__pycache__/\n",
+    }
+
+
+def _expected() -> Iterator[dict[str, object]]:
+    highest: dict[tuple[int, str], float] = {}
+    for at, sensor, celsius in _SAMPLE:
+        window = at // _WINDOW_MS, sensor
+        highest[window] = max(celsius, highest.get(window, celsius))
+    for (number, sensor), celsius in sorted(highest.items()):
+        yield {"sensor": sensor, "until": f"10:00:{(number + 1) * _WINDOW_MS // 1_000:02}", "celsius": celsius}
+
+
+def _lines(rows: Iterator[dict[str, object]]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)

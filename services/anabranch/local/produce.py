@@ -1,0 +1,164 @@
+"""Records into a source's topic, for ``anabranch produce``: checked against the source's schema before they are sent.
+
+What holds after a crash: records that were sent are in the topic, in the order of the lines; the others are not. To send the same lines again repeats them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Protocol
+
+import fastavro
+
+from anabranch.codec.edge import Decoder
+from anabranch.pipeline.model import Pipeline, Source
+from anabranch.ports import EventLog, LogWriter, TopicPartition
+from anabranch.protocol.delivery import BEGINNING, partition_of
+from anabranch.protocol.errors import ConfigurationError
+
+_LINES_AT_ONCE: Final = 4_096
+_UNITS_PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
+
+
+class Input(Protocol):
+    """Bytes as they come, such as standard input's buffer."""
+
+    def read1(self, size: int, /) -> bytes:
+        """At most ``size`` bytes, at least one; none at the end."""
+
+
+class Lines:
+    """Lines of JSON become records of one source: key and value."""
+
+    def __init__(self, source: Source, key: str | None = None) -> None:
+        """``key``: the field whose text is the record's key.
+
+        Raises:
+            ConfigurationError: the record has no such field.
+        """
+        if key is not None and source.record.field(key) is None:
+            known = ", ".join(field.name for field in source.record.fields)
+            raise ConfigurationError(f"--key {key}: record {source.record.name} has no such field; it has {known}")
+        self._source, self._key = source, key
+        self._decode = Decoder(source.record, "json").decode
+        self._avro = fastavro.parse_schema(json.loads(json.dumps(source.record.avro))) if source.format == "avro" else None
+        self._prefix = b"\0" + source.record.schema_id.to_bytes(4, "big")
+
+    def mistake(self, lines: list[bytes]) -> tuple[int, str] | None:
+        """The index of the first line that is no record, and why; None: all are."""
+        rejected = self._decode(lines).rejected
+        return (rejected[0][0], f"not a record {self._source.record.name}: {rejected[0][1]}") if rejected else None
+
+    def newest(self, lines: list[bytes]) -> int | None:
+        """The latest event time of checked lines, in the unit of the field; None: they have none of their own."""
+        field = self._source.stime.field
+        return None if field is None else max(json.loads(line)[field] for line in lines)
+
+    def now(self, now_ms: int) -> int:
+        """The time ``now_ms`` in the unit of the event-time field."""
+        return now_ms * _UNITS_PER_S[self._source.stime.unit] // 1_000
+
+    def records(self, lines: list[bytes], shift: int = 0) -> Iterator[tuple[bytes | None, bytes]]:
+        """Key and value of checked lines. ``shift`` is added to their event times."""
+        field = self._source.stime.field
+        if not shift and self._key is None and self._avro is None:
+            yield from ((None, line) for line in lines)
+            return
+        for line in lines:
+            row = json.loads(line)
+            if shift and field is not None:
+                row[field] += shift
+            yield None if self._key is None else str(row.get(self._key)).encode(), self._value(row)
+
+    def _value(self, row: dict[str, Any]) -> bytes:
+        text = json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
+        if self._avro is None:
+            return text
+        (decoded,) = self._decode([text]).table.to_pylist()
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, self._avro, decoded)
+        return self._prefix + body.getvalue()
+
+
+class Target:
+    """The topic that records are sent to. Close it."""
+
+    def __init__(self, log: EventLog, pipeline: Pipeline, source: str, topic: str | None) -> None:
+        """Look for the topic: the source's own, or ``topic`` of those that it has.
+
+        Raises:
+            ConfigurationError: no such source or topic.
+            Unavailable: the broker does not answer.
+        """
+        self.source = source_of(pipeline, source)
+        self.topic = topic or self.source.topics[0]
+        if self.topic not in self.source.topics:
+            raise ConfigurationError(f"--topic {topic}: source {source} reads {', '.join(self.source.topics)}")
+        admin = log.admin()
+        try:
+            found = admin.partitions([self.topic]).get(self.topic)
+        finally:
+            admin.close()
+        if found is None:
+            raise ConfigurationError(
+                f"topic {self.topic} does not exist on this broker: `anabranch up` makes it on a broker of its own, "
+                "`anabranch topics --create` on another"
+            )
+        self._partitions, self._next = found, 0
+        self._writer: LogWriter = log.writer()
+
+    def send(self, records: Iterable[tuple[bytes | None, bytes]]) -> int:
+        """Send them and wait until they are in the topic; how many. Without keys they go round the partitions.
+
+        Raises:
+            AdapterError: some may not be there.
+        """
+        for key, value in records:
+            partition = self._next % self._partitions if key is None else partition_of(key, BEGINNING, self._partitions)
+            self._next += 1
+            self._writer.send(TopicPartition(self.topic, partition), value, key)
+        return len(self._writer.flush())
+
+    def close(self) -> None:
+        """Give the producer back. Idempotent."""
+        self._writer.close()
+
+
+def source_of(pipeline: Pipeline, name: str) -> Source:
+    """The source ``name``.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if name not in pipeline.sources:
+        raise ConfigurationError(f"{pipeline.path}: no source {name!r}; there are: {', '.join(pipeline.sources)}")
+    return pipeline.sources[name]
+
+
+def read_lines(file: Input) -> Iterator[tuple[int, list[bytes]]]:
+    """(number of the first, lines) as they come, without waiting for more than there is. Empty lines are left out, and counted."""
+    number, rest = 1, b""
+    while True:
+        piece = file.read1(1 << 20)
+        *whole, rest = (rest + piece).split(b"\n") if piece else [rest, b""]
+        for start in range(0, len(whole), _LINES_AT_ONCE):
+            yield from _runs(number + start, whole[start : start + _LINES_AT_ONCE])
+        number += len(whole)
+        if not piece:
+            return
+
+
+def _runs(number: int, lines: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Runs of lines that are not empty."""
+    run: list[bytes] = []
+    for line in lines:
+        number += 1
+        if stripped := line.strip():
+            run.append(stripped)
+        elif run:
+            yield number - 1 - len(run), run
+            run = []
+    if run:
+        yield number - len(run), run

@@ -1,0 +1,110 @@
+"""A pipeline as a picture: a tree of text for a terminal, and SVG for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+
+_BOX_W, _BOX_H, _GAP_X, _GAP_Y, _MARGIN = 200, 50, 70, 24, 20
+_LETTERS_MAX: Final = 30
+_COLOURS: Final = {"source": "#e8f1fa", "stage": "#eef6e8", "output": "#fdf3e1"}
+
+
+class Box(NamedTuple):
+    """One source, stage or output. ``reads``: keys of the boxes before it."""
+
+    key: str
+    kind: str
+    name: str
+    detail: str
+    reads: tuple[str, ...]
+
+
+def boxes(pipeline: Pipeline) -> list[Box]:
+    """Sources, stages in dependency order, outputs."""
+    node_of = {label: node for node, labels in pipeline.nodes().items() for label in labels}
+    found = [
+        Box(f"stream {name}", "source", name, f"topic {', '.join(source.topics)} ({source.format})", ())
+        for name, source in pipeline.sources.items()
+    ]
+    for name in pipeline.order():
+        stage = pipeline.stages[name]
+        nodes = ", ".join(dict.fromkeys(node_of[f"{name}.{replica}"] for replica in stage.process_ids()))
+        reads = tuple(f"stream {stream}" for stream in stage.reads)
+        found.append(Box(f"stream {name}", "stage", name, f"{', '.join(stage.transform)} on {nodes}", reads))
+    for name, output in pipeline.outputs.items():
+        live = "" if output.live is None else f", live {output.live.topic}"
+        found.append(Box(f"output {name}", "output", name, f"topic {output.corrected.topic}{live}", (f"stream {output.stage}",)))
+    return found
+
+
+def text(pipeline: Pipeline) -> Iterator[str]:
+    """A tree per source. What several streams flow into stands below each of them, with what follows only once."""
+    found = boxes(pipeline)
+    shown: set[str] = set()
+
+    def branch(box: Box, lead: str) -> Iterator[str]:
+        after = [other for other in found if box.key in other.reads]
+        for place, other in enumerate(after):
+            last = place == len(after) - 1
+            again = other.key in shown
+            shown.add(other.key)
+            yield f"{lead}{'└─ ' if last else '├─ '}{other.kind} {other.name}  {'(see above)' if again else other.detail}"
+            if not again:
+                yield from branch(other, f"{lead}{'   ' if last else '│  '}")
+
+    yield f"pipeline {pipeline.name}"
+    for box in found:
+        if not box.reads:
+            yield f"{box.kind} {box.name}  {box.detail}"
+            yield from branch(box, "")
+
+
+def svg(pipeline: Pipeline) -> str:
+    """Columns of boxes from sources on the left to outputs on the right, with a line for each stream that is read."""
+    found = boxes(pipeline)
+    columns: dict[str, int] = {}
+    for box in found:
+        columns[box.key] = 1 + max((columns[key] for key in box.reads), default=-1)
+    last = max(columns.values())
+    columns |= {box.key: last for box in found if box.kind == "output"}
+    rows: dict[int, int] = {}
+    places: dict[str, tuple[int, int]] = {}
+    for box in found:
+        column = columns[box.key]
+        row = rows[column] = rows.get(column, -1) + 1
+        places[box.key] = (_MARGIN + column * (_BOX_W + _GAP_X), _MARGIN + row * (_BOX_H + _GAP_Y))
+    width = 2 * _MARGIN + (last + 1) * _BOX_W + last * _GAP_X
+    height = 2 * _MARGIN + (max(rows.values()) + 1) * (_BOX_H + _GAP_Y) - _GAP_Y
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">',
+        f"<title>pipeline {escape(pipeline.name)}</title>",
+        *(_edge(places[key], places[box.key]) for box in found for key in box.reads),
+        *(_drawn(box, *places[box.key]) for box in found),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _edge(start: tuple[int, int], end: tuple[int, int]) -> str:
+    (x1, y1), (x2, y2) = (start[0] + _BOX_W, start[1] + _BOX_H // 2), (end[0], end[1] + _BOX_H // 2)
+    middle = (x1 + x2) // 2
+    return f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#777" stroke-width="1.5"/>'
+
+
+def _drawn(box: Box, x: int, y: int) -> str:
+    return (
+        f"<g><title>{escape(f'{box.kind} {box.name}: {box.detail}')}</title>"
+        f'<rect x="{x}" y="{y}" width="{_BOX_W}" height="{_BOX_H}" rx="6" fill="{_COLOURS[box.kind]}" stroke="#555"/>'
+        f'<text x="{x + 10}" y="{y + 21}" font-weight="bold">{escape(_short(box.name))}</text>'
+        f'<text x="{x + 10}" y="{y + 39}" font-size="11" fill="#444">{escape(_short(box.detail))}</text></g>'
+    )
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= _LETTERS_MAX else f"{words[: _LETTERS_MAX - 1]}…"

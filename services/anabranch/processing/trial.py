@@ -1,0 +1,225 @@
+"""``python -m anabranch.processing.trial FILE FOLDER [--update] [CASE...]``: the stages' functions on sample rows, on real Spark, without a broker.
+
+A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source; a source without one is empty. ``STAGE.expected.jsonl`` holds the
+rows that a stage gives in the end, in any order: every column, and ``stime`` in ms if it is to be compared, too. All rows come in one batch, and
+then time goes on until every window has ended.
+
+Exit code 0: all as expected; 1: something differs, or a function raised; 2: a file is not as it must be.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from anabranch.adapters.spark.query import apply_functions, check_result
+from anabranch.adapters.spark.sample_run import SampleRun
+from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.scratch import Scratch
+from anabranch.codec.blocks import STIME
+from anabranch.codec.edge import Decoder
+from anabranch.codec.json_records import JsonEncoder
+from anabranch.pipeline.file import load
+from anabranch.pipeline.transforms import import_roots, import_transform
+from anabranch.protocol.errors import ConfigurationError, StageFunctionError
+from anabranch.runtime.logs import short
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+
+_EXPECTED: Final = ".expected.jsonl"
+_ROWS: Final = ".jsonl"
+_MS_OF: Final = {"s": 1_000.0, "ms": 1.0, "us": 0.001}
+_ARRIVAL_MS: Final = 1_000
+"""Between the rows of a source whose records have no event time of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One folder."""
+
+    name: str
+    inputs: Mapping[str, Path]
+    expected: Mapping[str, Path]
+
+
+def cases_in(pipeline: Pipeline, folder: Path, names: list[str]) -> list[Case]:
+    """The cases in ``folder``, or those of ``names``.
+
+    Raises:
+        ConfigurationError: there is none, a name of a file is that of no source or stage, or nothing is expected.
+    """
+    how = "put records into tests/CASE/SOURCE.jsonl, and the rows that a stage makes of them into tests/CASE/STAGE.expected.jsonl"
+    folders = [folder / name for name in names] or sorted(path for path in (folder.iterdir() if folder.is_dir() else ()) if path.is_dir())
+    if not folders:
+        raise ConfigurationError(f"there are no cases in {folder}: {how}")
+    found = []
+    for path in folders:
+        if not path.is_dir():
+            raise ConfigurationError(f"there is no folder {path}; {how}")
+        inputs: dict[str, Path] = {}
+        expected: dict[str, Path] = {}
+        for file in sorted(path.glob(f"*{_ROWS}")):
+            is_expected = file.name.endswith(_EXPECTED)
+            name = file.name.removesuffix(_EXPECTED if is_expected else _ROWS)
+            known = pipeline.stages if is_expected else pipeline.sources
+            if name not in known:
+                raise ConfigurationError(
+                    f"{file}: the pipeline has no {'stage' if is_expected else 'source'} {name}; it has {', '.join(known)}"
+                )
+            (expected if is_expected else inputs)[name] = file
+        if not expected:
+            raise ConfigurationError(f"{path}: nothing is expected; {how}")
+        found.append(Case(path.name, inputs, expected))
+    return found
+
+
+def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
+    """The records of a file of JSON lines as a stage gets them, with ``stime``.
+
+    Raises:
+        ConfigurationError: a line is no record; names it.
+    """
+    known = pipeline.sources[source]
+    numbered = [] if path is None else [(number, line.strip()) for number, line in enumerate(_bytes(path).split(b"\n"), 1) if line.strip()]
+    decoded = Decoder(known.record, "json").decode([line for _, line in numbered])
+    if decoded.rejected:
+        place, error = decoded.rejected[0]
+        raise ConfigurationError(f"{path}:{numbered[place][0]}: not a record {known.record.name}: {error}")
+    field = known.stime.field
+    if field is None:
+        times = [number * _ARRIVAL_MS for number in range(decoded.table.num_rows)]
+    else:
+        times = [round(time * _MS_OF[known.stime.unit]) for time in decoded.table.column(field).to_pylist()]
+    return decoded.table.append_column(STIME, pa.array(times, pa.timestamp("ms", "UTC")))
+
+
+def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[str]]:
+    """The rows of each stage of which any are expected, as JSON in the order of their texts.
+
+    Raises:
+        ConfigurationError: a line of a file is not as it must be.
+        StageFunctionError: a function raised, or its query did.
+    """
+    needed, left = set(case.expected), list(case.expected)
+    while left:
+        streams = set(pipeline.stages[left.pop()].reads) & pipeline.stages.keys() - needed
+        needed |= streams
+        left += streams
+    tables: dict[str, pa.Table] = {}
+    for name in (each for each in pipeline.order() if each in needed):
+        stage = pipeline.stages[name]
+        for stream in stage.reads:
+            if stream in pipeline.sources and stream not in tables:
+                tables[stream] = source_rows(pipeline, stream, case.inputs.get(stream))
+        functions = [import_transform(reference, pipeline.path) for reference in stage.transform]
+        frame = apply_functions(functions, stage, {stream: run.frame(tables[stream], STIME) for stream in stage.reads})
+        check_result(frame, stage)
+        try:
+            tables[name] = run.rows(frame)
+        except Exception as error:  # whatever the user's code raises in Spark
+            raise StageFunctionError(f"stage {name}, function {', '.join(stage.transform)}: {short(str(error))}") from error
+    return {name: sorted(_as_json(tables[name])) for name in case.expected}
+
+
+def differences(expected: list[str], given: list[str]) -> list[str]:
+    """Lines ``- row`` (missing) and ``+ row`` (too much), those alike beside each other; empty: all as expected."""
+    with_time = any(STIME in json.loads(row) for row in expected)
+    wanted, actual = Counter(_plain(row, with_time) for row in expected), Counter(_plain(row, with_time) for row in given)
+    lines = [(row, f"- {row}") for row in (wanted - actual).elements()] + [(row, f"+ {row}") for row in (actual - wanted).elements()]
+    return [line for _, line in sorted(lines)]
+
+
+def _plain(row: str, with_time: bool) -> str:
+    """The row in a form that equal rows share."""
+    columns = json.loads(row)
+    if not with_time:
+        columns.pop(STIME, None)
+    return json.dumps(columns, sort_keys=True, ensure_ascii=False)
+
+
+def _as_json(table: pa.Table) -> list[str]:
+    return [row.decode() for row in JsonEncoder(table.schema).encode(table)]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _expected_rows(path: Path) -> list[str]:
+    rows = []
+    for number, line in enumerate(_bytes(path).decode("utf-8", errors="replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            good = isinstance(json.loads(line), dict)
+        except ValueError:
+            good = False
+        if not good:
+            raise ConfigurationError(f"{path}:{number}: not a JSON object")
+        rows.append(line)
+    return rows
+
+
+def judge(case: Case, given: Mapping[str, list[str]], *, update: bool) -> tuple[list[str], bool]:
+    """(lines for people, all as expected). ``update``: what is given becomes what is expected."""
+    said, good = [], True
+    for stage, path in case.expected.items():
+        if update:
+            path.write_text("".join(f"{row}\n" for row in given[stage]), encoding="utf-8")
+            said.append(f"{case.name}: {stage}: wrote {len(given[stage])} rows to {path}")
+            continue
+        wrong = differences(_expected_rows(path), given[stage])
+        good = good and not wrong
+        missing = sum(line.startswith("-") for line in wrong)
+        what = f"{missing} rows are missing (-), {len(wrong) - missing} are not expected (+)" if wrong else "as expected"
+        said += [f"{case.name}: {stage}: {len(given[stage])} rows, {what}", *(f"  {line}" for line in wrong)]
+    return said, good
+
+
+def main(arguments: list[str]) -> int:
+    """The command; returns its exit code."""
+    update = "--update" in arguments
+    words = [word for word in arguments if word != "--update"]
+    if len(words) < 2 or any(word.startswith("-") for word in words):
+        sys.stdout.write((__doc__ or "") + "\n")
+        return 0 if words in (["--help"], ["-h"]) else 2
+    all_good = True
+    try:
+        pipeline = load(Path(words[0]))
+        cases = cases_in(pipeline, Path(words[1]), words[2:])
+        with tempfile.TemporaryDirectory(prefix="anabranch-test-") as folder:
+            session = start_session(
+                "test",
+                master="local[1]",
+                memory="512m",
+                state_partitions=1,
+                import_roots=import_roots(pipeline.stages.values(), pipeline.path),
+                scratch=Scratch(Path(folder) / "scratch"),
+            )
+            try:
+                for case in cases:
+                    said, good = judge(case, run_case(pipeline, case, SampleRun(session, Path(folder) / case.name)), update=update)
+                    all_good = all_good and good
+                    sys.stdout.write("".join(f"{line}\n" for line in said))
+            finally:
+                session.stop()
+    except (ConfigurationError, StageFunctionError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2 if isinstance(error, ConfigurationError) else 1
+    return 0 if all_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
