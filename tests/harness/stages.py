@@ -94,6 +94,7 @@ def create_topics(kafka: str, pipeline: Pipeline) -> None:
     names = pipeline.topic_names
     streams = [*pipeline.sources, *pipeline.stages]
     topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [TopicSettings(topic, 1) for topic in speakers(pipeline)]
+    topics += [TopicSettings(names.placement(), 1)]
     topics += [TopicSettings(names.blocks(s, r), pipeline.partitions) for s in streams for r in pipeline.stream_writers(s)]
     admin.create(topics)
     admin.close()

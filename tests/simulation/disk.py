@@ -208,6 +208,15 @@ class SimulatedDisk:
         self._step()
         return [(r, machine.lineages[name]) for r, machine in self._siblings().items() if (name := newest(machine.lineages)) is not None]
 
+    def within_reach(self) -> int:
+        """As ``adapters.local.checkpoints`` has it."""
+        self._step()
+        own = newest(self._machine.lineages)
+        places = [(self._machine, own)] if own else [(each, name) for each in self._siblings().values() if (name := newest(each.lineages))]
+        found = [machine.directories[name] for machine, name in places if name in machine.directories]
+        ends = [directory.logged[directory.last_commit] for directory in found if directory.last_commit in directory.logged]
+        return max((position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0)
+
     def copy_sibling(self, replica: str, source: str, target: str) -> bool:
         """See the port. File by file, as ``copy``."""
         self._write()

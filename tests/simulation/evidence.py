@@ -26,11 +26,11 @@ from checkers.corrected import Delivered
 from examples.toll_road import live_checker as live
 from examples.toll_road.live_checker import LiveRecord
 from examples.toll_road.oracle import murmur2
-from simulation import branches, operating, workload
+from simulation import branches, hurrying, operating, workload
 from simulation.options import Options
 from simulation.silences import is_ever_silent_for, leaves_time_to_hold, only_silence, silent_by_themselves, speaks_in_time
 from simulation.workload import Row
-from simulation.world import READER_MS, Run
+from simulation.world import Run
 
 _REJECTED = -1
 """The number of the partition of rejected results, beside those of the output topic."""
@@ -333,7 +333,7 @@ def _trimmed(run: Run) -> list[str]:
     readers = {
         stream: [f"{each.service} {each.name}.{each.replica}" for each in those] for stream, those in readers_of(run.pipeline).items()
     }
-    return trimming.check(said, points, readers, READER_MS)
+    return trimming.check(said, points, readers, hurrying.READER_MS)
 
 
 def _said_stable(run: Run) -> Iterator[tuple[int, str, int]]:

@@ -20,13 +20,15 @@ INDEX_KINDS = ("index lost", "index cut")
 AIMED_KINDS = ("twins", "race", "race", "fork crash", "fork zombie", "commit twice", "hostile", "hostile")
 """Places that chance alone seldom meets: two processes that begin together; one that is overtaken while it takes over; a fork; a recovery of a
 recovery; records that nobody should have written."""
-SCENARIO_KINDS = ("silent for good", "away", "branch fails", "blocks deleted", "blocks spoilt", "record crash")
-"""Those of scenarios alone: an input that never speaks again; a process that dies and is not started again for long; a branch's query that
+SCENARIO_KINDS = ("move", "silent for good", "away", "branch fails", "blocks deleted", "blocks spoilt", "record crash")
+"""Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a process that dies and is not started again for long; a branch's query that
 dies; blocks that are deleted under those who read them, or of which they get other rows; a death between a record and Spark's commit."""
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose their power at once; a clock runs fast or slow; a disk
 takes nothing more for a while."""
 EVERYTHING = "everything"
+ON_NEW = ".new"
+"""After the name of a replica: the process of the node to which it may be moved."""
 DRIFT_PERMILLE = 200
 CLOCK_JUMP_MS = 288_000
 
@@ -189,6 +191,17 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
         case "stage down":
             at_ms, duration_ms, stage = rng.randint(500, options.heal_ms // 2), rng.randint(500, 3_000), rng.choice(options.stages).name
             return [Fault(at_ms, "away", replica, 0, duration_ms) for replica in replicas if replica.startswith(f"processing/{stage}.")]
+        case "moved":
+            old, new = f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"
+            at_ms = rng.randint(600, options.heal_ms // 2)
+            found = [Fault(at_ms, "move", old, 2 * rng.randrange(3), 0)]
+            if rng.random() < 0.4:
+                found.append(Fault(at_ms + rng.randint(100, 5_000), "move", old, 2 * rng.randrange(3) + 1, 0))
+            for _ in range(rng.choice((0, 1, 1, 2, 3))):
+                kind = rng.choice(("crash", "crash", "crash", "away", "zombie", "double", "pause", "cut", "slow"))
+                strikes_ms = max(0, at_ms + rng.randint(-200, 3_000))
+                found.append(Fault(strikes_ms, kind, rng.choice((old, new)), rng.randrange(24), rng.randint(100, 3_000)))
+            return found
         case "far rows":
             # No loss of power: it goes back further than what is remembered here.
             kinds = ("record crash", "record crash", "record crash", "zombie", "double")

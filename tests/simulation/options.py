@@ -22,6 +22,8 @@ Policy = Literal["process", "delay", "suspend"]
 
 NAME = "sim"
 OUTPUT = "out"
+NEW_NODE = "north.7"
+"""Runs nothing until a replica is moved to it."""
 SCHEMA = record_schema.from_avro(
     {
         "type": "record",
@@ -102,6 +104,11 @@ class Options:
     """A source that is silent as a whole for so long goes on by the time."""
     ahead_ms: int | None = None
     """Records further in front of the clock are dead letters. More than any clock here is wrong by."""
+
+    @property
+    def moved(self) -> str:
+        """The replica that is moved; empty: none is."""
+        return f"{self.stages[self.seed % len(self.stages)].name}.0" if self.scenario == "moved" else ""
 
     @property
     def final(self) -> str:
@@ -196,10 +203,10 @@ def _shaped(options: Options) -> Options:
         case "recovery twice":
             stages = _chain(options, rng, 1, (1, 2), ("process",))
             options = replace(options, stages=stages, is_live=False, output_partitions=3, run_bytes_max=100, rows_max=4)
-        case "stage down":
-            options = replace(
-                options, stages=_chain(options, rng, rng.choice((1, 1, 2)), (2, 2, 3), ("process",)), buckets=rng.randint(12, 20)
-            )
+        case "stage down" | "moved":
+            replicas: tuple[int, ...] = (2, 2, 3) if options.scenario == "stage down" else (1, 1, 2)
+            stages = _chain(options, rng, rng.choice((1, 1, 2)), replicas, ("process",))
+            options = replace(options, stages=stages, buckets=rng.randint(12, 20))
         case "ahead":
             stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
             options = replace(options, stages=stages, source_partitions=2, rows_max=4, idle_ms=None, max_delay_ms=1_600 + 600 * len(stages))
@@ -292,13 +299,18 @@ def pipeline(options: Options) -> Pipeline:
     return Pipeline(
         name=NAME, path=Path("pipeline.yaml"), bucket_ms=options.bucket_ms, max_delay_ms=options.max_delay_ms,
         partitions=options.partitions, sources=sources, stages=stages, outputs={OUTPUT: output},
+        named_nodes={NEW_NODE: []} if options.scenario == "moved" else {},
     )  # fmt: skip
 
 
 def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
     """What ``anabranch up`` makes before it starts services."""
     names = of.topic_names
-    specs = [topic_settings("alarms", names.alarms()), *(topic_settings("control", topic) for topic in speakers(of))]
+    specs = [
+        topic_settings("placement", names.placement()),
+        topic_settings("alarms", names.alarms()),
+        *(topic_settings("control", topic) for topic in speakers(of)),
+    ]
     specs += [
         topic_settings("input", f"in.{source}", options.source_partitions - (options.grown_ms is not None)) for source in options.sources
     ]

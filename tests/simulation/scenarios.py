@@ -20,6 +20,7 @@ CHANCES: Final[dict[str, int]] = {
     "ahead": 15,
     "given up": 12,
     "deep join": 12,
+    "moved": 15,
 }
 """So many of 1 000 seeds are one of
 
@@ -37,7 +38,8 @@ remembered; in most of these seeds a record names few parts, so that one batch h
 quiet gap: all producers say nothing for a while, and stages that are not batch-safe come to the many empty buckets at once;
 ahead: a record of a producer whose clock is in front, and otherwise nothing wrong, or one silent partition;
 given up: as never back, until an operator gives up what the input owes; then it comes back after all, with all that it had;
-deep join: a stage joins a source with a stream that has gone through three or four slow stages, and mostly nothing is wrong."""
+deep join: a stage joins a source with a stream that has gone through three or four slow stages, and mostly nothing is wrong;
+moved: a replica is moved to another node, perhaps back again, and either node dies, is paused, cut off or overtaken meanwhile."""
 
 
 def of(seed: int) -> str:

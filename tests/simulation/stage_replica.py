@@ -15,6 +15,7 @@ from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery, TopicPartition
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
+from anabranch.processing.standby import Standby
 from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import Heartbeat
@@ -94,8 +95,32 @@ class SimulatedReplica:
         self._error: Exception | None = None
         self._epoch_next_ms = 0
         self._closed = 0
-        self._corrects = False
+        self._corrects = self.stands_by = False
         self._prepared = SimulatedEngine(context, port, disk, {stage.name: stage}, rng).prepare(f"{stage.name}.{replica}", stage.name, {})
+
+    def stand_by(self, moved_epoch: int, warm_ms: int, leaves: Callable[[], bool]) -> bool:
+        """As one that was moved: until it is to take over; False: ``leaves`` says that its place is elsewhere."""
+        context, reached = self._context, self._port.network.history.reached
+        disk: Any = self._disk
+        standby = Standby(
+            context.log, context.clock, self._pipeline, self._stage.name, self._replica, disk, context.entropy.token(), moved_epoch
+        )
+        try:
+            if standby.must_wait:
+                reached("stands by where it is moved to")
+                self.stands_by = True
+                context.clock.sleep_ms(warm_ms)
+                while not standby.round():
+                    if leaves():
+                        reached("move taken back")
+                        return False
+                    context.clock.sleep_ms(_STEP_MS)
+                self.stands_by = False
+                self._port.crash_point("processing.standby_due")
+            standby.end_watch()
+        finally:
+            standby.close()
+        return True
 
     def start(self) -> None:
         """Follow the inputs, take over."""

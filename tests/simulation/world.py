@@ -6,7 +6,7 @@ import contextlib
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -25,16 +25,12 @@ from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
-from anabranch.protocol import boundary_log, limits, record_pieces, trimming
-from anabranch.protocol import delivery as corrected_delivery
-from anabranch.protocol import replica as replica_machine
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.consistency import REJECTED
 from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, Fenced, RemoteProtocolError
 from anabranch.protocol.lineage import epoch_of
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part, Summary
-from anabranch.runtime import boundary_writer
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
@@ -42,10 +38,13 @@ from simulation import ends, hostile, operating, probes, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
-from simulation.faults import Fault
+from simulation.faults import ON_NEW, Fault
 from simulation.history import History
+from simulation.hurrying import hurried
+from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
-from simulation.options import OUTPUT, Options, create_topics, pipeline
+from simulation.nodes import SimulatedNode
+from simulation.options import NEW_NODE, OUTPUT, Options, create_topics, pipeline
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex
 from simulation.stage_replica import SimulatedReplica
@@ -55,8 +54,6 @@ _OVERTAKING: Final = ("zombie", "double", "pause", "twins", "race", "fork zombie
 """Faults after which a process that was replaced may still write on the disk."""
 RECOVERY_MS: Final = 90_000
 """Virtual time after healing in which everything must be done: several of the longest time-outs one after the other."""
-READER_MS: Final = 60_000
-"""In place of the day after which a silent reader holds trimming back no more: longer than any fault, shorter than clocks may differ."""
 _LOOK_MS: Final = 200
 _SETTLE_MS: Final = 1_500
 """Virtual time after the end of the work, for what is still under way."""
@@ -156,6 +153,11 @@ class World:
         self._closed: dict[tuple[str, str], int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
         """Of each writer the newest epoch, whether its record is trimmed since or not."""
+        self._moving = (
+            Moving(options, self.pipeline, self.network, self.runs, self.machines, self.unexpected, self._closed, self._epochs)
+            if options.moved
+            else None
+        )
         self._last = workload.last_bucket(options)
         self._silent: dict[tuple[str, int], int] = {}
         self._gone: set[tuple[str, int]] = set()
@@ -170,7 +172,7 @@ class World:
 
     def run(self) -> Run:
         """Faults until the time of healing, then to the end of the work."""
-        with probes.counted(self.history), _hurried(self.options):
+        with probes.counted(self.history), hurried(self.options):
             return self._run()
 
     def _run(self) -> Run:
@@ -196,6 +198,8 @@ class World:
             ended_ms = scheduler.now_ms
             if is_complete:
                 self._look_for_leaks()
+            if self._moving is not None:
+                self._moving.check()
         finally:
             scheduler.close()
         return Run(
@@ -215,8 +219,11 @@ class World:
                 if (runs is None or not runs.is_dead) and self._closed.get((stream, writer), 0) < last:
                     return False
         for runs in self.runs.values():
-            if isinstance(runs.service, SimulatedReplica) and not runs.is_dead and not runs.service.is_stable:
+            replica = replica_of(runs)
+            if replica is not None and not runs.is_dead and not (replica.is_stable or replica.stands_by):
                 return False
+        if self._moving is not None and not self._moving.is_over():
+            return False
         service = self.runs["delivery/out"].service
         if not isinstance(service, delivery.DeliveryService) or (service.status.last_bucket_ms or 0) < last * self.options.bucket_ms:
             return False
@@ -236,10 +243,10 @@ class World:
     def _look_for_leaks(self) -> None:
         """When nothing is left to be done, nothing is left over: neither directories of branches, nor of processes before, nor buckets in memory."""
         for key, runs in self.runs.items():
-            service = runs.service
-            if not isinstance(service, SimulatedReplica) or runs.is_dead:
+            service = replica_of(runs)
+            if service is None or runs.is_dead:
                 continue
-            overtaken = any(fault.target == key and fault.kind in _OVERTAKING for fault in self.faults)
+            overtaken = bool(self.options.moved) or any(fault.target == key and fault.kind in _OVERTAKING for fault in self.faults)
             extra = [name for name in self.machines[key].directories if name not in (service.main, service.branch)]
             if overtaken:  # whoever was replaced may leave something behind, until the next start
                 extra = [name for name in extra if epoch_of(name) == epoch_of(service.main)]
@@ -359,8 +366,8 @@ class World:
 
     def _excuse(self, error: Exception, process: Process, port: Port, service: Service | None) -> None:
         """A process ended: of something that befell it, or wrongly."""
-        now_ms, runs = self.scheduler.now_ms, self.runs[process.key]
-        others = [life for life in runs.lives if life is not port.life]
+        now_ms = self.scheduler.now_ms
+        others = [life for key in same(process.key, self.options) for life in self.runs[key].lives if life is not port.life]
         why = ends.cause(error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS, self._behind_ms(error))
         self.history.reached(f"end because of {why}")
         if not why:
@@ -381,8 +388,11 @@ class World:
     def _is_replaced(self, process: Process, service: Service | None) -> bool:
         """Whether the log has a newer epoch than that of a process that says that it was fenced."""
         name = process.key.split("/")[1]
-        if isinstance(service, SimulatedReplica):
-            (stream, writer), epoch = name.split("."), service.epoch
+        replica = service.replica if isinstance(service, SimulatedNode) else service
+        if isinstance(service, SimulatedNode) and replica is None:
+            return True  # it let the replica go
+        if isinstance(replica, SimulatedReplica):
+            (stream, writer, *_), epoch = name.split("."), replica.epoch
         elif isinstance(service, ingestion.IngestionService):
             stream, writer, epoch = name, ingestion.REPLICA, vars(service).get("_epoch", -1)
         else:
@@ -393,7 +403,8 @@ class World:
 
     def _ended(self, process: Process, how: str) -> None:
         runs = self.runs[process.key]
-        if isinstance(runs.service, SimulatedReplica) and runs.current is process and runs.service.branch is not None:
+        replica = replica_of(runs)
+        if replica is not None and runs.current is process and replica.branch is not None:
             self.history.reached("replica row 9: ends with a branch")
         runs.alive.pop(process, None)
         self.history.add(self.scheduler.now_ms, process.name, "end", how)
@@ -429,7 +440,7 @@ class World:
             threading.Event(),
         )
         if service == "processing":
-            stage, replica = name.split(".")
+            stage, replica, *new = name.split(".")
             chosen = next(each for each in self.options.stages if each.name == stage)
             others = [f"{stage}.{r}" for r in range(chosen.replicas) if str(r) != replica]
             disk = SimulatedDisk(
@@ -437,7 +448,19 @@ class World:
                 lambda: {other.split(".")[1]: self.machines[f"processing/{other}"] for other in others}, port.struck,
                 port.disk_write,
             )  # fmt: skip
-            return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
+            if self._moving is None or f"{stage}.{replica}" != self.options.moved:
+                return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
+            rng = random.Random(token)
+            node = NEW_NODE if new else self._moving.old
+            return SimulatedNode(
+                context,
+                port,
+                node,
+                self.options.moved,
+                lambda: SimulatedReplica(context, port, disk, chosen, replica, rng),
+                self._moving,
+                rng,
+            )
         return BUILDERS[service](settings, context)
 
     # ---------------------------------------------------------------- faults
@@ -453,6 +476,8 @@ class World:
                 self._silence(source, partition, until_ms)
         if fault.kind == "silent for good":
             self._gone.add((fault.target, fault.value))
+        elif fault.kind == "move" and self._moving is not None:
+            self._moving.move(fault)
         elif fault.kind in ("blocks deleted", "blocks spoilt"):
             self._lose_blocks(fault.target, fault.value, spoils=fault.kind == "blocks spoilt")
         elif fault.kind.startswith("silent"):
@@ -563,35 +588,11 @@ def keys(options: Options) -> list[str]:
     """The services of a run: ``service/name``."""
     found = [f"ingestion/{source}" for source in options.sources]
     found += [f"processing/{stage.name}.{replica}" for stage in options.stages for replica in range(stage.replicas)]
+    found += [f"processing/{options.moved}{ON_NEW}"] if options.moved else []
     found.append("delivery/out")
     if options.has_manager:
         found.append("consistency_manager/sim")
     return found
-
-
-@contextlib.contextmanager
-def _hurried(options: Options) -> Iterator[None]:
-    """Within it some waits are cut short and some limits are low, so that what follows from them happens within a run."""
-    changed: list[tuple[Any, str, int | None]] = [
-        (boundary_writer, "_SEEN_WAIT_MS", options.seen_wait_ms),
-        (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
-        (trimming, "TRIM_READER_MS", READER_MS),
-        (limits, "SUMMARY_EVERY_RECORDS", options.summary_every),
-        (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
-        (replica_machine, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
-        (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),
-        (boundary_log, "CHAIN_RECORDS_MAX", options.chain_records_max),
-        *((module, "PARTS_PER_RECORD_MAX", options.record_parts_max) for module in (limits, record_pieces, ingestion)),
-    ]
-    before = [vars(module)[name] for module, name, _ in changed]
-    for module, name, value in changed:
-        if value is not None:
-            vars(module)[name] = value
-    try:
-        yield
-    finally:
-        for (module, name, _), value in zip(changed, before, strict=True):
-            vars(module)[name] = value
 
 
 def hash_of(seed: int, name: str) -> int:

@@ -24,7 +24,7 @@ from anabranch.codec.record_schema import versions_in
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
-SERVICES: Final = ("ingestion", "processing", "delivery", "consistency_manager", "user")
+SERVICES: Final = ("ingestion", "processing", "delivery", "consistency_manager", "operator", "user")
 _TOPIC_KEYS: Final = ("description", "pattern", "producers", "consumers", "records", "partitions", "config")
 _RECORD_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}\Z")
 _PATTERN = re.compile(r"([a-z.]|\{(pipeline|stream|replica|output|topic|process)\})+\Z")

@@ -1,4 +1,4 @@
-"""Heartbeats, fences, trim points, asks and their answers, alarms and delivery progress as bytes: Avro single objects, read as strictly as the boundary records."""
+"""Heartbeats, fences, trim points, asks and their answers, alarms, delivery progress and moves as bytes: Avro single objects, read as strictly as the boundary records."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from anabranch.protocol.control import (
     DeliveryProgress,
     Fence,
     Heartbeat,
+    Move,
     TrimPoint,
 )
 from anabranch.protocol.errors import RemoteProtocolError
@@ -30,6 +31,7 @@ _KINDS: Final[dict[str, type[ControlRecord]]] = {
     "alarm": Alarm,
     "ask": Ask,
     "ask_answer": AskAnswer,
+    "move": Move,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _TEXTS: Final = frozenset({"text", "reason"})
@@ -75,6 +77,8 @@ def key_of(entry: ControlRecord) -> bytes:
         return f"ask:{entry.stream}:{entry.reader}".encode()
     if isinstance(entry, AskAnswer):
         return f"ask_answer:{entry.stream}:{entry.reader}:{entry.replica}".encode()
+    if isinstance(entry, Move):
+        return f"move:{entry.stage}:{entry.replica}".encode()
     names = {"trim_point": "stream", "delivery_progress": "output", "alarm": "stream"}
     kind = _NAMES[type(entry)]
     return f"{kind}:{getattr(entry, names[kind])}".encode()

@@ -178,10 +178,15 @@ def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
 
 
 def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str]) -> Iterator[Right]:
-    """Who makes the topics (``anabranch topics --create``), asks the doctor, and gives sources up (``anabranch give-up``)."""
+    """Who makes the topics (``anabranch topics --create``), asks the doctor, gives sources up and moves replicas (``anabranch give-up``, ``move``)."""
     for topic in topics:
         for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, topic.name, operation, topic.kind)
+        if topic.kind == "placement":
+            for operation in (Operation.READ, Operation.WRITE):
+                yield Right(principal, Resource.TOPIC, topic.name, operation, "anabranch move")
+        if topic.kind == "boundaries" and topic.stream not in sources:
+            yield Right(principal, Resource.TOPIC, topic.name, Operation.READ, "anabranch move")
         if topic.kind == "boundaries" and topic.stream in sources:
             for operation in (Operation.READ, Operation.WRITE):
                 yield Right(principal, Resource.TOPIC, topic.name, operation, "anabranch give-up")
@@ -226,6 +231,7 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
         if not speaker.is_manager:
             yield _Topic("control", topic, process=speaker.reader)
     yield _Topic("manager", names.manager())
+    yield _Topic("placement", names.placement())
     yield _Topic("alarms", names.alarms())
     for name, output in pipeline.outputs.items():
         yield _Topic("progress", names.progress(name), output=name)

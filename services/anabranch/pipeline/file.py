@@ -320,7 +320,7 @@ class _Walk(Document):
                 self.mistake(
                     ("nodes", node), f"{node!r} is no name of a node; use lower case letters, digits, '_' and '-', then .NUMBER if you like"
                 )
-            found[node] = [label for label, _ in self.texts(labels, ("nodes", node), "STAGE.REPLICA")]
+            found[node] = [] if labels == [] else [label for label, _ in self.texts(labels, ("nodes", node), "STAGE.REPLICA")]
         for mistake in misplaced([stage.placed() for stage in stages.values()], found):
             given = found.get(mistake.node, [])
             if mistake.label in given:
@@ -396,7 +396,7 @@ class _Walk(Document):
     ) -> None:
         """A user's topic may not be one of ours: both would write it."""
         names = TopicNames(name)
-        internal = {names.manager(), names.alarms()}
+        internal = {names.manager(), names.alarms(), names.placement()}
         internal |= {topic for output in outputs for topic in (names.progress(output), names.live_progress(output))}
         writers = {**{key: ["0"] for key in sources}, **{key: stage.replica_ids() for key, stage in stages.items()}}
         for stream, replicas in writers.items():

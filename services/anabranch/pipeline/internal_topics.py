@@ -23,6 +23,7 @@ def internal_topics(pipeline: Pipeline, replication: int = BROKERS_OWN) -> Itera
         if not speaker.is_manager:
             yield "control", topic_settings("control", topic, replication=replication)
     yield "manager", topic_settings("manager", names.manager(), replication=replication)
+    yield "placement", topic_settings("placement", names.placement(), replication=replication)
     yield "alarms", topic_settings("alarms", names.alarms(), replication=replication)
     for output in pipeline.outputs.values():
         yield "progress", topic_settings("progress", names.progress(output.name), replication=replication)

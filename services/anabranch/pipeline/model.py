@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from anabranch.codec.record_schema import Field, RecordSchema
 from anabranch.protocol.identifiers import TopicNames
-from anabranch.protocol.placement import PlacedStage, place
+from anabranch.protocol.placement import PlacedStage, Places, place
 
 __all__ = ["Field", "Format", "HaMode", "Idle", "LiveSink", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage", "Stime"]
 
@@ -183,8 +183,12 @@ class Pipeline(_Model):
         return [self.stages[name].placed() for name in self.order()]
 
     def nodes(self) -> dict[str, list[str]]:
-        """The replicas of each node, as ``STAGE.REPLICA``."""
+        """The replicas of each node, as ``STAGE.REPLICA``, as the file says: where they are unless they were moved."""
         return place(self.placed_stages(), self.named_nodes)
+
+    def places(self) -> Places:
+        """The same, to be told of moves."""
+        return Places(self.placed_stages(), self.named_nodes)
 
     def processes(self) -> list[tuple[str, str]]:
         """(service, name) of every process, in the order of starting."""

@@ -3,6 +3,8 @@
 A replica has a thread of its own, which alone calls its ``start``, ``step`` and ``stop``; the node's thread alone calls what stands here. What ends
 a replica ends nothing else of the node. It is started again as a process would be (``protocol.restarting``), as a new ``StageReplica`` with an
 epoch of its own. Only where another process has taken a replica over does the node end: there are two of its name, and the newer one counts.
+
+A replica whose place is elsewhere by now is not started again (``protocol.placement``): it was moved, and the other node has taken it over.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError
+from anabranch.protocol.placement import AfterEnd, after_end
 from anabranch.protocol.restarting import DELAY_MAX_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
 from anabranch.runtime.health import READY_STATES
 from anabranch.runtime.logs import short
@@ -31,6 +34,10 @@ class Replica(Protocol):
 
     status: ServiceStatus
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has an epoch, or is about to."""
+
     def start(self) -> None:
         """Take over; returns early when it was told to stop."""
 
@@ -44,9 +51,24 @@ class Replica(Protocol):
 class HostedReplica:
     """One place of a node."""
 
-    def __init__(self, label: str, make: Callable[[threading.Event, int], Replica], clock: Clock, logger: FilteringBoundLogger) -> None:
-        """``label``: ``STAGE.REPLICA``. ``make``: a new one; it is told by the event to stop, and how often it was started before."""
-        self.label, self._make, self._clock, self._logger = label, make, clock, logger
+    def __init__(
+        self,
+        label: str,
+        make: Callable[[threading.Event, int], Replica],
+        clock: Clock,
+        logger: FilteringBoundLogger,
+        has_place: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            label: ``STAGE.REPLICA``.
+            make: A new one; it is told by the event to stop, and how often it was started before.
+            clock: Of this process.
+            logger: Of the node.
+            has_place: Whether the replica has its place here, by all that is known now: asked when it has ended.
+        """
+        self.label, self._make, self._clock, self._logger, self._has_place = label, make, clock, logger, has_place
         self._backoff = Backoff()
         self._replica: Replica | None = None
         self._thread: threading.Thread | None = None
@@ -97,6 +119,16 @@ class HostedReplica:
             "restarts": self.restarts,
         }
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the one that runs has an epoch, or is about to."""
+        return self._thread is not None and self._replica is not None and self._replica.has_begun
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended, and is not started again."""
+        return self._thread is None and self._again_ms is None
+
     def tell_to_stop(self) -> None:
         """It is not started again; ``join`` waits for its end."""
         self._again_ms = None
@@ -129,13 +161,22 @@ class HostedReplica:
 
     def _ended(self, now_ms: int) -> None:
         error, self._thread = self._ended_by, None
-        if isinstance(error, Fenced) and not isinstance(error, Outvoted):
-            raise error
         if error is not None and not isinstance(error, Exception):
             raise error
         if error is None or self._again_ms is None:
-            self._state = "stopped"
+            self._state, self._again_ms = "stopped", None
             return
+        is_fenced = isinstance(error, Fenced) and not isinstance(error, Outvoted)
+        match after_end(has_place=self._has_place(), is_fenced=is_fenced):
+            case AfterEnd.END_NODE:
+                raise error
+            case AfterEnd.GONE:
+                self._state, self._again_ms = "stopped", None
+                self._logger.info("replica_left", replica=self.label, because=short(str(error)))
+            case AfterEnd.AGAIN:
+                self._start_later(error, now_ms)
+
+    def _start_later(self, error: Exception, now_ms: int) -> None:
         failed = isinstance(error, (StageFunctionError, ConfigurationError))
         ran_ms = now_ms - self._ready_ms if self._ready_ms is not None else 0
         delay_ms = self._backoff.after_end(ran_ms, STAGE_FAILED_DELAY_MAX_MS if failed else DELAY_MAX_MS)

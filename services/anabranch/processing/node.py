@@ -3,10 +3,14 @@
 Theory of operation. The node's thread starts Spark, then looks after its replicas, each of which has a thread of its own (``processing.hosting``).
 A replica that ends - its function failed, it was fenced, its disk is full - is started again after a while, and the others go on. The node ends
 where Spark's Java does, and takes all along; whoever started it starts it again, and each replica goes on from its own checkpoint.
+
+Which replicas it looks after, the pipeline file and the log of moves say (``protocol.placement``): one that comes is started beside the others, in
+the same Spark; one that leaves goes on here until it runs where its place is now.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import replace
 from functools import partial
@@ -18,8 +22,10 @@ from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.errors import ConfigurationError, Unavailable
-from anabranch.protocol.limits import NODE_WAITS_MS
+from anabranch.protocol.limits import NODE_WAITS_MS, PLACEMENT_LOOK_MS
+from anabranch.protocol.placement import goes_on
 from anabranch.runtime.metrics import Registry, ServiceMetrics
+from anabranch.runtime.placement import PlacementReader
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
@@ -38,8 +44,8 @@ _WORST_FIRST: Final = (FAILED, "restarting", "starting", "running", "waiting", "
 
 
 def state_of(states: Iterable[str]) -> str:
-    """What a node is in whose replicas are in ``states``: the first of these that one of them is in."""
-    there = set(states)
+    """What a node is in whose replicas are in ``states``: the first of these that one of them is in. Without any it waits for one."""
+    there = set(states) or {"waiting"}
     return next((state for state in _WORST_FIRST if state in there), "stopping")
 
 
@@ -55,26 +61,33 @@ class Node:
         nodes = context.pipeline.nodes()
         if settings.name not in nodes:
             raise ConfigurationError(f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes {', '.join(nodes)}")
-        self._settings, self._context = settings, context
+        self._settings, self._context, self._node = settings, context, settings.name
         self._engine: Engine | None = None
         self._registries: dict[str, CollectorRegistry] = {}
-        self._hosted = [HostedReplica(label, partial(self._make, label), context.clock, context.logger) for label in nodes[settings.name]]
+        self._placement: PlacementReader | None = None
+        self._placement_next_ms = 0
+        self._hosted: dict[str, HostedReplica] = {}
         self.status = ServiceStatus(detail={"stages": []})
 
     def start(self) -> None:
         """Start Spark; the replicas then start side by side."""
         pipeline, context = self._context.pipeline, self._context
-        stages = {each.label.rpartition(".")[0] for each in self._hosted}
-        scratch = Path(self._settings.state_dir) / "scratch" / self._settings.name
-        self._engine = SparkEngine(f"{pipeline.name}.{self._settings.name}", context, stages, SparkSettings(), scratch)
-        context.logger.info("spark_started", node=self._settings.name, replicas=[each.label for each in self._hosted])
-        self._await_topics(stages)
+        places, names = pipeline.places(), pipeline.topic_names
+        may_come = {stage.name for stage in pipeline.stages.values() if stage.participant == places.owner_of(self._node)}
+        scratch = Path(self._settings.state_dir) / "scratch" / self._node
+        self._engine = SparkEngine(f"{pipeline.name}.{self._node}", context, may_come, SparkSettings(), scratch)
+        if self._await_topics({names.placement()}):
+            self._placement = PlacementReader(context.log, names.placement(), places)
+            self._placement.read_to_end()
+            replicas = places.of_node(self._node)
+            context.logger.info("spark_started", node=self._node, replicas=replicas)
+            stages = {label.rpartition(".")[0] for label in replicas}
+            self._await_topics({names.boundaries(stream) for stage in stages for stream in (stage, *pipeline.stages[stage].reads)})
         self.step()
 
-    def _await_topics(self, stages: Iterable[str]) -> None:
-        """The node may be started before the broker, or before the topics are made: its replicas start when the boundary logs are there."""
-        context, names = self._context, self._context.pipeline.topic_names
-        wanted = {names.boundaries(stream) for stage in stages for stream in (stage, *context.pipeline.stages[stage].reads)}
+    def _await_topics(self, wanted: set[str]) -> bool:
+        """Whether ``wanted`` are there; False: told to stop. The node may be started before the broker, or before the topics are made."""
+        context = self._context
         deadline_ms, missing = context.clock.monotonic_ms() + NODE_WAITS_MS, wanted
         admin = context.log.admin()
         try:
@@ -92,6 +105,7 @@ class Node:
         finally:
             admin.close()
         self.status.waiting_for = None
+        return not missing
 
     def step(self) -> None:
         """Look after the replicas.
@@ -101,30 +115,65 @@ class Node:
         """
         if self._engine is not None:
             self._engine.check()
-        for each in self._hosted:
+        self._look_at_places()
+        for each in list(self._hosted.values()):
             each.look()
         self._report()
         self._context.stopping.wait(_ROUND_S)
 
+    def _look_at_places(self) -> None:
+        """Start what has come; what has left goes on until it ends, or is ended where nobody waits for it."""
+        placement, now_ms = self._placement, self._context.clock.monotonic_ms()
+        if placement is None:
+            return
+        if now_ms >= self._placement_next_ms:
+            self._placement_next_ms = now_ms + PLACEMENT_LOOK_MS
+            placement.poll()
+        here = placement.places.of_node(self._node)
+        for label, each in list(self._hosted.items()):
+            if each.is_over:
+                del self._hosted[label]
+                self._drop_metrics(label)
+            elif label not in here:
+                is_passive = self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive"
+                if not goes_on(has_begun=each.has_begun, is_passive=is_passive):
+                    each.tell_to_stop()
+        for label in here:
+            if label not in self._hosted:
+                make, has_place = partial(self._make, label), partial(self._has_place, label)
+                self._hosted[label] = HostedReplica(label, make, self._context.clock, self._context.logger, has_place)
+
+    def _has_place(self, label: str) -> bool:
+        """Whether a replica has its place here, by all that stands in the log of moves; by what was read, where the broker does not answer."""
+        placement = self._placement
+        assert placement is not None, "started"  # noqa: S101
+        with contextlib.suppress(Unavailable):
+            placement.read_to_end()
+        return placement.places.node_of(label) == self._node
+
     def stop(self) -> None:
         """Let the batches that run end, then end Spark. Idempotent."""
-        for each in self._hosted:
+        for each in self._hosted.values():
             each.tell_to_stop()
         deadline_ms = self._context.clock.monotonic_ms() + int(_STOP_S * 1_000)
-        for each in self._hosted:
+        for each in self._hosted.values():
             if not each.join(max(0, deadline_ms - self._context.clock.monotonic_ms()) / 1_000):
                 self._context.logger.warning("stopped_within_a_batch", replica=each.label)
+        if self._placement is not None:
+            self._placement.close()
+            self._placement = None
         if self._engine is not None:
             self._engine.close()
             self._engine = None
 
     def _make(self, label: str, stopping: threading.Event, restarts: int) -> StageReplica:
         """A replica to run; its metrics take the place of those of the one before."""
-        context, engine = self._context, self._engine
+        context, engine, placement = self._context, self._engine, self._placement
         assert engine is not None, "started"  # noqa: S101
+        assert placement is not None, "started"  # noqa: S101
+        move = placement.places.last_move(label)
+        self._drop_metrics(label)
         assert isinstance(context.registry, Registry), "as runtime.service makes it"  # noqa: S101
-        if label in self._registries:
-            context.registry.drop(self._registries[label])
         registry = self._registries[label] = context.registry.part()
         metrics = ServiceMetrics(registry, pipeline=context.pipeline.name, service="processing", name=label, restarts=restarts)
         made = StageReplica(
@@ -137,19 +186,27 @@ class Node:
                 logger=context.logger.bind(replica=label),
             ),
             engine,
+            None if move is None else move.epoch,
         )
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made
 
+    def _drop_metrics(self, label: str) -> None:
+        registry = self._registries.pop(label, None)
+        if registry is not None:
+            assert isinstance(self._context.registry, Registry), "as runtime.service makes it"  # noqa: S101
+            self._context.registry.drop(registry)
+
     def _report(self) -> None:
         """What the node says: of its replicas the one that is furthest behind, and what each says of itself."""
-        shown = [each.shown() for each in self._hosted]
+        hosted = list(self._hosted.values())
+        shown = [each.shown() for each in hosted]
         self.status.detail["stages"] = shown
-        self.status.state = state_of(each.state for each in self._hosted)
-        statuses = [each.status for each in self._hosted]
+        self.status.state = state_of(each.state for each in hosted)
+        statuses = [each.status for each in hosted]
         buckets = [status.last_bucket_ms for status in statuses if status.last_bucket_ms is not None]
         lags = [status.lag_ms for status in statuses if status.lag_ms is not None]
         self.status.last_bucket_ms, self.status.lag_ms = min(buckets, default=None), max(lags, default=None)
-        self.status.error = next((f"{each.label}: {each.error}" for each in self._hosted if each.error), None)
-        waits = [f"{each.label}: {each.status.waiting_for}" for each in self._hosted if each.status.waiting_for]
+        self.status.error = next((f"{each.label}: {each.error}" for each in hosted if each.error), None)
+        waits = [f"{each.label}: {each.status.waiting_for}" for each in hosted if each.status.waiting_for]
         self.status.waiting_for = "; ".join(waits) or None

@@ -61,8 +61,12 @@ class _StoppingError(Exception):
 class StageReplica:
     """Runs one replica's query. A crash at any point loses nothing: the next one goes on from the newest lineage (rule 8)."""
 
-    def __init__(self, context: ServiceContext, engine: Engine) -> None:
-        """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet."""
+    def __init__(self, context: ServiceContext, engine: Engine, moved_epoch: int | None = None) -> None:
+        """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet.
+
+        ``moved_epoch``: the newest of the replica when it was to be moved to this node; None: it is in its place.
+        """
+        self._moved_epoch = moved_epoch
         pipeline, settings = context.pipeline, context.settings
         stage, _, replica = settings.name.rpartition(".")
         self._context, self._settings, self._pipeline, self._engine = context, settings, pipeline, engine
@@ -121,13 +125,21 @@ class StageReplica:
             "stateful": prepared.traits.is_stateful,
             "why": list(prepared.traits.reasons),
         }
-        if self._stage.ha == "passive":
-            self._warm_up(prepared)
-            token = self._context.entropy.token()
-            self._standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk, token)
-            self.status.state = "standby"
-            return
+        is_passive = self._stage.ha == "passive"
+        if is_passive or self._moved_epoch is not None:
+            token, moved_epoch = self._context.entropy.token(), None if is_passive else self._moved_epoch
+            standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk, token, moved_epoch)
+            self._standby = standby
+            if standby.must_wait:
+                self._warm_up(prepared)
+                self.status.state = "standby"
+                return
         self._take_over(prepared)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process has begun an epoch, or is about to."""
+        return self._boundary is not None
 
     def _warm_up(self, prepared: PreparedStage) -> None:
         """Run the stage on nothing: who takes over later has the slow first batches behind it."""
@@ -138,11 +150,13 @@ class StageReplica:
         """The engine is warm, and runs nothing; the logs are followed."""
         if standby.round():
             self._context.logger.info("taking_over", stage=self._settings.name, bucket=standby.bucket)
+            crash_point("processing.standby_due")
             self.status.state, self.status.waiting_for = "starting", None
             standby.end_watch()
             self._take_over(prepared)
             return
         self._inputs.forget(standby.bucket)
+        self.status.waiting_for = standby.waiting_for
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
 
     def _take_over(self, prepared: PreparedStage) -> None:

@@ -1,5 +1,8 @@
 """A process of a stage that stands by: it listens, copies the primary's checkpoint, says what it has, and sees when its turn has come.
 
+A replica that is moved stands by in the same way. It copies nothing: what is within its reach is the replica's own directory, or those of siblings,
+and its take-over goes on from there.
+
 What holds after a crash: the newest lineage file names a whole copy, or an older one. Nothing that it writes is read by anybody but its next
 process and trimming.
 """
@@ -27,32 +30,72 @@ if TYPE_CHECKING:
 
 
 _POLL_MS: Final = 50
+_REACH_EVERY_MS: Final = 500
+"""Between two looks of one that is moved at what is within its reach."""
 
 
 class Standby:
     """One process of a passive stage, as long as it is not primary; afterwards it only says what its checkpoint holds."""
 
-    def __init__(self, log: EventLog, clock: Clock, pipeline: Pipeline, stage: str, process: str, disk: ReplicaDisk, token: str) -> None:
-        """Open the stage's boundary log and the control topic. ``token``: this process's own, of 16 hexadecimal digits.
+    def __init__(
+        self,
+        log: EventLog,
+        clock: Clock,
+        pipeline: Pipeline,
+        stage: str,
+        process: str,
+        disk: ReplicaDisk,
+        token: str,
+        moved_epoch: int | None = None,
+    ) -> None:
+        """Open the stage's boundary log and the control topic.
+
+        Args:
+            log: Where they are.
+            clock: Of this process.
+            pipeline: With the stage.
+            stage: Its name.
+            process: Which of the stage's processes this one is.
+            disk: Its own.
+            token: This process's own, of 16 hexadecimal digits.
+            moved_epoch: The newest of the replica when it was to be moved here; None: it stands by in a passive stage.
 
         Raises:
             Unavailable: one of them is missing, or there is no answer.
         """
-        names = pipeline.topic_names
+        names, writers, width_ms = pipeline.topic_names, pipeline.stream_writers(stage), pipeline.bucket_ms
         self._clock, self._stage, self._process, self._disk, self._token = clock, stage, process, disk, token
-        self._watch = StandbyWatch(stage, pipeline.stream_writers(stage)[0], process, pipeline.stages[stage].process_ids())
-        self._boundary = BoundaryReader(log, names.boundaries(stage), pipeline.stream_writers(stage), bucket_ms=pipeline.bucket_ms)
+        self._is_moved = moved_epoch is not None
+        self._writer = process if self._is_moved else writers[0]
+        turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
+        self._watch = StandbyWatch(stage, self._writer, process, turns, moved_epoch, width_ms)
+        self._boundary = BoundaryReader(log, names.boundaries(stage), writers, bucket_ms=width_ms)
         self._control = ControlReader(log, speakers(pipeline))
         self._beats = HeartbeatSender(log, names.control(REPLICA_SERVICE, f"{stage}.{process}"), clock)
-        self._writer = pipeline.stream_writers(stage)[0]
         self._log_was_read = False
         self._next_copy_ms = 0
         self._copying: threading.Thread | None = None
         self._copy_error: BaseException | None = None
-        own = disk.newest()
+        own = None if self._is_moved else disk.newest()  # of one that is moved the running one's, in which nothing may be mended
         whole = None if own is None else disk.whole(own.name, [b for b in disk.batches(own.name) if b >= max(0, own.lowest)])
         self.bucket = 0 if own is None or whole is None else disk.bucket(own.name, whole)
-        """The own checkpoint holds the inputs up to here; 0: there is none."""
+        """The checkpoint from which it would go on holds the inputs up to here; 0: there is none."""
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether another process may run the replica. Reads the stage's log to its end."""
+        self._listen()
+        return self._watch.must_wait
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Of one that is moved, for people: what it takes over after; None: the silence of a primary."""
+        if not self._is_moved:
+            return None
+        return (
+            f"a checkpoint of {self._stage}.{self._writer} within reach that is up to date, or its end on the other node: nodes that share a state "
+            f"directory have one"
+        )
 
     def round(self) -> bool:
         """Listen, copy when it is time to, say what there is; whether to take over now.
@@ -62,23 +105,33 @@ class Standby:
         """
         if self._copy_error is not None:
             raise self._copy_error
-        now_ms = self._clock.monotonic_ms()
+        self._listen()
+        now_ms, closed = self._clock.monotonic_ms(), self._boundary.fold.closed(self._writer)
+        if self._is_moved:
+            if now_ms >= self._next_copy_ms:
+                self._next_copy_ms = now_ms + _REACH_EVERY_MS
+                self.bucket = self._disk.within_reach()
+            return self._watch.due(now_ms, self.bucket, closed)
+        if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
+            self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
+            self._copying = threading.Thread(target=self._copy_beside, name="copy checkpoint", daemon=True)
+            self._copying.start()
+        self.say("standby", closed, self.bucket)
+        return self._watch.due(now_ms, self.bucket)
+
+    def _listen(self) -> None:
+        """Read the stage's log, to its end at first, and what others say."""
         if self._log_was_read:
             self._boundary.poll(_POLL_MS)
         else:
             self._boundary.read_to_end()
             self._log_was_read = True
+        now_ms = self._clock.monotonic_ms()
         self._boundary.fold.forget(self._boundary.fold.upto)
         for entry in self._control.poll():
             if isinstance(entry, Heartbeat):
                 self._watch.heard(entry, now_ms)
         self._watch.epoch_seen(self._boundary.fold.epoch(self._writer), now_ms)
-        if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
-            self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
-            self._copying = threading.Thread(target=self._copy_beside, name="copy checkpoint", daemon=True)
-            self._copying.start()
-        self.say("standby", self._boundary.fold.closed(self._writer), self.bucket)
-        return self._watch.due(now_ms, self.bucket)
 
     def end_watch(self) -> None:
         """Its turn has come: copy what is within reach once more, and stop to listen. ``say`` goes on."""
@@ -89,11 +142,15 @@ class Standby:
         self._control.close()
 
     def say(self, state: str, bucket: int, checkpoint_bucket: int) -> None:
-        """Tell others, and trimming, what this process's own checkpoint holds for good."""
+        """Tell others, and trimming, what this process's own checkpoint holds for good. Of one that is moved nobody waits for that: whoever runs says it."""
+        if self._is_moved:
+            return
         self._beats.send(Heartbeat(STANDBY_SERVICE, self._stage, self._process, -1, state, bucket, 0, checkpoint_bucket=checkpoint_bucket))
 
     def copy(self) -> bool:
         """Replace the own checkpoint by a copy of one that is further, if there is one within reach; whether it was replaced."""
+        if self._is_moved:
+            return False
         copied = carry_out(copy_steps(self._process, self._token), self._answer)
         if copied is None:
             return False

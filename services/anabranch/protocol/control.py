@@ -126,4 +126,16 @@ class AskAnswer:
     written_ms: int
 
 
-ControlRecord = Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskAnswer
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An operator wants a replica on another node (``protocol.placement``)."""
+
+    stage: str
+    replica: str
+    node: str
+    epoch: int
+    """The newest of the replica when this was asked for; -1: it had none, or its stage is ``passive``."""
+    written_ms: int
+
+
+ControlRecord = Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskAnswer | Move

@@ -89,6 +89,10 @@ class TopicNames:
         """What the manager says: its heartbeats, fences and trim points."""
         return f"{self.pipeline}.manager"
 
+    def placement(self) -> str:
+        """Where replicas run beside what the pipeline file says."""
+        return f"{self.pipeline}.placement"
+
     def alarms(self) -> str:
         """What a person should look at."""
         return f"{self.pipeline}.control.alarms"

@@ -393,6 +393,12 @@ STANDBY_TURN_MS: Final = 2_000
 STANDBY_COPY_EVERY_MS: Final = 5_000
 """Between two copies of the primary's checkpoint: bounds what is run again after a take-over; a copy syncs the disk and looks through the state."""
 
+MOVED_BEHIND_MS: Final = 5_000
+"""A replica that is moved takes over when it can go on from at most so far behind the one that runs: a few batches, which it runs again."""
+
+PLACEMENT_LOOK_MS: Final = 500
+"""Between two looks of a node at the log of moves."""
+
 FLOAT_ROWS_MAX: Final = 20_000
 """Rows of a bucket whose floating-point numbers are compared between two replicas: larger ones would cost the manager more than they show."""
 

@@ -8,12 +8,17 @@ begins an epoch and goes on from its copy. The copy is one of the replica's own 
 runs again take the place of theirs (rule 4), what was closed stays as it is, and ids are positions in buckets, so nobody sees a difference
 (what is called repeating recovery, which ids make precise).
 
+A replica that an operator moves to another node (``protocol.placement``) comes there as a standby, too, in a stage of any kind. What it is
+waiting for is its own readiness: it takes over as soon as it stands by, warm, and a checkpoint from which it would go on is within reach that is
+about as far as the log. Until then the one on the old node goes on. That one ends as any primary does of which a newer epoch is in the log.
+
 ==========  =================================================  ==================================================
 state       event                                              action and next state
 ==========  =================================================  ==================================================
 (start)     -                                                  stand by: no process is primary by right
 STANDBY     a checkpoint within reach is further than its own  copy it
 STANDBY     the primary is silent, and it is this one's turn   begin an epoch; PRIMARY
+STANDBY     it was moved here, and is up to date               begin an epoch; PRIMARY
 PRIMARY     a newer epoch is in the log                        end (the next process stands by)
 ==========  =================================================  ==================================================
 
@@ -27,6 +32,9 @@ Invariants:
         it copied, and was replaced, has a directory of its own, and deletes nothing that its replacement lives on (``protocol.lineage``, G2).
     S7  a copy gets its lineage file when it is known to be whole and the primary's directory still to be its stable one, and durable, since
         trimming counts on it; until then nobody goes on from it.
+    S8  one that was moved takes over from who is heard only if what it goes on from is at most ``MOVED_BEHIND_MS`` behind what the replica has closed:
+        no result is missed for longer than a restart takes. Has the replica begun an epoch since the move was asked for, or never one, it begins at
+        once: it was here already, or there is nobody to wait for.
 """
 
 from __future__ import annotations
@@ -36,7 +44,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.limits import PRIMARY_SILENT_MS, STANDBY_TURN_MS
+from anabranch.protocol.limits import MOVED_BEHIND_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
 from anabranch.protocol.lineage import (
     Answer,
     Clean,
@@ -68,8 +76,14 @@ STANDBY_SERVICE: Final = "standby"
 class StandbyWatch:
     """What one process knows of the others of its stage. ``now_ms`` is a clock of its own."""
 
-    def __init__(self, stage: str, writer: str, process: str, processes: Sequence[str]) -> None:
-        """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the order of their turns."""
+    def __init__(
+        self, stage: str, writer: str, process: str, processes: Sequence[str], moved_epoch: int | None = None, width_ms: int = 1
+    ) -> None:
+        """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the order of their turns.
+
+        ``moved_epoch``: the newest when it was to be moved here (S8); None: it is in its place. ``width_ms``: of a bucket.
+        """
+        self._moved_epoch, self._behind_max = moved_epoch, MOVED_BEHIND_MS // width_ms
         self._stage, self._process, self._primary = stage, process, Peer(REPLICA_SERVICE, stage, writer)
         self._order = {each: number for number, each in enumerate(processes)}
         self._presence = Presence([self._primary, *(Peer(STANDBY_SERVICE, stage, each) for each in processes)])
@@ -86,11 +100,21 @@ class StandbyWatch:
         if epoch is not None:
             self._presence.began(self._primary, epoch, now_ms)
 
-    def due(self, now_ms: int, bucket: int) -> bool:
-        """Whether to take over now. ``bucket``: that of the own checkpoint; 0: none (S3, S4)."""
+    @property
+    def must_wait(self) -> bool:
+        """Whether somebody may run the replica whom this one waits for (S1, S8). The log was read to its end."""
+        return self._moved_epoch is None or (self._epoch is not None and self._epoch <= self._moved_epoch)
+
+    def due(self, now_ms: int, bucket: int, closed: int = 0) -> bool:
+        """Whether to take over now (S3, S4, S8).
+
+        ``bucket``: that of the checkpoint from which it would go on; 0: none. ``closed``: the last one that the replica has closed.
+        """
         silent_ms = self._presence.silent_ms(self._primary, now_ms)
         if not self._log_was_read:
             return False
+        if not self.must_wait or (self._moved_epoch is not None and bucket + self._behind_max >= closed):
+            return True
         own = bucket == 0, self._order[self._process]
         alive = self._presence.alive(STANDBY_SERVICE, self._stage, now_ms)
         turns = [(beat.checkpoint_bucket == 0, self._order[each]) for each, beat in alive.items() if each != self._process]

@@ -24,6 +24,7 @@ POINTS: Final = {
     "processing.tentative_appended": "the branch's record was seen in the log; Spark has not committed",
     "processing.fork_decided": "a branch is due; nothing was copied",
     "processing.fork_written": "the successor's lineage file is written; the query that runs is not a branch yet",
+    "processing.standby_due": "one that stands by is to take over: nothing was written",
     "processing.checkpoint_copied": "a directory was copied; no lineage file names the copy",
     "processing.sibling_copied": "a sibling's directory was copied; no lineage file names the copy",
     "processing.lineage_written": "the own lineage file is written; older ones are still there",

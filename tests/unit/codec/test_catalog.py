@@ -77,9 +77,10 @@ def test_each_internal_topic_has_its_kind() -> None:
         names.control("delivery", "o"),
         names.manager(),
         names.alarms(),
+        names.placement(),
         names.progress("o"),
     ]
-    kinds = [catalog.catalog().topics[kind] for kind in ("boundaries", "blocks", "control", "manager", "alarms", "progress")]
+    kinds = [catalog.catalog().topics[kind] for kind in ("boundaries", "blocks", "control", "manager", "alarms", "placement", "progress")]
     words = {"pipeline": "p", "stream": "s", "replica": "0", "output": "o", "process": "delivery.o"}
     assert [kind.pattern.format(**words) for kind in kinds] == made
 
@@ -93,7 +94,7 @@ def test_dead_letters_hold_whatever_came_in_and_stay_longer() -> None:
 
 
 def test_topics_of_the_truth_are_never_cut_by_age_or_by_an_unclean_leader() -> None:
-    for kind in ("boundaries", "blocks"):
+    for kind in ("boundaries", "blocks", "placement"):
         config = catalog.catalog().topics[kind].config
         assert (config["retention.ms"], config["retention.bytes"], config["cleanup.policy"]) == ("-1", "-1", "delete")
         assert config["unclean.leader.election.enable"] == "false"

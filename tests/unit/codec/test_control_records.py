@@ -16,6 +16,7 @@ from anabranch.protocol.control import (
     DeliveryProgress,
     Fence,
     Heartbeat,
+    Move,
     TrimPoint,
 )
 from anabranch.protocol.errors import RemoteProtocolError
@@ -34,10 +35,11 @@ ANSWER = AskAnswer(
     stream="reports", replica="1", reader="delivery.tolls", number=7, outcome=AskOutcome.UNABLE, reason="input is gone", written_ms=4
 )
 TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
+MOVE = Move(stage="tolls", replica="1", node="north.2", epoch=17, written_ms=4)
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)
 
 
-@pytest.mark.parametrize("entry", [HEARTBEAT, BRANCHED, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER])
+@pytest.mark.parametrize("entry", [HEARTBEAT, BRANCHED, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER, MOVE])
 def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
     assert control_records.decode(control_records.encode(entry)) == entry
 
@@ -52,6 +54,7 @@ def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
         ("alarm", Alarm),
         ("ask", Ask),
         ("ask_answer", AskAnswer),
+        ("move", Move),
     ],
 )
 def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:

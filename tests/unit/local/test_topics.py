@@ -80,6 +80,7 @@ def test_all_topics_of_the_example(pipeline: Pipeline) -> None:
         "toll-road.control.delivery.tolls",
         "toll-road.manager",
         "toll-road.control.alarms",
+        "toll-road.placement",
         "toll-road.tolls.progress",
         "toll-road.tolls.live.progress",
         "tolls",

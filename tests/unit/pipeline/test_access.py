@@ -44,9 +44,19 @@ def test_one_principal_for_a_participant() -> None:
     }  # fmt: skip
     assert of(found, "secure.participant.south", Operation.READ) == {
         "secure.payments.boundaries", "secure.payments.blocks.0", "secure.audits.boundaries",
-        *speakers(PIPELINE),
+        "secure.placement", *speakers(PIPELINE),
     }  # fmt: skip
     assert not [right for right in found if ".processing." in right.principal]
+
+
+def test_the_operator_alone_says_where_replicas_are() -> None:
+    found = rights(PIPELINE)
+    assert {r.principal for r in found if (r.name, r.operation) == ("secure.placement", Operation.WRITE)} == {"secure.operator"}
+    readers = {r.principal for r in found if (r.name, r.operation) == ("secure.placement", Operation.READ)}
+    assert readers == {"secure.operator", *(r.principal for r in found if r.principal.startswith("secure.processing."))}
+    stages = {"secure.totals.boundaries", "secure.audits.boundaries"}
+    assert of(found, "secure.operator", Operation.READ) >= stages, "it asks for the newest epoch"
+    assert not of(found, "secure.operator", Operation.WRITE) & stages
 
 
 def test_only_deliveries_have_transactional_ids() -> None:

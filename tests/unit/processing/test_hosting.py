@@ -24,6 +24,7 @@ class Acting:
         self.dies_of: BaseException | None = None
         self.stops_with: Exception | None = None
         self.stopped = 0
+        self.has_begun = True
 
     def start(self) -> None:
         self.status.state = "running"
@@ -44,7 +45,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock, self.made = VirtualClock(), list[Acting]()
-        self.hosted = HostedReplica("sums.0", self._make, self.clock, structlog.get_logger())
+        self.has_place = True
+        self.hosted = HostedReplica("sums.0", self._make, self.clock, structlog.get_logger(), lambda: self.has_place)
 
     def _make(self, stopping: threading.Event, restarts: int) -> Acting:
         assert restarts == len(self.made)
@@ -147,3 +149,25 @@ def test_an_error_of_the_end_is_told_unless_there_was_one_before(bench: Bench) -
     bench.until(lambda: bench.hosted.state != "running", "its end is seen")
     assert bench.hosted.error == "no room"
     bench.end()
+
+
+@pytest.mark.parametrize("error", [Fenced("the other node took over"), Unavailable("no broker"), StageFunctionError("f raised")])
+def test_n5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(bench: Bench, error: Exception) -> None:
+    bench.runs()
+    assert bench.hosted.has_begun
+    bench.has_place = False
+    bench.die(error)
+    bench.clock.sleep_ms(10 * DELAY_MAX_MS)
+    bench.hosted.look()
+    assert (bench.hosted.state, bench.hosted.is_over, bench.hosted.has_begun, len(bench.made)) == ("stopped", True, False, 1)
+
+
+def test_one_that_is_told_to_stop_is_over_when_it_has_ended(bench: Bench) -> None:
+    bench.runs()
+    bench.hosted.tell_to_stop()
+    assert not bench.hosted.is_over
+    bench.until(lambda: bench.hosted.is_over, "its end")
+    never = HostedReplica("sums.1", lambda *_: Acting(threading.Event()), bench.clock, structlog.get_logger())
+    assert not never.is_over
+    never.tell_to_stop()
+    assert never.is_over

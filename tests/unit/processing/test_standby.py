@@ -20,6 +20,7 @@ from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PRIMARY_SILENT_MS, STANDBY_COPY_EVERY_MS
 from anabranch.protocol.lineage import Answer, Lineage, Step, lineage_name
+from anabranch.protocol.records import BoundaryRecord
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import spark_files
@@ -51,7 +52,7 @@ class World:
         return self.made[-1]
 
     def writer(self) -> BoundaryWriter:
-        return BoundaryWriter(self.log, "p.s.boundaries", ["0"], "0", "f", self.clock, SeededEntropy(1))
+        return BoundaryWriter(self.log, "p.s.boundaries", self.pipeline.stream_writers("s"), "0", "f", self.clock, SeededEntropy(1))
 
     def run(self, lineage: Lineage, batches: int) -> None:
         """The primary has committed so many batches, each of which reads ten buckets."""
@@ -223,6 +224,69 @@ def test_it_takes_over_when_the_primary_is_silent(world: World) -> None:
     assert (own[0].replica, own[0].state, own[0].checkpoint_bucket) == ("1", "standby", 0)
     assert (own[-1].state, own[-1].checkpoint_bucket) == ("primary", 66)
     assert 30 in [beat.checkpoint_bucket for beat in own]
+
+
+class Moved(World):
+    """Replica "0" of an active stage is moved: its own directory is that of the one that runs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        stage = self.pipeline.stages["s"].model_copy(update={"ha": "active"})
+        self.pipeline = self.pipeline.model_copy(update={"stages": {"s": stage}})
+        self.beats = HeartbeatSender(self.log, "p.control.processing.s.0", self.clock)
+
+    def comes(self, moved_epoch: int) -> Standby:
+        made = Standby(self.log, self.clock, self.pipeline, "s", "0", self.primary, "0" * 16, moved_epoch)
+        self.made.append(made)
+        return made
+
+    def closed(self, writer: BoundaryWriter, bucket: int) -> None:
+        record = BoundaryRecord("0", writer.epoch, BatchId("l", bucket), writer.tip(), bucket)
+        writer.append(record)
+
+
+def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(tmp_path: Path) -> None:
+    world = Moved(tmp_path)
+    writer = world.writer()
+    epoch = writer.start()
+    world.closed(writer, 100)
+    made = world.comes(epoch)
+    assert made.must_wait
+    world.run(Lineage.fresh(epoch), 4)
+    for _ in range(40):
+        world.beats.send(Heartbeat("processing", "s", "0", epoch, "running", 100, 0))
+        assert not made.round()
+        world.clock.advance(500)
+    assert (made.bucket, "within reach" in str(made.waiting_for)) == (40, True)
+    world.run(Lineage.fresh(epoch), 5)
+    files = sorted(tmp_path.rglob("*"))
+    assert made.round()
+    made.end_watch()
+    made.say("standby", 50, 50)
+    made.close()
+    assert not made.copy()
+    assert sorted(tmp_path.rglob("*")) == files, "the one that runs lives there"
+    beats = [entry for entry in said(world.log, world.pipeline) if isinstance(entry, Heartbeat)]
+    assert {beat.service for beat in beats} == {"processing"}, "trimming waits for the one that runs"
+
+
+def test_one_that_was_moved_and_begun_does_not_wait(tmp_path: Path) -> None:
+    world = Moved(tmp_path)
+    first = world.writer().start()
+    assert world.comes(first).must_wait
+    world.writer().start()
+    made = world.comes(first)
+    assert not made.must_wait
+    assert made.round()
+
+
+def test_one_that_is_moved_and_finds_nothing_waits_for_silence(tmp_path: Path) -> None:
+    world = Moved(tmp_path)
+    writer = world.writer()
+    epoch = writer.start()
+    world.closed(writer, 100)
+    made = world.comes(epoch)
+    assert PRIMARY_SILENT_MS <= rounds_until(world, made, lambda due: due) <= PRIMARY_SILENT_MS + 1_000
 
 
 def test_what_goes_wrong_while_copying_ends_the_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.placement import Misplaced, PlacedStage, misplaced, place
+from anabranch.protocol.control import Move
+from anabranch.protocol.placement import AfterEnd, Misplaced, PlacedStage, Places, after_end, goes_on, misplaced, place
 
 CLEAN = PlacedStage("clean", "north", ("0", "1"))
 SUMS = PlacedStage("sums", "north", ("0", "1", "2"))
@@ -58,6 +59,16 @@ def test_what_cannot_be_is_said(named: Mapping[str, Sequence[str]], label: str, 
     assert says in found.text
 
 
+def test_a_node_may_be_empty_if_its_name_says_whose_it_is() -> None:
+    assert place(STAGES, {"north.9": []})["north.9"] == []
+    assert not list(misplaced(STAGES, {"north.9": []}))
+    (found,) = misplaced(STAGES, {"spare": []})
+    assert found == Misplaced(
+        "spare", "", "it runs nothing, so its name says whose it is: call it PARTICIPANT.spare, with one of north, south"
+    )
+    assert not list(misplaced(STAGES, {"spare": ["sums.0"]}))
+
+
 LABELS = [label for stage in STAGES for label in stage.labels()]
 
 
@@ -85,3 +96,93 @@ def test_the_replica_that_comes_second_is_the_one_that_is_named() -> None:
             "clean.0 and clean.1 are replicas of one stage, which a node that dies would take along; use another node",
         )
     ]
+
+
+SPARE: dict[str, list[str]] = {"north.9": []}
+
+
+def move(label: str, node: str, epoch: int = 5) -> Move:
+    stage, _, replica = label.rpartition(".")
+    return Move(stage, replica, node, epoch, 0)
+
+
+def moved(*moves: Move) -> Places:
+    places = Places(STAGES, SPARE)
+    for each in moves:
+        places.moved(each)
+    return places
+
+
+def test_a_replica_has_its_place_where_it_was_moved_last() -> None:
+    places = moved(move("clean.0", "north.2"), move("clean.0", "north.9", 7))
+    assert (places.node_of("clean.0"), places.came_from("clean.0")) == ("north.9", "north.2")
+    assert (places.of_node("north.0"), places.of_node("north.2"), places.of_node("north.9")) == (["sums.0"], ["sums.2"], ["clean.0"])
+    assert places.last_move("clean.0") == move("clean.0", "north.9", 7)
+    assert (places.last_move("sums.0"), places.came_from("sums.0"), places.owner_of("north.9")) == (None, None, "north")
+
+
+@pytest.mark.parametrize(
+    ("label", "node", "says"),
+    [
+        ("clean.9", "north.1", "there is no replica clean.9; there are clean.0, clean.1, sums.0"),
+        ("clean", "north.1", "there is no replica clean;"),
+        ("clean.0", "north.7", "there is no node north.7; there are north.9, north.0"),
+        ("clean.0", "north.0", "clean.0 is on node north.0"),
+        ("clean.0", "north.1", "node north.1 has clean.1, and a node that dies would take both replicas along; move clean.1 away first"),
+        ("clean.0", "south.0", "clean.0 is a stage of north, node south.0 is of south"),
+        ("tolls.0", "north.9", "tolls.0 is a stage of south, node north.9 is of north"),
+    ],
+    ids=["replica", "no number", "node", "there already", "a sibling", "owner", "owner of an empty node"],
+)
+def test_what_cannot_be_moved_is_said_and_counts_for_nobody(label: str, node: str, says: str) -> None:
+    places = moved()
+    assert says in places.refused(label, node)
+    assert not places.moved(move(label, node))
+    assert [places.of_node(each) for each in place(STAGES, SPARE)] == list(place(STAGES, SPARE).values())
+
+
+def test_n4_a_move_that_is_said_twice_is_one_move() -> None:
+    places = moved(move("clean.0", "north.2", 5), move("clean.0", "north.2", 9))
+    assert places.last_move("clean.0") == move("clean.0", "north.2", 5)
+    assert places.came_from("clean.0") == "north.0"
+
+
+def test_n6_a_move_is_under_way_until_the_replica_begins_again() -> None:
+    places = moved(move("clean.0", "north.2", 5))
+    assert [places.is_under_way("clean.0", epoch) for epoch in (-1, 5, 6)] == [False, True, False]
+    assert not places.is_under_way("sums.0", 5)
+    assert not moved(move("clean.0", "north.2", -1)).is_under_way("clean.0", 3)
+
+
+def test_n5_what_a_node_does_about_a_replica_that_ended() -> None:
+    told = {(place, fenced): after_end(has_place=place, is_fenced=fenced) for place in (True, False) for fenced in (True, False)}
+    assert told == {
+        (True, True): AfterEnd.END_NODE,
+        (True, False): AfterEnd.AGAIN,
+        (False, True): AfterEnd.GONE,
+        (False, False): AfterEnd.GONE,
+    }
+
+
+def test_n5_what_has_begun_goes_on_where_its_place_is_no_more() -> None:
+    told = {(begun, passive): goes_on(has_begun=begun, is_passive=passive) for begun in (True, False) for passive in (True, False)}
+    assert told == {(True, False): True, (True, True): False, (False, False): False, (False, True): False}
+
+
+NODES = [*place(STAGES, SPARE), "nowhere"]
+MOVES = st.lists(st.builds(move, st.sampled_from([*LABELS, "clean.9"]), st.sampled_from(NODES), st.integers(-1, 9)))
+
+
+@given(MOVES, st.data())
+def test_whatever_is_moved_each_replica_has_one_node_that_may_have_it(moves: list[Move], data: st.DataObject) -> None:
+    """And who reads the records in two goes, or some of them twice in a row, knows the same."""
+    places = moved(*moves)
+    there = {node: places.of_node(node) for node in NODES[:-1]}
+    assert sorted(label for labels in there.values() for label in labels) == sorted(LABELS), "N1"
+    for node, labels in there.items():
+        stages = [label.partition(".")[0] for label in labels]
+        assert len(set(stages)) == len(stages), "N2"
+        assert {stage == "tolls" for stage in stages} <= {places.owner_of(node) == "south"}, "N3"
+    again = moved(*(each for each in moves for _ in range(data.draw(st.integers(1, 2)))))
+    assert {node: again.of_node(node) for node in there} == there, "N4"
+    assert [again.last_move(label) for label in LABELS] == [places.last_move(label) for label in LABELS], "N4"

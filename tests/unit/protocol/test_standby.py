@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import OBSERVED_STEP_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
+from anabranch.protocol.limits import MOVED_BEHIND_MS, OBSERVED_STEP_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
 from anabranch.protocol.lineage import (
     Answer,
     Clean,
@@ -112,6 +112,46 @@ def test_s4_the_dead_have_no_turn() -> None:
     made = Standby("1")
     made.watch.heard(standby("0"), made.now_ms)
     assert made.due_after() == PRIMARY_SILENT_MS
+
+
+NEAR = MOVED_BEHIND_MS // 100
+"""Buckets of 100 ms."""
+
+
+def come(moved_epoch: int = 7, epoch: int | None = 7) -> StandbyWatch:
+    """It was moved here when ``moved_epoch`` was the newest."""
+    watch = StandbyWatch("tolls", "1", "1", ["1"], moved_epoch, 100)
+    watch.epoch_seen(epoch, 0)
+    return watch
+
+
+def heard(watch: StandbyWatch, now_ms: int) -> None:
+    watch.heard(replace(PRIMARY, replica="1"), now_ms)
+
+
+def test_s8_one_that_was_moved_takes_over_from_who_is_heard_once_it_is_up_to_date() -> None:
+    watch, closed = come(), 1_000
+    assert watch.must_wait
+    for now_ms in range(0, 60_000, _STEP_MS):
+        heard(watch, now_ms)
+        assert not watch.due(now_ms, closed - NEAR - 1, closed)
+    assert watch.due(now_ms, closed - NEAR, closed)
+    assert come().due(0, 0, 0), "nothing is closed yet: it is at the beginning as the other one is"
+
+
+def test_s8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
+    watch = come()
+    times = range(0, PRIMARY_SILENT_MS + _STEP_MS, _STEP_MS)
+    assert [watch.due(now_ms, 0, 1_000) for now_ms in times] == [now_ms >= PRIMARY_SILENT_MS for now_ms in times]
+
+
+def test_s8_who_was_here_already_begins_at_once() -> None:
+    assert not come(epoch=8).must_wait
+    assert come(epoch=8).due(0, 0, 1_000)
+    assert not come(moved_epoch=-1, epoch=None).must_wait
+    assert come(moved_epoch=-1, epoch=None).due(0, 0, 1_000)
+    unread = StandbyWatch("tolls", "1", "1", ["1"], 7, 100)
+    assert not unread.due(0, 0, 0)
 
 
 def held(process: str, epoch: int, commit: int) -> Held:

@@ -132,6 +132,15 @@ class ReplicaDisk:
         """The last bucket that was read with ``batch``."""
         return checkpoint_files.last_bucket(self.directory(name), batch)
 
+    def within_reach(self) -> int:
+        """The last bucket of the checkpoint from which a take-over would go on now: the own one, else the furthest of a sibling; 0: there is none.
+
+        Another process may run in it: nothing is changed.
+        """
+        own = _newest(self._root)
+        places = [(self._root, own)] if own is not None else [(self._siblings[replica], lineage) for replica, lineage in self.siblings()]
+        return max((checkpoint_files.last_bucket_now(root / "checkpoints" / lineage.name) for root, lineage in places), default=0)
+
     def remove(self, name: str) -> None:
         """Remove one directory, and its lineage file if it is not the newest."""
         if name != newest(path.stem for path in self._lineages.glob("*.json")):

@@ -70,6 +70,14 @@ def last_bucket(checkpoint: Path, batch: int) -> int:
     return 0 if batch < 0 else position_of(LoggedBatch(checkpoint, batch).offsets[0]).bucket
 
 
+def last_bucket_now(checkpoint: Path) -> int:
+    """The same of the last batch that is committed, while a query runs there; 0: of none, or it cannot be read."""
+    try:
+        return last_bucket(checkpoint, max(numbered(checkpoint / "commits"), default=-1))
+    except _WRONG:
+        return 0
+
+
 def cut_back(checkpoint: Path, batch: int, *, keep_plan: bool) -> None:
     """Remove the logs of every batch after ``batch``; ``keep_plan``: but for the plan of the next one, if it is whole.
 

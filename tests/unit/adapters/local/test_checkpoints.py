@@ -272,3 +272,21 @@ def test_how_far_a_sibling_is(tmp_path: Path) -> None:
     fill(other.directory(ONE))
     disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
     assert (disk.sibling_commit("1", ONE), disk.sibling_commit("1", TWO)) == (0, -1)
+
+
+def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_sibling(tmp_path: Path) -> None:
+    disk = ReplicaDisk(tmp_path / "s.0", {name: tmp_path / f"s.{name}" for name in ("1", "2", "3")})
+    assert disk.within_reach() == 0
+    for name, batches in (("1", 2), ("2", 5)):
+        sibling = ReplicaDisk(tmp_path / f"s.{name}")
+        spark_files.fill(sibling.directory(ONE), batches)
+        sibling.write(Lineage.fresh(1))
+    assert disk.within_reach() == 50
+    spark_files.fill(disk.directory(TWO), 3)
+    assert disk.within_reach() == 50, "without a lineage file it counts for nothing"
+    disk.write(Lineage.fresh(2))
+    assert disk.within_reach() == 30
+    (disk.directory(TWO) / "offsets" / "2").write_bytes(b"torn")
+    before = sorted(tmp_path.rglob("*"))
+    assert disk.within_reach() == 0
+    assert sorted(tmp_path.rglob("*")) == before, "somebody may run there"

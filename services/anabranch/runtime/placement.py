@@ -1,0 +1,70 @@
+"""Follows the log of moves: where each replica has its place now, by all that stands there.
+
+A crash loses nothing: a new reader folds the log again, from its beginning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from anabranch.codec import control_records
+from anabranch.ports import EventLog, TopicPartition
+from anabranch.protocol.control import Move
+from anabranch.protocol.errors import RemoteProtocolError, Unavailable
+
+if TYPE_CHECKING:
+    from anabranch.protocol.placement import Places
+
+_FETCH_RECORDS: Final = 2_000
+_WAIT_MS: Final = 100
+_SILENT_MAX: Final = 100
+"""So often nothing may come although there is more."""
+
+
+class PlacementReader:
+    """One reader of the log. Not thread-safe."""
+
+    def __init__(self, log: EventLog, topic: str, places: Places) -> None:
+        """Open it. ``places``: by the pipeline file; moves change them.
+
+        Raises:
+            Unavailable: the topic does not exist, or there is no answer.
+        """
+        self.places, self._at = places, TopicPartition(topic, 0)
+        self._reader = log.reader(committed=False, headers=False, follows=True)
+        self._reader.assign({self._at: self._reader.offsets(self._at)[0]})
+        self.ignored = 0
+        """Records that count for nobody: no moves, or moves that cannot be."""
+
+    def poll(self, wait_ms: int = 0) -> bool:
+        """Take what is there; whether a place has changed. Waits up to ``wait_ms`` for the first record."""
+        has_changed = False
+        for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
+            for value in chunk.values:
+                counts = self._take(value)
+                has_changed, self.ignored = has_changed or counts, self.ignored + (not counts)
+        return has_changed
+
+    def _take(self, value: bytes | None) -> bool:
+        try:
+            entry = control_records.decode(value)
+        except RemoteProtocolError:
+            return False
+        return isinstance(entry, Move) and self.places.moved(entry)
+
+    def read_to_end(self) -> None:
+        """Take everything up to an end that is asked for now.
+
+        Raises:
+            Unavailable: no answer, or nothing comes although there is more.
+        """
+        end, silent = self._reader.offsets(self._at)[1], 0
+        while (before := self._reader.position(self._at)) < end:
+            self.poll(_WAIT_MS)
+            silent = silent + 1 if self._reader.position(self._at) == before else 0
+            if silent > _SILENT_MAX:
+                raise Unavailable(f"{self._at.topic}: nothing came after offset {before}, but it goes on to {end}")
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._reader.close()

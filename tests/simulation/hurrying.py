@@ -1,0 +1,44 @@
+"""Waits that are cut short, and limits that are low, so that what follows from them happens within a run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from anabranch.ingestion import service as ingestion
+from anabranch.protocol import boundary_log, limits, record_pieces, standby, trimming
+from anabranch.protocol import delivery as corrected_delivery
+from anabranch.protocol import replica as replica_machine
+from anabranch.runtime import boundary_writer
+from simulation.moving import BEHIND_MS
+from simulation.options import Options
+
+READER_MS: Final = 60_000
+"""In place of the day after which a silent reader holds trimming back no more: longer than any fault, shorter than clocks may differ."""
+
+
+@contextlib.contextmanager
+def hurried(options: Options) -> Iterator[None]:
+    """Within it they are as ``options`` say."""
+    changed: list[tuple[Any, str, int | None]] = [
+        (boundary_writer, "_SEEN_WAIT_MS", options.seen_wait_ms),
+        (standby, "MOVED_BEHIND_MS", BEHIND_MS),
+        (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
+        (trimming, "TRIM_READER_MS", READER_MS),
+        (limits, "SUMMARY_EVERY_RECORDS", options.summary_every),
+        (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
+        (replica_machine, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
+        (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),
+        (boundary_log, "CHAIN_RECORDS_MAX", options.chain_records_max),
+        *((module, "PARTS_PER_RECORD_MAX", options.record_parts_max) for module in (limits, record_pieces, ingestion)),
+    ]
+    before = [vars(module)[name] for module, name, _ in changed]
+    for module, name, value in changed:
+        if value is not None:
+            vars(module)[name] = value
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(changed, before, strict=True):
+            vars(module)[name] = value

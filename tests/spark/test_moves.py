@@ -1,0 +1,218 @@
+"""A replica moves from one node to another while it works, with real Spark and a real broker; and either node is killed in the middle."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.local import probe
+from anabranch.local.move import Moving
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.protocol.errors import ConfigurationError
+from harness.stage_processes import StageProcess
+from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+OLD, NEW, THIRD, MOVED = "north.0", "north.1", "north.2", "windows.0"
+FIRST: Final = 11
+FUNCTIONS = """
+from pyspark.sql import functions as F
+
+
+def positive(a):
+    return a.where("value > 0")
+
+
+def counts(clean):
+    windows = clean.groupBy(F.window("stime", "200 milliseconds")).agg(F.count("*").alias("n"))
+    return windows.select("n", F.col("window.end").alias("stime"))
+"""
+STAGES = """
+clean:
+  participant: north
+  reads: [a]
+  transform: MODULE:positive
+windows:
+  participant: north
+  reads: [clean]
+  transform: MODULE:counts
+"""
+
+
+def rows_of(bucket: int) -> list[tuple[int, int, int]]:
+    return [(stime, stime % 3, stime % 17 - 3) for stime in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)]
+
+
+def expected(last: int) -> Counter[tuple[int, int]]:
+    """Rows above 0 of each window that ends by bucket ``last``."""
+    rows = [row for bucket in range(FIRST, last + 1) for row in rows_of(bucket)]
+    kept = Counter(stime // 200 * 200 + 200 for stime, _, value in rows if value > 0)
+    return Counter({(stop, n): 1 for stop, n in kept.items() if stop <= last * WIDTH_MS})
+
+
+class Load(threading.Thread):
+    """A bucket every ``every_s``, until told to stop; and when each bucket of the output was seen to be closed."""
+
+    def __init__(self, feed: Feed, output: Output, every_s: float = 0.25) -> None:
+        super().__init__(daemon=True)
+        self._feed, self._output, self._every_s, self._ending = feed, output, every_s, threading.Event()
+        self.given = FIRST - 1
+        self.closed: list[tuple[float, int]] = []
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self._feed.append(readings(rows_of(self.given + 1)), self.given + 1)
+                self.given += 1
+                until = time.monotonic() + self._every_s
+                while time.monotonic() < until:
+                    self.look(20)
+        except Exception as error:  # noqa: BLE001 - looked at by the test
+            self.error = error
+
+    def look(self, wait_ms: int) -> int:
+        self._output.reader.poll(wait_ms)
+        upto = self._output.reader.fold.upto
+        if not self.closed or upto > self.closed[-1][1]:
+            self.closed.append((time.monotonic(), upto))
+        return upto
+
+    def end(self) -> None:
+        """No more input; wait until all of it is closed."""
+        self._ending.set()
+        self.join(30)
+        assert self.error is None
+        wait_until(lambda: self.look(50) >= self.given, 150, "all is closed")
+
+    def gap_s(self, since: float) -> float:
+        """The longest time without a new bucket since then."""
+        times = [at for at, _ in self.closed if at >= since]
+        return max(b - a for a, b in itertools.pairwise(times))
+
+
+class World:
+    """A pipeline of two stages on one node, and two empty nodes beside it, of which one is never started."""
+
+    def __init__(self, kafka: str, name: str, folder: Path) -> None:
+        made = write_pipeline(folder, name, FUNCTIONS, stages=STAGES, apart=False)
+        made.path.write_text(made.path.read_text() + f"nodes:\n  {NEW}: []\n  {THIRD}: []\n")
+        self.pipeline: Pipeline = load(made.path)
+        assert self.pipeline.nodes() == {NEW: [], THIRD: [], OLD: ["clean.0", MOVED]}
+        create_topics(kafka, self.pipeline)
+        self.kafka, self.state = kafka, folder / "state"
+        self.feed, self.output = Feed(kafka, self.pipeline, "a"), Output(kafka, self.pipeline, "windows")
+        self.load = Load(self.feed, self.output)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.feed.close()
+        self.output.close()
+
+    def start(self, node: str, crash_point: str = "") -> StageProcess:
+        return StageProcess(self.pipeline, node, self.kafka, self.state, crash_point=crash_point)
+
+    def move(self, node: str) -> Moving:
+        moving = Moving(KafkaEventLog(self.kafka), self.pipeline, MOVED, node, SystemClock())
+        moving.do()
+        return moving
+
+    def replicas(self, name: str, node: StageProcess) -> dict[str, dict[str, Any]]:
+        """What the node says of each of its replicas, as ``anabranch status`` shows it."""
+        port = probe.metrics_port(self.state, "processing", name, node.process.pid)
+        answer = probe.status(port) if port is not None else None
+        return {} if answer is None else {f"{each['stage']}.{each['replica']}": each for each in answer["detail"]["stages"]}
+
+    def runs(self, name: str, node: StageProcess, *labels: str) -> None:
+        def there() -> bool:
+            node.check()
+            found = self.replicas(name, node)
+            return sorted(found) == sorted(labels) and all(each["state"] in ("running", "waiting") for each in found.values())
+
+        wait_until(there, 150, f"{name} runs {labels}", every_s=0.1)
+
+    def rows(self) -> Counter[tuple[int, int]]:
+        found = self.output.buckets(FIRST, self.load.given).values()
+        return Counter((row["stime"], row["n"]) for rows in found for row in rows)
+
+
+@pytest.fixture
+def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
+    with World(kafka, topic_prefix, tmp_path) as made:
+        yield made
+
+
+def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world: World) -> None:
+    started = time.monotonic()
+    with world.start(OLD) as old, world.start(NEW) as new:
+        world.load.start()
+        world.runs(OLD, old, "clean.0", MOVED)
+        cold_s = time.monotonic() - started
+        wait_until(lambda: len(world.load.closed) > 20, 120, "it is warm")
+        begun = time.monotonic()
+        moving = world.move(NEW)
+        with pytest.raises(ConfigurationError, match=f"{MOVED} is on node {NEW}"):
+            world.move(NEW)
+        assert moving.has_begun(90_000)
+        world.runs(OLD, old, "clean.0")
+        world.runs(NEW, new, MOVED)
+        with pytest.raises(ConfigurationError, match="there is no node north"):
+            world.move("north.7")
+        wait_until(lambda: world.load.closed[-1][0] > time.monotonic() - 1, 30, "it goes on")
+        assert world.load.gap_s(begun) < cold_s / 2, "nobody waits for Spark to start"
+        print(f"longest time without a new bucket {world.load.gap_s(begun):.2f} s, a start {cold_s:.2f} s")
+    with world.start(OLD) as old, world.start(NEW) as new:
+        world.runs(OLD, old, "clean.0")
+        world.runs(NEW, new, MOVED)
+        world.load.end()
+    assert world.rows() == expected(world.load.given)
+
+
+@pytest.mark.parametrize("point", ["processing.standby_due", "processing.checkpoint_copied", "processing.lineage_written"])
+def test_the_new_node_is_killed_in_the_middle(world: World, point: str) -> None:
+    with world.start(OLD) as old:
+        with world.start(NEW, point) as new:
+            world.load.start()
+            world.runs(OLD, old, "clean.0", MOVED)
+            world.move(NEW)
+            assert new.wait(120) == -9, new.log()
+        if point == "processing.standby_due":  # nothing was written: the old one goes on
+            upto = world.load.given
+            wait_until(lambda: world.load.closed[-1][1] > upto, 60, "the old one goes on")
+            with pytest.raises(ConfigurationError, match=f"anabranch move {MOVED} {OLD}"):
+                world.move(THIRD)
+        with world.start(NEW) as again:
+            world.runs(NEW, again, MOVED)
+            world.runs(OLD, old, "clean.0")
+            world.load.end()
+    assert world.rows() == expected(world.load.given)
+
+
+def test_the_old_node_is_killed_in_the_middle(world: World) -> None:
+    """It does not come back: who has its place takes over, and when the old node is there again it leaves it alone."""
+    with world.start(OLD) as old, world.start(NEW) as new:
+        world.load.start()
+        world.runs(OLD, old, "clean.0", MOVED)
+        world.move(NEW)
+        wait_until(lambda: MOVED in world.replicas(NEW, new), 60, "it comes", every_s=0.05)
+        old.kill()
+        world.runs(NEW, new, MOVED)
+        with world.start(OLD) as again:
+            world.runs(OLD, again, "clean.0")
+            world.load.end()
+            assert "replica_ended" not in again.log()
+    assert world.rows() == expected(world.load.given)
