@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from anabranch.adapters.spark import bare_files, class_archive
+from anabranch.adapters.spark import bare_files, callbacks, class_archive
 from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.adapters.system.java import find_java
@@ -22,6 +22,8 @@ _logger = logging.getLogger("anabranch.spark")
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _PREFIX: Final = "spark.sql.streaming"
 
+_SOCKET_NAME: Final = f".{'0' * 36}.sock"
+"""As long as the names that Spark and PySpark give to sockets."""
 REQUIRED: Final = {
     # 1 silently corrupts state after a rewind: stale snapshots of the abandoned timeline are loaded
     f"{_PREFIX}.stateStore.checkpointFormatVersion": "2",
@@ -44,6 +46,9 @@ REQUIRED: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.ui.enabled": "false",
+    # who else is on the machine reaches Java's ports: with a secret that is made anew for each session they refuse him
+    "spark.authenticate": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.cache.maxEntries": "1000",
@@ -114,11 +119,13 @@ def start_session(
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **files,
         **(changed or {}),
+        "spark.python.unix.domain.socket.dir": str(Path(scratch.socket_path(_SOCKET_NAME)).parent),
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
     with scratch.for_children():
         session = builder.getOrCreate()
+    callbacks.guard(session.sparkContext._gateway)  # noqa: SLF001 - before a query starts the server
     session.dataSource.register(AnabranchSource)
     return session
 
