@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.spark.checkpoint_files import committed_batches, first_whole
+from anabranch.adapters.spark.checkpoint_files import committed_batches, first_whole, last_bucket
 from anabranch.codec import boundary_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.records import BoundaryRecord
@@ -65,6 +65,11 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
 
         wait_until(reached, 180, f"bucket {bucket} of replica {replica}")
 
+    def committed(bucket: int) -> bool:
+        """Whether replica 1 has no more to write of the bucket."""
+        checkpoint = max((state / "processing" / "s.1" / "checkpoints").iterdir())
+        return last_bucket(checkpoint, next(iter(committed_batches(checkpoint)), -1)) >= bucket
+
     def made(replica: str, first: int, last: int) -> Counter[Any]:
         found = output.replica_rows(replica, first, last)
         return Counter((row["stime"], row["n"]) for rows in found.values() for row in rows)
@@ -84,6 +89,7 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
         for first, last in ((25, 28), (29, 33)):  # batches of its own, of which two are damaged below
             give(first, last)
             closed("1", last, one)
+            wait_until(lambda: committed(last), 60, f"bucket {last} is committed")  # noqa: B023 - asked before the next
     entries = [
         boundary_records.decode(value, headers)
         for chunk in everything(log, pipeline.topic_names.boundaries("s"))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.adapters.spark.worker_daemon import FreezesImports
+from anabranch.adapters.spark.worker_daemon import FreezesImports, quiet_at_its_end
 
 
 @pytest.fixture
@@ -50,3 +50,11 @@ def test_garbage_of_tasks_is_still_found(frozen: list[int]) -> None:
     del ring
     assert gc.collect() >= 1
     assert len(frozen) == 1
+
+
+def test_a_worker_whose_connection_java_has_closed_ends_without_a_word() -> None:
+    def closed(*_: object) -> int:
+        raise BrokenPipeError
+
+    assert quiet_at_its_end(closed)(None, True) == 1
+    assert quiet_at_its_end(lambda sock, authenticated: 0 if authenticated else 2)(None, True) == 0

@@ -2,12 +2,16 @@
 
 PySpark's loop calls ``gc.collect()`` after every task. Over all that pyarrow, pandas, polars and the client of Kafka bring with them that takes 30 to 90 ms of
 processor time, most of what a worker does for a small batch. Spark starts this module where it would start ``pyspark.daemon``.
+
+Java closes the connection of a worker that was idle for a minute. At a socket of the file system the worker's last words then fail, of which PySpark
+prints a traceback.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 _FULL: Final = 2
@@ -24,3 +28,15 @@ class FreezesImports:
         if phase == "stop" and info["generation"] == _FULL and len(sys.modules) != self._modules:
             self._modules = len(sys.modules)
             gc.freeze()
+
+
+def quiet_at_its_end(worker: Callable[..., int]) -> Callable[..., int]:
+    """``worker``, PySpark's, which serves one task after the other: where Java has closed its connection it just ends."""
+
+    def run(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except BrokenPipeError:
+            return 1
+
+    return run

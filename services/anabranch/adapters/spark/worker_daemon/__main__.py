@@ -6,7 +6,8 @@ import gc
 
 from pyspark import daemon
 
-from anabranch.adapters.spark.worker_daemon import FreezesImports
+from anabranch.adapters.spark.worker_daemon import FreezesImports, quiet_at_its_end
 
 gc.callbacks.append(FreezesImports())
+daemon.worker = quiet_at_its_end(daemon.worker)
 daemon.manager()
