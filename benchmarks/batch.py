@@ -107,10 +107,10 @@ class _Stages:
         self._python_s: dict[int, float] = {}
         self._batches = 0
         session.dataSource.register(PacedSource)
-        clean = self._input("a").union(self._input("b")).where("key % 7 <> 0").select("key", "note", "stime")
-        groups = self._input("c").groupBy(F.window("stime", "5 seconds").alias("window"), "key")
+        clean = self._input("a").union(self._input("b")).where("key % 7 <> 0").select("key", "note", "event_time")
+        groups = self._input("c").groupBy(F.window("event_time", "5 seconds").alias("window"), "key")
         windows = groups.agg(F.count("*").alias("rows"), F.max("note").alias("note"))
-        windows = windows.select("key", "rows", "note", F.col("window.end").alias("stime"))
+        windows = windows.select("key", "rows", "note", F.col("window.end").alias("event_time"))
         self.queries = [
             frame.writeStream.foreachBatch(self._take).outputMode("append").option("checkpointLocation", str(folder / name)).start()
             for name, frame in (("clean", clean), ("windows", windows))
@@ -118,8 +118,8 @@ class _Stages:
 
     def _input(self, name: str) -> DataFrame:
         """As ``processing.query`` makes it."""
-        frame = self._session.readStream.format(PacedSource.name()).load().withWatermark("stime", "0 seconds")
-        marked = frame.where("NOT (marker AND stime IS NOT NULL)")
+        frame = self._session.readStream.format(PacedSource.name()).load().withWatermark("event_time", "0 seconds")
+        marked = frame.where("NOT (marker AND event_time IS NOT NULL)")
         return marked.observe(f"bench_{name}", F.count(F.lit(1)).alias("rows")).drop("marker")
 
     def _take(self, frame: DataFrame, _batch: int) -> None:

@@ -63,9 +63,9 @@ _FUNCTIONS: Final = """
 from pyspark.sql import functions as F
 
 def windowed(a):
-    groups = a.groupBy(F.window("stime", "2 seconds"), "key")
+    groups = a.groupBy(F.window("event_time", "2 seconds"), "key")
     counts = groups.agg(F.sum("value").alias("value"), F.count("value").alias("time"))
-    return counts.select("key", "value", "time", F.col("window.end").alias("stime"))
+    return counts.select("key", "value", "time", F.col("window.end").alias("event_time"))
 """
 
 
@@ -245,7 +245,7 @@ def _write_pipeline(folder: Path, name: str, keys: str) -> Pipeline:
     path = folder / f"{name}.yaml"
     path.write_text(
         f"pipeline: {name}\nbucket: {WIDTH_MS}ms\npartitions: 2\nsources:\n  a:\n    topics: [{name}.in]\n    record: reading.avsc\n"
-        f"    stime: {{field: time, unit: ms}}\nstages:\n  s:\n    participant: s\n    reads: [a]\n    transform: functions_{name}:windowed\n    {keys}\n"
+        f"    event_time: {{field: time, unit: ms}}\nstages:\n  s:\n    participant: s\n    reads: [a]\n    transform: functions_{name}:windowed\n    {keys}\n"
         f"outputs:\n  out:\n    stage: s\n    corrected: {{topic: {name}.out}}\n"
     )
     return load(path)

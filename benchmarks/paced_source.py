@@ -28,7 +28,7 @@ class PacedSource(DataSource):
 
     def schema(self) -> str:
         """Of its rows."""
-        return "key int, note string, stime timestamp, marker boolean"
+        return "key int, note string, event_time timestamp, marker boolean"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
         """The reader."""
@@ -57,8 +57,8 @@ class PacedReader(DataSourceStreamReader):
         first, last = partition.value
         rows = ROWS_PER_TICK * (last - first)
         bound_us = int(last * TICK_S * 1e6)
-        stimes = pa.array([bound_us - 1] * rows + [bound_us], pa.timestamp("us", tz="UTC"))
+        event_times = pa.array([bound_us - 1] * rows + [bound_us], pa.timestamp("us", tz="UTC"))
         keys = pa.array([*(i % _KEYS for i in range(rows)), None], pa.int32())
         notes = pa.array(["note"] * rows + [None], pa.string())
         markers = pa.array([False] * rows + [True])
-        yield pa.RecordBatch.from_arrays([keys, notes, stimes, markers], names=["key", "note", "stime", "marker"])
+        yield pa.RecordBatch.from_arrays([keys, notes, event_times, markers], names=["key", "note", "event_time", "marker"])

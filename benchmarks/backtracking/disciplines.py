@@ -27,7 +27,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records
-from anabranch.codec.blocks import STIME, decode_block
+from anabranch.codec.blocks import EVENT_TIME, decode_block
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.identifiers import BatchId, TopicNames
@@ -105,7 +105,7 @@ class Sender:
     def _send(self, rows: int) -> None:
         self._batch += 1
         numbers = pa.array(range(self.sent, self.sent + rows), pa.int64())
-        table = pa.table({"number": numbers, "value": numbers, STIME: pa.repeat(pa.scalar(self._batch), rows)})
+        table = pa.table({"number": numbers, "value": numbers, EVENT_TIME: pa.repeat(pa.scalar(self._batch), rows)})
         parts = self._blocks.write([(0, self._batch, table)])
         self.sent += rows
         if self._discipline is Discipline.NONE:

@@ -197,13 +197,15 @@ def _judge(kafka: str, traffic: Traffic, found: Figures, span_s: tuple[float, fl
     for headers, value, _ in _messages(kafka, "chain.revenue"):
         if value is not None:
             row = json.loads(value)
-            corrected[(int(headers["anabranch-stime"]), row["shop"], row["product"], row["channel"]), row["sales"], row["revenue"]] += 1
+            corrected[
+                (int(headers["anabranch-event-time"]), row["shop"], row["product"], row["channel"]), row["sales"], row["revenue"]
+            ] += 1
         elif corrected.total() >= wanted.total() or time.monotonic() > deadline:
             break
     found.wrong = ((corrected - wanted) + (wanted - corrected)).total()
     for headers, value, at_ms in _messages(kafka, "chain.live"):
         if value is not None and headers.get("anabranch-kind") in ("insertion", "tentative"):
-            first_shown.setdefault(int(headers["anabranch-stime"]), at_ms)
+            first_shown.setdefault(int(headers["anabranch-event-time"]), at_ms)
         elif value is None and not headers and (last in first_shown or time.monotonic() > deadline):
             break
     found.delays_ms = {end: at - end for end, at in first_shown.items() if span_s[0] <= end / 1_000 <= span_s[1]}

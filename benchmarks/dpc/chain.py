@@ -35,15 +35,15 @@ _FUNCTIONS: Final = '''
 """The stages: the first brings the sources together, the others hand on what they read, as the published chains do."""
 from pyspark.sql import functions as F
 
-COLUMNS = ["key", "value", "time", "stime"]
+COLUMNS = ["key", "value", "time", "event_time"]
 
 def merged(a, b, c):
     return a.select(*COLUMNS).unionByName(b.select(*COLUMNS)).unionByName(c.select(*COLUMNS))
 
 def windowed(a, b, c):
-    groups = merged(a, b, c).groupBy(F.window("stime", "200 milliseconds"), "key")
+    groups = merged(a, b, c).groupBy(F.window("event_time", "200 milliseconds"), "key")
     counts = groups.agg(F.sum("value").alias("value"), F.count("value").alias("time"))
-    return counts.select("key", "value", "time", F.col("window.end").alias("stime"))
+    return counts.select("key", "value", "time", F.col("window.end").alias("event_time"))
 '''
 _PASSED: Final = """
 def passed_{number}(node_{before}):
@@ -69,7 +69,7 @@ def write_pipeline(folder: Path, name: str, session: Session) -> Pipeline:
             f"  {source}:",
             f"    topics: [{name}.in.{source}]",
             "    record: reading.avsc",
-            "    stime: {field: time, unit: ms}",
+            "    event_time: {field: time, unit: ms}",
         ]
     lines.append("stages:")
     before = ", ".join(SOURCES)

@@ -95,8 +95,8 @@ class Source:
 def tuples(bucket: int, rows: int, width_ms: int) -> pa.Table:
     """The tuples of a bucket: times spread over it but for its upper bound, which would be in the next window; keys in turn."""
     number = np.arange(rows, dtype=np.int64)
-    stime = (bucket - 1) * width_ms + 1 + number * (width_ms - 1) // max(rows, 1)
-    return pa.table({"key": number % KEYS, "value": number + bucket, "time": stime, "stime": stime})
+    event_time = (bucket - 1) * width_ms + 1 + number * (width_ms - 1) // max(rows, 1)
+    return pa.table({"key": number % KEYS, "value": number + bucket, "time": event_time, "event_time": event_time})
 
 
 def window_of(bucket: int, counts: Sequence[tuple[int, int]], width_ms: int) -> pa.Table:
@@ -108,7 +108,7 @@ def window_of(bucket: int, counts: Sequence[tuple[int, int]], width_ms: int) -> 
         total += np.bincount(keys, written.column("value").to_numpy(), minlength=KEYS).astype(np.int64)
         number += np.bincount(keys, minlength=KEYS)
     key = np.flatnonzero(number)
-    return pa.table({"key": key, "value": total[key], "time": number[key], "stime": np.full(len(key), bucket * width_ms, np.int64)})
+    return pa.table({"key": key, "value": total[key], "time": number[key], "event_time": np.full(len(key), bucket * width_ms, np.int64)})
 
 
 class LiveSource:

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def stateless(readings: DataFrame) -> DataFrame:
-    """Readings with an even value, projected. stime: the reading's."""
+    """Readings with an even value, projected. Event time: the reading's."""
     return readings.where(F.col("value") % 2 == 0).select(
-        "time", "seq", "region", (F.col("value").cast("long") * 3 + 1).alias("scaled"), "stime"
+        "time", "seq", "region", (F.col("value").cast("long") * 3 + 1).alias("scaled"), "event_time"
     )
 
 
 def windowed(readings: DataFrame) -> DataFrame:
-    """Count and integer sum per (region, site, device) and ten seconds. stime: the window's end."""
-    windows = readings.groupBy(F.window("stime", "10 seconds").alias("window"), "region", "site", "device").agg(
+    """Count and integer sum per (region, site, device) and ten seconds. Event time: the window's end."""
+    windows = readings.groupBy(F.window("event_time", "10 seconds").alias("window"), "region", "site", "device").agg(
         F.count("*").alias("records"), F.sum("value").alias("total")
     )
     return windows.select(
@@ -29,5 +29,5 @@ def windowed(readings: DataFrame) -> DataFrame:
         F.unix_millis("window.start").alias("window_start"),
         "records",
         "total",
-        F.col("window.end").alias("stime"),
+        F.col("window.end").alias("event_time"),
     )

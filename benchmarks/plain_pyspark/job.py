@@ -56,8 +56,8 @@ def stateless(readings: DataFrame) -> DataFrame:
 
 def windowed(readings: DataFrame, disorder_ms: int) -> DataFrame:
     """Key and value of the result records of the windowed job."""
-    timed = readings.withColumn("stime", F.timestamp_millis("time")).withWatermark("stime", f"{disorder_ms} milliseconds")
-    windows = timed.groupBy(F.window("stime", "10 seconds").alias("window"), "region", "site", "device").agg(
+    timed = readings.withColumn("event_time", F.timestamp_millis("time")).withWatermark("event_time", f"{disorder_ms} milliseconds")
+    windows = timed.groupBy(F.window("event_time", "10 seconds").alias("window"), "region", "site", "device").agg(
         F.count("*").alias("records"), F.sum("value").alias("total")
     )
     result = windows.select("region", "site", "device", F.unix_millis("window.start").alias("window_start"), "records", "total")

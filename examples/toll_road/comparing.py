@@ -24,15 +24,15 @@ class Result(NamedTuple):
 
     value: str
     """As JSON with sorted names: 8, 8.0 and "8" are three values."""
-    stime_ms: int
+    event_time_ms: int
     key: bytes | None
     partition: int | None
     """None: whoever told of the result does not know."""
 
 
-def result(value: Mapping[str, object], stime_ms: int, key: bytes | None, partition: int | None) -> Result:
-    """From a record's decoded value, its header ``anabranch-stime``, its key and its partition."""
-    return Result(json.dumps(value, sort_keys=True), stime_ms, key, partition)
+def result(value: Mapping[str, object], event_time_ms: int, key: bytes | None, partition: int | None) -> Result:
+    """From a record's decoded value, its header ``anabranch-event-time``, its key and its partition."""
+    return Result(json.dumps(value, sort_keys=True), event_time_ms, key, partition)
 
 
 Answer = Mapping[int, Sequence[Result]]
@@ -92,8 +92,8 @@ def compare(answer: Answer, delivered: Iterable[Delivered]) -> Comparison:
     """Record by record.
 
     Missing: an id that must be there and is not. Duplicated: each further record with an id that was there already. Wrong: a record with an
-    id that must not be there, or with another value (columns and types count), ``anabranch-stime``, key or partition than it must have. Out
-    of order: a record whose id is not greater than the one before it in its partition.
+    id that must not be there, or with another value (columns and types count), ``anabranch-event-time``, key or partition than it must
+    have. Out of order: a record whose id is not greater than the one before it in its partition.
     """
     wanted = {(bucket, position): row for bucket, rows in answer.items() for position, row in enumerate(rows)}
     seen: set[tuple[int, int]] = set()

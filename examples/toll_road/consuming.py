@@ -151,9 +151,9 @@ def delivered(message: Message) -> Delivered:
         ValueError: value or headers are not as delivered records have them.
     """
     bucket, _, position = header(message, "anabranch-id").partition(".")
-    stime_ms = int(header(message, "anabranch-stime"))
+    event_time_ms = int(header(message, "anabranch-event-time"))
     value = json.loads(message.value() or b"")
-    return Delivered((int(bucket), int(position)), result(value, stime_ms, message.key(), message.partition() or 0), received_ms())
+    return Delivered((int(bucket), int(position)), result(value, event_time_ms, message.key(), message.partition() or 0), received_ms())
 
 
 def received_ms() -> int:

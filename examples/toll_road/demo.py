@@ -144,7 +144,7 @@ class Collected:
     def lag_ms(self) -> int | None:
         """How old the newest result was when it came."""
         newest = [records[-1] for records in self.results.values() if records]
-        return max(record.received_ms - record.result.stime_ms for record in newest) if newest else None
+        return max(record.received_ms - record.result.event_time_ms for record in newest) if newest else None
 
 
 def _take(add: Callable[[T], object], decoded: Callable[[Message], T], message: Message) -> None:
@@ -332,7 +332,7 @@ class Demo:
         job, seen, again = self._job, self._collected, self._again
         frames = self._answers(truth)
         answers = {name: oracle.results(name, frame, job.bucket_ms, job.partitions) for name, frame in frames.items()}
-        latencies = [record.received_ms - record.result.stime_ms for records in seen.results.values() for record in records]
+        latencies = [record.received_ms - record.result.event_time_ms for records in seen.results.values() for record in records]
         failure = None
         if self._story is not None:
             road = Road(truth.reports(), job.sources, job.bucket_ms, job.window_ms, job.free_vehicles, job.free_speed, job.partitions)

@@ -41,16 +41,16 @@ def live_record(
     if kind in {INSERTION, TENTATIVE}:
         if identifier is None or (kind == TENTATIVE) is not bool(branch):
             raise ValueError(f"a record of kind {kind} has the id {named.get('anabranch-id')!r}")
-        stime_ms = int(named["anabranch-stime"])
+        event_time_ms = int(named["anabranch-event-time"])
         return LiveRecord(
             partition,
             offset,
             kind,
             identifier,
             _pair(branch) if branch else None,
-            result(content, stime_ms, key, partition),
+            result(content, event_time_ms, key, partition),
             missing=tuple(name for name in named.get("anabranch-missing", "").split(",") if name),
-            stime_ms=stime_ms,
+            event_time_ms=event_time_ms,
             received_ms=received_ms,
         )
     if kind not in _CONTROL:
@@ -93,7 +93,7 @@ def events(ordered: Sequence[Transaction]) -> list[LiveRecord]:
 class Delay(NamedTuple):
     """How late a bucket was shown that has results, tentative or final."""
 
-    stime_ms: int
+    event_time_ms: int
     """The time of its results (the end of their window)."""
     covered_ms: int
     """When a reader had the transaction that showed it first."""
@@ -101,15 +101,15 @@ class Delay(NamedTuple):
     @property
     def delay_ms(self) -> int:
         """By the clock, from the results' time until a reader had them."""
-        return self.covered_ms - self.stime_ms
+        return self.covered_ms - self.event_time_ms
 
 
-def delays(ordered: Sequence[Transaction], stimes_ms: Mapping[int, int]) -> list[Delay]:
-    """Of each bucket in ``stimes_ms`` that was shown at all, ascending.
+def delays(ordered: Sequence[Transaction], event_times_ms: Mapping[int, int]) -> list[Delay]:
+    """Of each bucket in ``event_times_ms`` that was shown at all, ascending.
 
     A bucket counts as shown when a boundary says so; that its results are there is judged elsewhere (``live_checker``, ``tentative``).
     """
-    found, rest, upto = [], deque(sorted(stimes_ms.items())), 0
+    found, rest, upto = [], deque(sorted(event_times_ms.items())), 0
     for transaction in ordered:
         upto = max(upto, transaction.stable, transaction.shown)
         while rest and rest[0][0] <= upto:
@@ -117,9 +117,9 @@ def delays(ordered: Sequence[Transaction], stimes_ms: Mapping[int, int]) -> list
     return found
 
 
-def seen_stimes_ms(ordered: Sequence[Transaction]) -> dict[int, int]:
+def seen_event_times_ms(ordered: Sequence[Transaction]) -> dict[int, int]:
     """The buckets of which results were seen, with their time."""
-    return {record.ident[0]: record.stime_ms for each in ordered for record in each.records if record.row is not None and record.ident}
+    return {record.ident[0]: record.event_time_ms for each in ordered for record in each.records if record.row is not None and record.ident}
 
 
 Name = tuple[int, int, tuple[int, int]]

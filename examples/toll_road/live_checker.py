@@ -45,7 +45,7 @@ class LiveRecord(NamedTuple):
     """Of a tentative result: the streams without which it was made."""
     stable_ms: int = 0
     """Of a boundary: the end of bucket ``stable``."""
-    stime_ms: int = 0
+    event_time_ms: int = 0
     received_ms: int = 0
 
 

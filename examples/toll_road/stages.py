@@ -1,8 +1,8 @@
 """The stages of the toll road: plain functions ``DataFrame -> DataFrame``.
 
-Theory of operation. Each input has the columns of its record and ``stime``, a timestamp that already carries a watermark without delay.
-The result has a column ``stime`` too: for a window that is its end. Nothing here depends on the order of the rows or on how they are cut
-into batches: sums and counts of integers, sets, and an average that is one integer division at the end.
+Theory of operation. Each input has the columns of its record and ``event_time``, a timestamp that already carries a watermark without
+delay. The result has a column ``event_time`` too: for a window that is its end. Nothing here depends on the order of the rows or on how
+they are cut into batches: sums and counts of integers, sets, and an average that is one integer division at the end.
 
 The functions run on static DataFrames as well, which is how their tests compare them with the oracle.
 
@@ -25,11 +25,11 @@ def segment_statistics(*, window: str = "1 minute", **reports: DataFrame) -> Dat
     """Average speed (mph, rounded down), distinct vehicles and reports per (xway, dir, seg, window).
 
     ``reports`` are all inputs of the stage, one per expressway or one for all. ``window`` is a length as Spark writes it; Linear Road has
-    a minute. The rows of a window come when the boundary passes its end, which is their ``stime``.
+    a minute. The rows of a window come when the boundary passes its end, which is their ``event_time``.
     """
     windows = (
         reduce(lambda left, right: left.unionByName(right), reports.values())
-        .groupBy(F.window("stime", window).alias("window"), "xway", "dir", "seg")
+        .groupBy(F.window("event_time", window).alias("window"), "xway", "dir", "seg")
         .agg(
             F.sum("speed").alias("speed_sum"),
             F.count("*").alias("reports"),
@@ -44,7 +44,7 @@ def segment_statistics(*, window: str = "1 minute", **reports: DataFrame) -> Dat
         F.expr("speed_sum div reports").alias("average_speed"),
         "vehicles",
         "reports",
-        F.col("window.end").alias("stime"),
+        F.col("window.end").alias("event_time"),
     )
 
 
@@ -64,7 +64,7 @@ def tolls(segment_statistics: DataFrame, *, free_vehicles: int = 50, free_speed:
         "average_speed",
         "vehicles",
         F.when(is_congested, above * above * 2).otherwise(F.lit(0)).cast("long").alias("toll"),
-        "stime",
+        "event_time",
     )
 
 
@@ -82,11 +82,13 @@ def toll_notices(segment_tolls: DataFrame, *, window: str = "1 minute", **report
     entering = (
         reduce(lambda left, right: left.unionByName(right), reports.values())
         .where("lane = 0")
-        .select("time", "vehicle", F.col("xway").alias("at_xway"), F.col("dir").alias("at_dir"), F.col("seg").alias("at_seg"), "stime")
+        .select("time", "vehicle", F.col("xway").alias("at_xway"), F.col("dir").alias("at_dir"), F.col("seg").alias("at_seg"), "event_time")
     )
-    holding = segment_tolls.select("xway", "dir", "seg", "toll", F.col("stime").alias("holds_from"))
+    holding = segment_tolls.select("xway", "dir", "seg", "toll", F.col("event_time").alias("holds_from"))
     return entering.join(
         holding,
-        F.expr(f"at_xway = xway AND at_dir = dir AND at_seg = seg AND stime >= holds_from AND stime < holds_from + INTERVAL {window}"),
+        F.expr(
+            f"at_xway = xway AND at_dir = dir AND at_seg = seg AND event_time >= holds_from AND event_time < holds_from + INTERVAL {window}"
+        ),
         "inner",
-    ).select("vehicle", "time", "xway", "dir", "seg", "toll", "stime")
+    ).select("vehicle", "time", "xway", "dir", "seg", "toll", "event_time")

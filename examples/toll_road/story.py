@@ -15,7 +15,7 @@ from anabranch.client import LiveView
 from examples.toll_road import tentative
 from examples.toll_road.comparing import Comparison, Delivered, compare, followed, percentile_ms, result, shortened
 from examples.toll_road.consuming import received_ms
-from examples.toll_road.live import account, delays, events, live_record, seen_stimes_ms
+from examples.toll_road.live import account, delays, events, live_record, seen_event_times_ms
 from examples.toll_road.live_checker import REC_DONE, TENTATIVE, UNDO, LiveRecord, Transaction, check, transactions, until
 from examples.toll_road.tentative import STAGE, Road
 
@@ -77,7 +77,9 @@ class LiveTopic:
             view.apply(*entry)
         return [
             Delivered(
-                (record.id.bucket, record.id.position), result(json.loads(record.value or b"{}"), record.stime_ms or 0, record.key, None), 0
+                (record.id.bucket, record.id.position),
+                result(json.loads(record.value or b"{}"), record.event_time_ms or 0, record.key, None),
+                0,
             )
             for record in view.records()
             if record.id is not None
@@ -179,7 +181,7 @@ class Story:
 
     def _cut(self, deployment: Drills) -> None:
         since_ms, ordered = received_ms() - USUAL_MS, self.topic.transactions()
-        usual = percentile_ms([each.delay_ms for each in delays(ordered, seen_stimes_ms(ordered)) if each.covered_ms >= since_ms], 0.5)
+        usual = percentile_ms([each.delay_ms for each in delays(ordered, seen_event_times_ms(ordered)) if each.covered_ms >= since_ms], 0.5)
         self._line(f"so far results come {_seconds(usual)} after their window, final at once")
         deployment.drill("cut", self.source)
         self.cut_ms = received_ms()
@@ -193,7 +195,7 @@ class Story:
     def _in_words(self, event: LiveRecord) -> str:
         if event.kind == TENTATIVE:
             without = f", made without {', '.join(event.missing)}" if event.missing else ""
-            return f"tentative results{without}: {_seconds(event.received_ms - event.stime_ms)} after their window"
+            return f"tentative results{without}: {_seconds(event.received_ms - event.event_time_ms)} after their window"
         since = ""
         if self.heal_ms is not None:
             since = f", {_seconds(event.received_ms - self.heal_ms)} after the heal"
@@ -221,7 +223,7 @@ class Story:
         ordered = self.topic.transactions(self.end_ms)
         found, happened = account(ordered), events(ordered)
         cut_ms, heal_ms = self.cut_ms or received_ms(), self.heal_ms or received_ms()
-        late = delays(ordered, {bucket: rows[0].stime_ms for bucket, rows in road.answer.items()})
+        late = delays(ordered, {bucket: rows[0].event_time_ms for bucket, rows in road.answer.items()})
         before = [each.delay_ms for each in late if cut_ms - USUAL_MS <= each.covered_ms < cut_ms]
         since = [each.delay_ms for each in late if each.covered_ms >= cut_ms]
         first = next((event for event in happened if event.kind == TENTATIVE and event.received_ms >= cut_ms), None)
@@ -259,7 +261,7 @@ class Story:
             return []
         until_ms = heal_ms - longest_ms_max(self.max_delay_ms)
         shown = {record.ident[0] for record in again.records() if record.kind == TENTATIVE and record.ident}
-        due = [bucket for bucket, rows in road.answer.items() if cut_ms < rows[0].stime_ms <= until_ms]
+        due = [bucket for bucket, rows in road.answer.items() if cut_ms < rows[0].event_time_ms <= until_ms]
         return [
             f"bucket {bucket} ended while {self.source} was cut off, and was not shown without it" for bucket in due if bucket not in shown
         ]

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def segment_speeds(reports: DataFrame, *, window: str = "10 seconds") -> DataFrame:
-    """Reports and average speed (mph, rounded down) per (xway, dir, seg, window). stime: the window's end."""
-    windows = reports.groupBy(F.window("stime", window).alias("window"), "xway", "dir", "seg").agg(
+    """Reports and average speed (mph, rounded down) per (xway, dir, seg, window). Event time: the window's end."""
+    windows = reports.groupBy(F.window("event_time", window).alias("window"), "xway", "dir", "seg").agg(
         F.count("*").alias("reports"), F.sum("speed").alias("speed_sum")
     )
     return windows.select(
@@ -22,5 +22,5 @@ def segment_speeds(reports: DataFrame, *, window: str = "10 seconds") -> DataFra
         F.unix_millis("window.end").alias("window_end_ms"),
         "reports",
         F.expr("speed_sum div reports").alias("average_speed"),
-        F.col("window.end").alias("stime"),
+        F.col("window.end").alias("event_time"),
     )

@@ -15,17 +15,17 @@ them, as if every bucket had been a batch of its own. Use it through ``transform
         state_schema = "started TIMESTAMP, last TIMESTAMP, events BIGINT"
 
         def row(self, key, row, state, timers):
-            started, _, events = state or (row.stime, row.stime, 0)
-            timers.set(row.stime + timedelta(minutes=5))
-            return (started, row.stime, events + 1), []
+            started, _, events = state or (row.event_time, row.event_time, 0)
+            timers.set(row.event_time + timedelta(minutes=5))
+            return (started, row.event_time, events + 1), []
 
         def timer(self, key, at, state, timers):
             started, _, events = state
-            return None, [Row(user=key[0], started=started, events=events, stime=at)]
+            return None, [Row(user=key[0], started=started, events=events, event_time=at)]
 
 
     def sessions(clicks):
-        schema = "user STRING, started TIMESTAMP, events BIGINT, stime TIMESTAMP"
+        schema = "user STRING, started TIMESTAMP, events BIGINT, event_time TIMESTAMP"
         return transform(clicks, ["user"], Sessions(), schema)
 """
 
@@ -84,13 +84,13 @@ class BatchSafeProcessor(StatefulProcessor):
     def row(
         self, key: tuple[Any, ...], row: Row, state: tuple[Any, ...] | None, timers: Timers
     ) -> tuple[tuple[Any, ...] | None, Iterable[Row]]:
-        """One input row, in order of ``stime``. Returns the new state and result rows, whose ``stime`` is not before the row's."""
+        """One input row, in order of ``event_time``. Returns the new state and result rows, whose ``event_time`` is not before the row's."""
 
     @abstractmethod
     def timer(
         self, key: tuple[Any, ...], at: datetime, state: tuple[Any, ...] | None, timers: Timers
     ) -> tuple[tuple[Any, ...] | None, Iterable[Row]]:
-        """The key's timer is due. Returns the new state and result rows, whose ``stime`` is not before ``at``."""
+        """The key's timer is due. Returns the new state and result rows, whose ``event_time`` is not before ``at``."""
 
     def init(self, handle: Any) -> None:
         """Called by Spark once per task."""
@@ -102,7 +102,7 @@ class BatchSafeProcessor(StatefulProcessor):
         """Spark's entry: a key's rows of one batch."""
         state, timers = self._load()
         for row in sorted(rows, key=_order):
-            state, made = self._fire(key, state, timers, before_ms=_utc_ms(row.stime))
+            state, made = self._fire(key, state, timers, before_ms=_utc_ms(row.event_time))
             yield from made
             state, results = self.row(key, row, state, timers)
             yield from results
@@ -149,22 +149,22 @@ class BatchSafeProcessor(StatefulProcessor):
 
 
 def _order(row: Row) -> tuple[Any, ...]:
-    """Stime first, then every column, nulls first."""
+    """Event time first, then every column, nulls first."""
     values = row.asDict()
-    return (values.pop("stime"), *((value is not None, value if value is not None else 0) for value in values.values()))
+    return (values.pop("event_time"), *((value is not None, value if value is not None else 0) for value in values.values()))
 
 
 def transform(frame: DataFrame, keys: list[str], processor: BatchSafeProcessor, schema: str) -> DataFrame:
     """Run ``processor`` on ``frame``, per key.
 
     Args:
-        frame: With ``stime``.
+        frame: With ``event_time``.
         keys: Grouping columns.
         processor: A ``BatchSafeProcessor``.
-        schema: Columns of the result rows, as a Spark schema, with ``stime TIMESTAMP``.
+        schema: Columns of the result rows, as a Spark schema, with ``event_time TIMESTAMP``.
     """
     global _uses  # noqa: PLW0603
     _uses += 1
     return frame.groupBy(*keys).transformWithState(
-        statefulProcessor=processor, outputStructType=schema, outputMode="Append", timeMode="EventTime", eventTimeColumnName="stime"
+        statefulProcessor=processor, outputStructType=schema, outputMode="Append", timeMode="EventTime", eventTimeColumnName="event_time"
     )

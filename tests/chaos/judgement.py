@@ -38,7 +38,7 @@ class Injected(NamedTuple):
 class Seen(NamedTuple):
     """A result on the corrected topic: its time, and when a reader had it."""
 
-    stime_ms: int
+    event_time_ms: int
     received_ms: int
 
 
@@ -50,15 +50,15 @@ class Waits:
 
     def __init__(self, results: Iterable[Seen]) -> None:
         ordered = sorted(results)
-        self._stimes = [result.stime_ms for result in ordered]
+        self._event_times = [result.event_time_ms for result in ordered]
         self._first = [result.received_ms for result in ordered]
         for place in range(len(ordered) - 2, -1, -1):
             self._first[place] = min(self._first[place], self._first[place + 1])
 
     def after(self, moment_ms: int) -> int | None:
         """The wait; None: no such result came."""
-        place = bisect.bisect_right(self._stimes, moment_ms)
-        return None if place == len(self._stimes) else self._first[place] - moment_ms
+        place = bisect.bisect_right(self._event_times, moment_ms)
+        return None if place == len(self._event_times) else self._first[place] - moment_ms
 
     def usual(self, begin_ms: int, end_ms: int) -> list[int]:
         """The waits after all moments of a time without faults."""
@@ -152,7 +152,7 @@ def late_on_live(
     is judged from their begin until results are back; ``calm``: a time without faults, which says what is usual.
     """
     every = list(late)
-    usual_ms = max((each.delay_ms for each in every if calm[0] <= each.stime_ms < calm[1]), default=0)
+    usual_ms = max((each.delay_ms for each in every if calm[0] <= each.event_time_ms < calm[1]), default=0)
     bound_ms = usual_ms + max_delay_ms
     shadows = [
         (each.fault.begun_ms, math.inf if each.after_ms is None else each.fault.ended_ms + each.after_ms)
@@ -160,11 +160,11 @@ def late_on_live(
         if each.is_disturbed or not _is_covered(each.fault, targets)
     ]
     return [
-        f"live: the results of {each.stime_ms} came {each.delay_ms / 1_000:.1f} s later, allowed are {bound_ms / 1_000:.1f} s"
+        f"live: the results of {each.event_time_ms} came {each.delay_ms / 1_000:.1f} s later, allowed are {bound_ms / 1_000:.1f} s"
         for each in every
-        if each.stime_ms >= calm[0]
+        if each.event_time_ms >= calm[0]
         and each.delay_ms > bound_ms
-        and not any(begin <= each.covered_ms and each.stime_ms <= end for begin, end in shadows)
+        and not any(begin <= each.covered_ms and each.event_time_ms <= end for begin, end in shadows)
     ][:_EXAMPLES_MAX]
 
 

@@ -296,7 +296,7 @@ class Run:
             wrong += judgement.compare_digests(stage, made)
         repeats = {f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic)) for topic in job.outputs.values()}
         repeats["dead letters"] = judgement.repeated(self._again.refused)
-        results = [Seen(record.result.stime_ms, record.received_ms) for records in self._seen.results.values() for record in records]
+        results = [Seen(record.result.event_time_ms, record.received_ms) for records in self._seen.results.values() for record in records]
         first_ms = min((fault.begun_ms for fault in nemesis.injected), default=traffic.end_ms)
         calm = (traffic.start_ms + int(WARM_S * 1_000 + CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000)
         faults, usual_ms = sorted(nemesis.injected), Waits(results).usual(*calm)
@@ -326,8 +326,8 @@ class Run:
         self, end_ms: int, found: Sequence[Recovery], targets: Sequence[str], calm: tuple[int, int], answers: Mapping[str, Answer]
     ) -> list[str]:
         ordered = self._seen.live.transactions(end_ms)
-        stimes = {bucket: rows[0].stime_ms for name in self._job.live for bucket, rows in answers[name].items()}
-        return judgement.late_on_live(delays(ordered, stimes), found, targets, calm, self._job.max_delay_ms)
+        event_times = {bucket: rows[0].event_time_ms for name in self._job.live for bucket, rows in answers[name].items()}
+        return judgement.late_on_live(delays(ordered, event_times), found, targets, calm, self._job.max_delay_ms)
 
     def _too_little(self, happened: Happened) -> list[str]:
         """What there is not enough of to show anything."""

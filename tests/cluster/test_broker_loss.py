@@ -37,9 +37,9 @@ from pyspark.sql import functions as F
 
 def both(a):
     """Rows at once, and a window's when it closes."""
-    windows = a.groupBy(F.window("stime", "500 milliseconds"), "key").agg(F.count("*").alias("n"))
-    windows = windows.select("key", F.col("n").alias("value"), F.lit(True).alias("counted"), F.col("window.end").alias("stime"))
-    return windows.unionByName(a.select("key", "value", F.lit(False).alias("counted"), "stime"))
+    windows = a.groupBy(F.window("event_time", "500 milliseconds"), "key").agg(F.count("*").alias("n"))
+    windows = windows.select("key", F.col("n").alias("value"), F.lit(True).alias("counted"), F.col("window.end").alias("event_time"))
+    return windows.unionByName(a.select("key", "value", F.lit(False).alias("counted"), "event_time"))
 '''
 
 

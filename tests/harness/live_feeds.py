@@ -16,7 +16,7 @@ class LiveFeed:
     """Closes one bucket of a source every ``period_ms``; while cut it holds back what it has, as a network that lost its packets."""
 
     def __init__(self, feed: Feed, rows_of: Callable[[int], Rows], period_ms: int, *, first: int = 1) -> None:
-        """``rows_of(bucket)``: the rows (stime, key, value) of a bucket."""
+        """``rows_of(bucket)``: the rows (event time, key, value) of a bucket."""
         self._feed, self._rows_of, self._period_ms = feed, rows_of, period_ms
         self._clock, self._stopping, self._cut = SystemClock(), threading.Event(), threading.Event()
         self._sending = threading.Lock()

@@ -87,7 +87,7 @@ def rows(bucket: int, count: int) -> pa.Table:
             "road": pa.array([f"I-{n % 5} north" for n in numbers]),
             "total": pa.array([bucket * 1_000_000 + n for n in numbers], pa.int64()),
             "mean": pa.array([n / 4 for n in numbers], pa.float64()),
-            "stime": pa.array([(bucket - 1) * WIDTH_MS + 1 + n % WIDTH_MS for n in numbers], pa.int64()),
+            "event_time": pa.array([(bucket - 1) * WIDTH_MS + 1 + n % WIDTH_MS for n in numbers], pa.int64()),
         }
     )
 

@@ -1,8 +1,9 @@
 """A stage in memory: boundary logs, checkpoint directories, and processes with a ``ReplicaRunner`` and a small engine.
 
 The engine does what Spark does around a batch: it logs the offsets, runs, writes, commits, and after a crash runs a logged batch again. Its
-operator gives every row at once, and another one for each with a later stime; and for each bucket with rows a result in the bucket after it, when
-the time of that has passed (if ``traits`` are stateful). So parts are pending, and a bucket that is run twice or left out shows in the rows of the output.
+operator gives every row at once, and another one for each with a later event time; and for each bucket with rows a result in the bucket
+after it, when the time of that has passed (if ``traits`` are stateful). So parts are pending, and a bucket that is run twice or left out
+shows in the rows of the output.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pyarrow as pa
 from anabranch.adapters.spark.source import SourceOptions
 from anabranch.codec.blocks import schema_text
 
-SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("stime", pa.int64())])
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("event_time", pa.int64())])
 
 
 def options(**changes: Any) -> SourceOptions:

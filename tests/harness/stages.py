@@ -73,7 +73,7 @@ def write_pipeline(
             f"    topics: [{name}.in.{source}]",
             "    record: reading.avsc",
             "    format: json",
-            "    stime: {field: time, unit: ms}",
+            "    event_time: {field: time, unit: ms}",
         ]
     lines += ["stages:", textwrap.indent(textwrap.dedent(stages).strip().replace("MODULE", f"functions_{name}"), "  ")]
     last = [line.strip().rstrip(":") for line in lines[-1].splitlines() if line.startswith("  ") and not line.startswith("   ")][-1]
@@ -101,11 +101,11 @@ def create_topics(kafka: str, pipeline: Pipeline) -> None:
 
 
 def readings(rows: Iterable[tuple[int, ...] | dict[str, Any]]) -> pa.Table:
-    """Tuples of the record ``reading``: (stime, key, value), or columns by name."""
+    """Tuples of the record ``reading``: (event time, key, value), or columns by name."""
     full = []
     for row in rows:
-        given = row if isinstance(row, dict) else {"stime": row[0], "key": row[1], "value": row[2]}
-        full.append({"key": 0, "value": 0, "note": None, "level": 0.0, "time": given["stime"], **given})
+        given = row if isinstance(row, dict) else {"event_time": row[0], "key": row[1], "value": row[2]}
+        full.append({"key": 0, "value": 0, "note": None, "level": 0.0, "time": given["event_time"], **given})
     schema = pa.schema(
         [
             ("key", pa.int64()),
@@ -113,7 +113,7 @@ def readings(rows: Iterable[tuple[int, ...] | dict[str, Any]]) -> pa.Table:
             ("note", pa.string()),
             ("level", pa.float64()),
             ("time", pa.int64()),
-            ("stime", pa.int64()),
+            ("event_time", pa.int64()),
         ]
     )
     return pa.Table.from_pylist(full, schema=schema)

@@ -52,7 +52,7 @@ sources:
     topics: [{name}.reports]
     record: report.avsc
     format: json
-    stime: {{field: time, unit: ms}}
+    event_time: {{field: time, unit: ms}}
     disorder: 5s
     ahead: unlimited
     end: last_record

@@ -131,7 +131,7 @@ BAD_JSON: list[tuple[str, bytes | None, set[str]]] = [
     ("no value", None, {"null_value"}),
     ("deep nesting", nested(200), {"too_deep", "wrong_type"}),
     ("deeper nesting", nested(100_000), {"too_deep", "wrong_type", "not_json"}),
-    ("no time", report(None), {"no_stime"}),
+    ("no time", report(None), {"no_event_time"}),
     ("time out of range", report(-1), {"out_of_range"}),
 ]
 
@@ -299,7 +299,7 @@ def test_bad_avro_is_dead_letters(log: KafkaEventLog, topic_prefix: str) -> None
         (b"", {b"empty_value"}),
         (None, {b"null_value"}),
         (avro(speed=float("nan")), {b"not_finite"}),
-        (avro(time=None), {b"no_stime"}),
+        (avro(time=None), {b"no_event_time"}),
         (good[:5] + b"\x02" + b"\xff" * 12, {b"not_avro"}),
         (report(1_000), {b"unknown_schema", b"not_avro"}),
     ]
@@ -449,7 +449,7 @@ sources:
     topics: [{source.topic}]
     record: report.avsc
     format: json
-    stime: {{field: time, unit: ms}}
+    event_time: {{field: time, unit: ms}}
     {lines}
 stages:
   same: {{participant: north, reads: [reports], transform: "functions:same"}}

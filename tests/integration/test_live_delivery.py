@@ -185,7 +185,7 @@ pipeline: {name}
 bucket: 100ms
 partitions: 2
 sources:
-  reports: {{topics: [{name}.reports], record: reading.avsc, stime: {{field: time}}}}
+  reports: {{topics: [{name}.reports], record: reading.avsc, event_time: {{field: time}}}}
 stages:
   totals: {{reads: reports, transform: functions_live:totals}}
 outputs:

@@ -67,11 +67,11 @@ class Shell:
                 continue
             usable = [s for s in chunk if s <= limits.ahead_above_ms]
             facts.append(ChunkFacts(("t", i), begin + len(chunk), max(usable, default=None)))
-            for offset, stime in enumerate(chunk, begin):
-                if stime > limits.ahead_above_ms or stime <= limits.late_upto_ms:
+            for offset, event_time in enumerate(chunk, begin):
+                if event_time > limits.ahead_above_ms or event_time <= limits.late_upto_ms:
                     self.log.dead.append((i, offset))
                 else:
-                    rows.append((bucket_of(stime, WIDTH), (i, offset)))
+                    rows.append((bucket_of(event_time, WIDTH), (i, offset)))
         before = self.machine.closed
         self.machine.read(facts, self.now_ms)
         self.machine.advance(self.now_ms)
@@ -96,15 +96,15 @@ class Shell:
 
 @st.composite
 def partition(draw: st.DrawFn, disorder: int = DISORDER) -> list[int]:
-    """stimes of one partition, none older than the newest before it minus ``disorder``."""
+    """Event times of one partition, none older than the newest before it minus ``disorder``."""
     steps = draw(st.lists(st.tuples(st.integers(0, 25), st.integers(0, disorder)), max_size=12))
     newest = clock = draw(st.integers(disorder + 1, 200))
-    stimes: list[int] = []
+    event_times: list[int] = []
     for step, back in steps:
         clock += step
-        stimes.append(max(clock - back, newest - disorder))
-        newest = max(newest, stimes[-1])
-    return stimes
+        event_times.append(max(clock - back, newest - disorder))
+        newest = max(newest, event_times[-1])
+    return event_times
 
 
 sources = st.lists(partition(), min_size=1, max_size=3)
@@ -130,9 +130,9 @@ def run(data: list[list[int]], schedule: list[tuple[list[int], str]], rules: Sou
 def test_any_chunking_and_any_crash_give_the_same_buckets(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
     log = run(data, schedule)
     expected: dict[int, set[Row]] = {}
-    for i, stimes in enumerate(data):
-        for offset, stime in enumerate(stimes):
-            expected.setdefault(bucket_of(stime, WIDTH), set()).add((i, offset))
+    for i, event_times in enumerate(data):
+        for offset, event_time in enumerate(event_times):
+            expected.setdefault(bucket_of(event_time, WIDTH), set()).add((i, offset))
     assert log.buckets == expected
     assert len(log.named) == len(set(log.named)), "a record is named twice"
     assert log.dead == []
@@ -143,7 +143,7 @@ def test_any_chunking_and_any_crash_give_the_same_buckets(data: list[list[int]],
 @given(st.lists(st.lists(st.integers(1, 300), max_size=10), min_size=1, max_size=3), schedules)
 def test_wild_disorder_neither_loses_nor_repeats(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
     log = run(data, schedule)
-    everything = {(i, offset) for i, stimes in enumerate(data) for offset in range(len(stimes))}
+    everything = {(i, offset) for i, event_times in enumerate(data) for offset in range(len(event_times))}
     assert len(log.named) == len(set(log.named)), "a record is named twice"
     assert set(log.named) | set(log.dead) == everything, "a record is lost"
     assert not set(log.named) & set(log.dead), "a record is both late and in the stream"
@@ -157,7 +157,7 @@ def test_the_boundary_never_passes_a_partition_that_is_not_idle(data: list[list[
     for counts, crash in schedule:
         shell.now_ms += 1
         shell.round(counts[: len(data)], crash=crash)
-        read = {p.partition: p.stime_max_ms for p in shell.log.positions}
+        read = {p.partition: p.event_time_max_ms for p in shell.log.positions}
         marks = [read.get(i, 0) for i in range(len(data))]
         if min(marks) == 0:
             assert shell.log.closed == 0, "a partition that never spoke was passed"
@@ -168,7 +168,7 @@ def test_the_boundary_never_passes_a_partition_that_is_not_idle(data: list[list[
 @examples(100)
 @given(st.lists(partition(), min_size=2, max_size=3), st.permutations([0, 1, 2]))
 def test_a_drained_backlog_with_skewed_partitions_equals_the_live_result(data: list[list[int]], order: list[int]) -> None:
-    live = sorted((stime, i) for i, stimes in enumerate(data) for stime in stimes)
+    live = sorted((event_time, i) for i, event_times in enumerate(data) for event_time in event_times)
     one_by_one = [([int(j == i) for j in range(3)], "") for _, i in live]
     whole = [([1000 if j == i else 0 for j in range(3)], "") for i in order]
     a, b = run(data, one_by_one), run(data, whole)
@@ -182,13 +182,13 @@ def test_a_record_of_the_year_2100_closes_nothing(
 ) -> None:
     rules = SourceRules(bucket_ms=WIDTH, disorder_ms=DISORDER, partition_idle_ms=None, ends=True, ahead_ms=60_000)
     i = where % len(data)
-    far = [list(stimes) for stimes in data]
+    far = [list(event_times) for event_times in data]
     far[i].insert(offset, 4_102_444_800_000)
     row = (i, far[i].index(4_102_444_800_000))
     log = run(far, schedule, rules)
     assert row in log.dead
-    assert log.closed == max((bucket_of(s, WIDTH) for stimes in data for s in stimes), default=0)
-    assert len(log.named) == sum(len(stimes) for stimes in data)
+    assert log.closed == max((bucket_of(s, WIDTH) for event_times in data for s in event_times), default=0)
+    assert len(log.named) == sum(len(event_times) for event_times in data)
 
 
 @examples(100)
@@ -197,7 +197,7 @@ def test_much_that_is_open_delays_but_neither_loses_nor_stops(steps: list[list[i
     """G8: partitions that end together are read to their end in any order, with little open; each record is in a bucket of its own."""
     hold, at_once = 8, 3
     end = WIDTH * (1 + max(sum(each) for each in steps))
-    data = [[*(WIDTH * stime for stime in accumulate(each)), end] for each in steps]
+    data = [[*(WIDTH * event_time for event_time in accumulate(each)), end] for each in steps]
     shell = Shell(SourceRules(bucket_ms=WIDTH, partition_idle_ms=None, ahead_ms=None), data, Log())
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ingestion, "PENDING_PARTS_HOLD", hold)

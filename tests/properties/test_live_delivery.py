@@ -129,7 +129,7 @@ class Topic:
             yield from control(Kind.UNDO, run.before)
         for key, version in [*self.versions(run.stable, stable=True), *self.versions((*run.again, *run.tentative), stable=False)]:
             kind = Kind.INSERTION if version.branch is None else Kind.TENTATIVE
-            record = LiveRecord(kind, version.id, version.branch, (), version.stime_ms, key, version.value)
+            record = LiveRecord(kind, version.id, version.branch, (), version.event_time_ms, key, version.value)
             yield key[-1] % self.partitions, record
         if run.rec_done:
             yield from control(Kind.REC_DONE, run.after)

@@ -78,7 +78,7 @@ def edge(form: Format) -> Callable[[bytes], object]:
 def live(value: bytes) -> None:
     """As kind, id, times and names in headers, and as the value of a control record."""
     for kind in (b"insertion", b"tentative", b"undo", b"boundary", b"rec_done", value):
-        for name in ("anabranch-id", "anabranch-stime", "anabranch-missing", "anabranch-stable-id"):
+        for name in ("anabranch-id", "anabranch-event-time", "anabranch-missing", "anabranch-stable-id"):
             for how in (lambda h: live_records.decode(h, None, value), lambda h: live_records.restored(h, value)):
                 try:
                     how([("anabranch-kind", kind), (name, value)])
@@ -113,7 +113,7 @@ def schema(value: bytes) -> object:
     return schema_from_text(value.decode("latin-1"))
 
 
-TABLE = pa.table({"car": [1, 2], "road": ["a", None], "raw": [b"x", b""], "stime": [1, 2]})
+TABLE = pa.table({"car": [1, 2], "road": ["a", None], "raw": [b"x", b""], "event_time": [1, 2]})
 BEAT = Heartbeat("processing", "totals", "0", 1, "running", 1, 0)
 READINGS = {
     "json": Reading(edge("json"), RecordRejected, sources.report(1_000), RECORD_BYTES_MAX),

@@ -44,8 +44,8 @@ FUNCTIONS = """
 from pyspark.sql import functions as F
 
 def counts(a):
-    windows = a.groupBy(F.window("stime", "200 milliseconds"), "key").agg(F.count("*").alias("n"))
-    return windows.select("key", "n", F.col("window.end").alias("stime"))
+    windows = a.groupBy(F.window("event_time", "200 milliseconds"), "key").agg(F.count("*").alias("n"))
+    return windows.select("key", "n", F.col("window.end").alias("event_time"))
 """
 STAGES = "s:\n  reads: [a]\n  participant: north\n  replicas: 2\n  transform: MODULE:counts\n"
 
@@ -188,10 +188,10 @@ def produce(vault: Vault) -> dict[tuple[int, int], int]:
     writer, expected = vault.broker.log("vault.producer.a").writer(), dict[tuple[int, int], int]()
     partitions = vault.pipeline.partitions
     for number in range(COUNT):
-        stime, key = 10_000 + 10 * number, number % 3
-        value = json.dumps({"key": key, "value": number, "time": stime}).encode()
+        event_time, key = 10_000 + 10 * number, number % 3
+        value = json.dumps({"key": key, "value": number, "time": event_time}).encode()
         writer.send(TopicPartition("vault.in.a", number % partitions), value)
-        window = (stime // WINDOW_MS * WINDOW_MS + WINDOW_MS, key)
+        window = (event_time // WINDOW_MS * WINDOW_MS + WINDOW_MS, key)
         expected[window] = expected.get(window, 0) + 1
     for partition in range(partitions):
         writer.send(TopicPartition("vault.in.a", partition), None, headers=[("anabranch-heartbeat", b"60000")])
@@ -206,7 +206,7 @@ def results(vault: Vault) -> list[tuple[tuple[int, int], int]]:
     for chunk in sources.everything(vault.broker.log("vault.consumer.out"), "vault.out", vault.pipeline.partitions):
         for value, headers in zip(chunk.values, chunk.headers, strict=True):
             row = json.loads(value or b"")
-            found.append(((int(dict(headers)["anabranch-stime"] or b""), row["key"]), row["n"]))
+            found.append(((int(dict(headers)["anabranch-event-time"] or b""), row["key"]), row["n"]))
     return sorted(found)
 
 

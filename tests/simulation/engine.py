@@ -28,7 +28,7 @@ from simulation.network import Port
 from simulation.options import Operator, StageOptions
 from simulation.workload import WINDOW_BUCKETS, Row, bucket_of, far, mapped, moved, result_row
 
-SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "stime")])
+SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "event_time")])
 _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
 
@@ -213,7 +213,7 @@ class SimulatedQuery:
         rows: list[Row] = []
         for stream in stage.reads:
             for _, table in readers[stream].read_buckets(taken_of(logged.offsets[stream])):
-                columns = [table.column(column).to_pylist() for column in ("stime", "id", "key", "v")]
+                columns = [table.column(column).to_pylist() for column in ("event_time", "id", "key", "v")]
                 rows += zip(*columns, strict=True)
         yield True
         state: State = directory.commits[batch - 1] if batch else ()
@@ -254,6 +254,8 @@ class SimulatedQuery:
         assert all(bucket > closed for bucket in by_bucket), f"results of closed buckets: {sorted(by_bucket)} up to {closed}"
         only, slices = self._task.output.only, []
         for bucket in sorted(by_bucket if only is None else only & by_bucket.keys()):
-            stimes, ids, keys, values = (pa.array(column, pa.int64()) for column in zip(*by_bucket[bucket], strict=True))
-            slices.append((bucket % self._pipeline.partitions, bucket, pa.Table.from_arrays([ids, keys, values, stimes], schema=SCHEMA)))
+            event_times, ids, keys, values = (pa.array(column, pa.int64()) for column in zip(*by_bucket[bucket], strict=True))
+            slices.append(
+                (bucket % self._pipeline.partitions, bucket, pa.Table.from_arrays([ids, keys, values, event_times], schema=SCHEMA))
+            )
         return blocks.write(slices)

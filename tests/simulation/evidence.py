@@ -93,7 +93,7 @@ class Blocks:
 
 def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
     """A table's rows as the workload has them."""
-    columns = [table.column(name).to_pylist() for name in ("stime", "id", "key", "v")]
+    columns = [table.column(name).to_pylist() for name in ("event_time", "id", "key", "v")]
     return list(zip(*columns, strict=True))
 
 
@@ -142,7 +142,7 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
         place, at_ms = appended[topic, 0, offset]
         rows = [workload.typed(row) for part in record.parts for row in blocks("0", part) or ()]
         positions: dict[int, tuple[int, int, int]] = {
-            position.partition: (position.offset_next, position.stime_max_ms, position.found_after) for position in record.positions
+            position.partition: (position.offset_next, position.event_time_max_ms, position.found_after) for position in record.positions
         }
         decided_ms = record.written_ms - workload.BASE_MS if is_clock_right else None
         taken.append(ingestion.Taken(decided_ms, at_ms, positions, record.closed, rows, [each.last for each in record.given_up]))
@@ -199,7 +199,7 @@ def _wrongly_rejected(run: Run) -> list[str]:
     wrong = []
     for _, _, record in _rejected(run):
         headers = {
-            name: value for name, value in _headers(record).items() if name in ("anabranch-id", "anabranch-stime", "anabranch-missing")
+            name: value for name, value in _headers(record).items() if name in ("anabranch-id", "anabranch-event-time", "anabranch-missing")
         }
         size = len(record.value or b"") + len(record.key or b"") + sum(len(name) + len(value) for name, value in headers.items())
         run.history.reached("result rejected")
@@ -213,14 +213,14 @@ def _wrongly_rejected(run: Run) -> list[str]:
 def _read_row(partition: int, record: Record) -> tuple[object, ...]:
     """A result as a reader gets it: its value, and in what it stands beside that must be right."""
     row = json.loads(record.value or b"")
-    return row["id"], row["key"], row["v"], int(_headers(record)["anabranch-stime"]), record.key, partition
+    return row["id"], row["key"], row["v"], int(_headers(record)["anabranch-event-time"]), record.key, partition
 
 
 def _result(row: Sequence[object], partitions: int) -> tuple[object, ...]:
     """The same, as it must be."""
-    stime, ident, key, v = row
+    event_time, ident, key, v = row
     text = f'{{"key":{key}}}'.encode()
-    return ident, key, v, stime, text, _partition_of(text, partitions)
+    return ident, key, v, event_time, text, _partition_of(text, partitions)
 
 
 def _partition_of(key: bytes, partitions: int) -> int:

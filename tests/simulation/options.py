@@ -9,7 +9,7 @@ from typing import Literal
 
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import topic_settings
-from anabranch.pipeline.model import Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
+from anabranch.pipeline.model import EventTime, Idle, LiveSink, Output, Pipeline, Sink, Source, Stage
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin
 from simulation import scenarios
@@ -136,7 +136,7 @@ def _idling(options: Options) -> Options:
 
 
 def _grown(options: Options) -> Options:
-    """The same, in some seeds with a partition that comes later. What it brings gets other times, and a source's own rows have a time beside stime."""
+    """The same, in some seeds with a partition that comes later. What it brings gets other times, and a source's own rows have a time beside event time."""
     rng = random.Random(f"{options.seed}/grown")
     if not options.stages or options.source_partitions == 1 or rng.random() >= 0.15:
         return options
@@ -177,7 +177,7 @@ def _draw(seed: int, *, stages_max: int) -> Options:
         hostile_percent=rng.choice((0, 0, 5)),
         late="restamp"
         if rng.random() < 0.3 and stages
-        else "dead_letter",  # a source's own rows have a time beside stime, which orders them
+        else "dead_letter",  # a source's own rows have a time beside event time, which orders them
         idle_ms=rng.choice((None, None, 600, 1_500)),
         stages=tuple(stages),
         is_live=bool(stages) and rng.random() < 0.8,
@@ -279,7 +279,7 @@ def pipeline(options: Options) -> Pipeline:
     """The pipeline that a file with these options would give."""
     sources = {
         name: Source(
-            name=name, topics=[f"in.{name}"], record=SCHEMA, stime=Stime(field="time"), disorder_ms=options.disorder_ms,
+            name=name, topics=[f"in.{name}"], record=SCHEMA, event_time=EventTime(field="time"), disorder_ms=options.disorder_ms,
             idle=Idle(partition_ms=options.idle_ms, source_ms=options.source_idle_ms), ahead_ms=options.ahead_ms, late=options.late, dead_letter=f"in.{name}.rejected",
         )
         for name in options.sources

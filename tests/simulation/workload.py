@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from simulation.options import Operator, Options
 
 Row = tuple[int, int, int, int]
-"""(stime in ms, id, key, v): its order is the canonical one."""
+"""(event time in ms, id, key, v): its order is the canonical one."""
 Buckets = dict[int, list[Row]]
 """Bucket -> its rows in canonical order; empty buckets are left out."""
 
@@ -79,14 +79,14 @@ def records(options: Options) -> list[Sent]:
                     continue
                 for _ in range(rng.randint(0, options.rows_max)):
                     number += 1
-                    stime_ms = (bucket - 1) * width + rng.randint(1, width)
+                    event_time_ms = (bucket - 1) * width + rng.randint(1, width)
                     if options.edge_percent and edges.randrange(100) < options.edge_percent:
-                        stime_ms = (bucket - 1) * width + edges.choice((1, width))
+                        event_time_ms = (bucket - 1) * width + edges.choice((1, width))
                     if (source, partition, bucket - first) == (options.sources[0], 0, options.ahead[0]) and is_ahead:
                         is_ahead, ahead_ms = False, options.ahead[1] * width
-                    row: Row | None = (stime_ms + ahead_ms, number, rng.randrange(3), rng.randrange(100))
+                    row: Row | None = (event_time_ms + ahead_ms, number, rng.randrange(3), rng.randrange(100))
                     ahead_ms = 0
-                    mine.append((stime_ms - BASE_MS + rng.randint(0, options.disorder_ms), row))
+                    mine.append((event_time_ms - BASE_MS + rng.randint(0, options.disorder_ms), row))
                     if rng.randrange(100) < options.hostile_percent:
                         mine.append((mine[-1][0], None))
             for due_ms, row in sorted(mine, key=lambda item: (item[0], item[1] or (0, 0, 0, 0))):
@@ -110,29 +110,29 @@ def _value(row: Row | None, due_ms: int, options: Options, rng: random.Random) -
         row = BASE_MS + due_ms + AHEAD_MS, 0, 0, 0
     if row is None:
         return rng.choice((b"{", b"", None, b'{"time": null, "id": 1, "key": 1, "v": 1}', b'{"id": "x"}'))
-    stime_ms, ident, key, v = row
-    return json.dumps({"time": stime_ms, "id": ident, "key": key, "v": v}).encode()
+    event_time_ms, ident, key, v = row
+    return json.dumps({"time": event_time_ms, "id": ident, "key": key, "v": v}).encode()
 
 
 def typed(values: tuple[object, ...]) -> Row:
     """``values`` as a row."""
-    stime_ms, ident, key, v = (int(str(value)) for value in values)
-    return stime_ms, ident, key, v
+    event_time_ms, ident, key, v = (int(str(value)) for value in values)
+    return event_time_ms, ident, key, v
 
 
 def row_of(value: bytes | None) -> Row | None:
     """What a record says; None: it is hostile."""
     try:
         fields = json.loads(value or b"")
-        stime_ms, ident, key, v = (fields[name] for name in ("time", "id", "key", "v"))
+        event_time_ms, ident, key, v = (fields[name] for name in ("time", "id", "key", "v"))
     except (ValueError, KeyError):
         return None
-    return None if stime_ms is None or stime_ms >= BASE_MS + AHEAD_MS // 2 else (stime_ms, ident, key, v)
+    return None if event_time_ms is None or event_time_ms >= BASE_MS + AHEAD_MS // 2 else (event_time_ms, ident, key, v)
 
 
-def bucket_of(stime_ms: int, width_ms: int) -> int:
+def bucket_of(event_time_ms: int, width_ms: int) -> int:
     """The bucket of a time: the upper bound is in it."""
-    return (stime_ms + width_ms - 1) // width_ms
+    return (event_time_ms + width_ms - 1) // width_ms
 
 
 def source_buckets(options: Options, sent: list[Sent], source: str) -> Buckets:

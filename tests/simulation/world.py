@@ -235,7 +235,7 @@ class World:
     def _is_all_shown(self) -> bool:
         """An input never comes back: every bucket of which the others have something was shown, tentatively (A5: the others are not waited for)."""
         others = [each.row[0] for each in self.sent if each.row is not None and (each.source, each.partition) not in self._gone]
-        last = max((workload.bucket_of(stime_ms, self.options.bucket_ms) for stime_ms in others), default=0)
+        last = max((workload.bucket_of(event_time_ms, self.options.bucket_ms) for event_time_ms in others), default=0)
         service = self.runs["delivery/out"].service
         live = service._live if isinstance(service, delivery.DeliveryService) else None
         return live is not None and live._machine is not None and live._machine.progress.shown >= last

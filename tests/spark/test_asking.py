@@ -25,16 +25,16 @@ from pyspark.sql import functions as F
 
 def rows(a):
     """Stateless."""
-    return a.where("value > 0").select(F.col("value").alias("n"), "stime")
+    return a.where("value > 0").select(F.col("value").alias("n"), "event_time")
 
 def counts(a):
     """Stateful."""
-    return a.groupBy(F.window("stime", "300 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("stime"))
+    return a.groupBy(F.window("event_time", "300 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
 
 def both(rows, counts):
     """What comes of a bucket depends on those before it."""
-    return rows.unionByName(counts).groupBy(F.window("stime", "200 milliseconds")).agg(F.sum("n").alias("n")).select(
-        "n", F.col("window.end").alias("stime"))
+    return rows.unionByName(counts).groupBy(F.window("event_time", "200 milliseconds")).agg(F.sum("n").alias("n")).select(
+        "n", F.col("window.end").alias("event_time"))
 '''
 STAGES = """
 rows:
@@ -59,19 +59,19 @@ def fed(bucket: int) -> list[tuple[int, int, int]]:
     return [] if bucket % 5 == 0 else [(bucket * W - late, 0, bucket) for late in (0, 99, 50)]
 
 
-def up(stime: int, width: int) -> int:
-    return stime // width * width + width
+def up(event_time: int, width: int) -> int:
+    return event_time // width * width + width
 
 
 def expected(upto: int, begun: int) -> Counter[Any]:
-    """Of the buckets up to ``upto`` of ``both``: (stime, n)."""
-    given = [(stime, value) for bucket in range(begun, upto + 1) for stime, _, value in fed(bucket)]
-    counts = Counter(up(stime, 300) for stime, _ in given)
+    """Of the buckets up to ``upto`` of ``both``: (event time, n)."""
+    given = [(event_time, value) for bucket in range(begun, upto + 1) for event_time, _, value in fed(bucket)]
+    counts = Counter(up(event_time, 300) for event_time, _ in given)
     sums: Counter[int] = Counter()
-    for stime, n in [*given, *counts.items()]:
-        if stime <= upto * W:
-            sums[up(stime, 200)] += n
-    return Counter({(stime, n): 1 for stime, n in sums.items() if stime <= upto * W})
+    for event_time, n in [*given, *counts.items()]:
+        if event_time <= upto * W:
+            sums[up(event_time, 200)] += n
+    return Counter({(event_time, n): 1 for event_time, n in sums.items() if event_time <= upto * W})
 
 
 class Asked:
@@ -108,7 +108,7 @@ class Asked:
 
     def result(self, first: int, last: int) -> Counter[Any]:
         found = self.outputs["both"].buckets(first, last)
-        return Counter((row["stime"], row["n"]) for rows in found.values() for row in rows)
+        return Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows)
 
     def close(self) -> None:
         self.feed.close()

@@ -53,76 +53,76 @@ def stateless(a, b):
     plus_one = F.udf(lambda v: v + 1, "bigint")
     square = F.arrow_udf(lambda v: pc.multiply(v, v), "bigint")
     a.createOrReplaceTempView("readings")
-    some = a.sparkSession.sql("SELECT key, value, stime FROM readings WHERE value % 3 != 0")
+    some = a.sparkSession.sql("SELECT key, value, event_time FROM readings WHERE value % 3 != 0")
     each = some.select("key", (F.col("value") * 2).alias("twice"), plus_one("value").alias("more"), square("value").alias("square"),
-                       F.explode(F.array("key", "value")).alias("each"), "stime")
-    rows = each.unpivot(["key", "each", "stime"], ["twice", "more", "square"], "what", "much")
-    return rows.unionByName(b.select("key", F.col("value").alias("each"), "stime", F.lit("b").alias("what"), F.lit(0).cast("bigint").alias("much")))
+                       F.explode(F.array("key", "value")).alias("each"), "event_time")
+    rows = each.unpivot(["key", "each", "event_time"], ["twice", "more", "square"], "what", "much")
+    return rows.unionByName(b.select("key", F.col("value").alias("each"), "event_time", F.lit("b").alias("what"), F.lit(0).cast("bigint").alias("much")))
 
 def window(a):
     money = "CAST(value AS DECIMAL(12, 2)) * 0.37"
-    g = a.where("value >= 0").groupBy(F.window("stime", "300 milliseconds"), "key")
+    g = a.where("value >= 0").groupBy(F.window("event_time", "300 milliseconds"), "key")
     return g.agg(F.count(F.lit(1)).alias("n"), F.sum("value").alias("total"), F.min("value").alias("low"), F.max("value").alias("high"),
                  F.size(F.collect_set("value")).alias("distinct"), F.sort_array(F.collect_set("value")).cast("string").alias("members"),
                  F.avg(F.col("value").cast("int")).alias("mean"),
                  F.expr(f"sum({money})").cast("string").alias("price"), F.expr(f"avg({money})").cast("string").alias("mean_price"),
                  F.bool_and(F.col("value") < 28).alias("all_below"), F.bool_or(F.col("value") > 28).alias("any_above"),
                  F.bit_and("value").alias("all_bits"), F.bit_or("value").alias("any_bits"), F.bit_xor("value").alias("odd_bits"),
-                 F.count_if(F.col("value") > 10).alias("above"), F.col("window.end").alias("stime")).drop("window")
+                 F.count_if(F.col("value") > 10).alias("above"), F.col("window.end").alias("event_time")).drop("window")
 
 def sliding(a):
     a.createOrReplaceTempView("readings")
-    counts = a.groupBy(F.window("stime", "400 milliseconds", "200 milliseconds"), "key").count()
-    odd = a.sparkSession.sql("SELECT window.end AS stime, key, value % 2 AS odd, count(*) AS count FROM readings "
-                             "GROUP BY window(stime, '300 milliseconds'), ROLLUP(key, value % 2)")
-    return counts.select("key", F.lit(-1).cast("bigint").alias("odd"), "count", F.col("window.end").alias("stime")).unionByName(odd)
+    counts = a.groupBy(F.window("event_time", "400 milliseconds", "200 milliseconds"), "key").count()
+    odd = a.sparkSession.sql("SELECT window.end AS event_time, key, value % 2 AS odd, count(*) AS count FROM readings "
+                             "GROUP BY window(event_time, '300 milliseconds'), ROLLUP(key, value % 2)")
+    return counts.select("key", F.lit(-1).cast("bigint").alias("odd"), "count", F.col("window.end").alias("event_time")).unionByName(odd)
 
 def window_of_windows(a):
-    first = a.groupBy(F.window("stime", "200 milliseconds"), "key").agg(F.sum("value").alias("total"))
+    first = a.groupBy(F.window("event_time", "200 milliseconds"), "key").agg(F.sum("value").alias("total"))
     second = first.groupBy(F.window(F.window_time("window"), "400 milliseconds")).agg(F.max("total").alias("top"), F.count(F.lit(1)).alias("keys"))
-    return second.select("top", "keys", F.col("window.end").alias("stime"))
+    return second.select("top", "keys", F.col("window.end").alias("event_time"))
 
 def deduplicate(a):
     a.createOrReplaceTempView("readings")
-    distinct = a.sparkSession.sql("SELECT DISTINCT key, CAST(-1 AS BIGINT) AS value, stime FROM readings")
-    return a.select("key", "value", "stime").dropDuplicates().unionByName(distinct)
+    distinct = a.sparkSession.sql("SELECT DISTINCT key, CAST(-1 AS BIGINT) AS value, event_time FROM readings")
+    return a.select("key", "value", "event_time").dropDuplicates().unionByName(distinct)
 
 def join(a, b):
     spark = a.sparkSession
-    later = b.select(F.col("key").alias("k"), F.col("value").alias("v"), F.col("stime").alias("t"))
-    both = a.join(later, F.expr("key = k AND t BETWEEN stime - INTERVAL 200 MILLISECONDS AND stime + INTERVAL 200 MILLISECONDS"))
-    both = both.select(F.lit("both").alias("name"), "key", "value", "v", F.greatest("stime", "t").alias("stime"))
+    later = b.select(F.col("key").alias("k"), F.col("value").alias("v"), F.col("event_time").alias("t"))
+    both = a.join(later, F.expr("key = k AND t BETWEEN event_time - INTERVAL 200 MILLISECONDS AND event_time + INTERVAL 200 MILLISECONDS"))
+    both = both.select(F.lit("both").alias("name"), "key", "value", "v", F.greatest("event_time", "t").alias("event_time"))
     FILE.exists() or pq.write_table(pa.table({"key": [0, 1], "of_file": ["nought", "one"]}), FILE)
     names = spark.createDataFrame([(key, f"key {key}") for key in range(3)], "key BIGINT, name STRING")
     tens = spark.sql("SELECT v FROM VALUES (10L), (20L) AS tens(v)")
     found = a.join(F.broadcast(names), "key").join(spark.read.parquet(str(FILE)), "key").crossJoin(tens).crossJoin(spark.sql("SELECT '!' AS end"))
     found = found.join(spark.range(2), F.expr("value % 3 = id"))
-    return both.unionByName(found.select(F.concat("name", "of_file", "end").alias("name"), "key", "value", "v", "stime"))
+    return both.unionByName(found.select(F.concat("name", "of_file", "end").alias("name"), "key", "value", "v", "event_time"))
 
 def pending(a):
     """Rows at once, and a window's when it closes: parts of open buckets."""
-    windows = a.groupBy(F.window("stime", "200 milliseconds")).count().select(F.col("count").alias("key"), F.col("window.end").alias("stime"))
-    return windows.unionByName(a.select("key", "stime"))
+    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("key"), F.col("window.end").alias("event_time"))
+    return windows.unionByName(a.select("key", "event_time"))
 
 def shown(a):
-    g = a.groupBy(F.window("stime", "300 milliseconds")).agg(F.collect_set("key").alias("keys"), F.size(F.collect_set("key")).alias("n"))
-    return g.select(F.sort_array("keys").cast("string").alias("keys"), "n", F.col("window.end").alias("stime"))
+    g = a.groupBy(F.window("event_time", "300 milliseconds")).agg(F.collect_set("key").alias("keys"), F.size(F.collect_set("key")).alias("n"))
+    return g.select(F.sort_array("keys").cast("string").alias("keys"), "n", F.col("window.end").alias("event_time"))
 
 def mean_of_longs(a):
-    return a.groupBy(F.window("stime", "300 milliseconds")).agg(F.avg("time").alias("mean")).select("mean", F.col("window.end").alias("stime"))
+    return a.groupBy(F.window("event_time", "300 milliseconds")).agg(F.avg("time").alias("mean")).select("mean", F.col("window.end").alias("event_time"))
 
 def sum_of_floats(a):
-    return a.groupBy(F.window("stime", "300 milliseconds")).agg(F.sum(F.col("value") / F.lit(7.0)).alias("sum")).select("sum", F.col("window.end").alias("stime"))
+    return a.groupBy(F.window("event_time", "300 milliseconds")).agg(F.sum(F.col("value") / F.lit(7.0)).alias("sum")).select("sum", F.col("window.end").alias("event_time"))
 
 def by_bucket(a, b):
     """What is not batch-safe and has no timers."""
-    sums = a.groupBy(F.window("stime", "300 milliseconds")).agg(F.sum(F.col("value") / F.lit(7.0)).alias("x"))
-    sums = sums.select(F.lit("sum").alias("name"), F.lit(0).cast("bigint").alias("key"), "x", F.col("window.end").alias("stime"))
-    firsts = a.select(F.lit("first").alias("name"), "key", F.col("value").cast("double").alias("x"), "stime").dropDuplicates(["key"])
-    later = b.select(F.col("key").alias("k"), F.col("value").alias("v"), F.col("stime").alias("t"))
-    outer = a.join(later, F.expr("key = k AND t BETWEEN stime AND stime + INTERVAL 200 MILLISECONDS"), "left")
+    sums = a.groupBy(F.window("event_time", "300 milliseconds")).agg(F.sum(F.col("value") / F.lit(7.0)).alias("x"))
+    sums = sums.select(F.lit("sum").alias("name"), F.lit(0).cast("bigint").alias("key"), "x", F.col("window.end").alias("event_time"))
+    firsts = a.select(F.lit("first").alias("name"), "key", F.col("value").cast("double").alias("x"), "event_time").dropDuplicates(["key"])
+    later = b.select(F.col("key").alias("k"), F.col("value").alias("v"), F.col("event_time").alias("t"))
+    outer = a.join(later, F.expr("key = k AND t BETWEEN event_time AND event_time + INTERVAL 200 MILLISECONDS"), "left")
     outer = outer.select(F.lit("outer").alias("name"), "key", F.coalesce("v", F.lit(-1)).cast("double").alias("x"),
-                         F.expr("stime + INTERVAL 400 MILLISECONDS").alias("stime"))
+                         F.expr("event_time + INTERVAL 400 MILLISECONDS").alias("event_time"))
     return sums.unionByName(firsts).unionByName(outer)
 
 def timeouts(a):
@@ -131,17 +131,17 @@ def timeouts(a):
         seen, last = state.getOption or (0, 0)
         if state.hasTimedOut:
             state.remove()
-            yield pd.DataFrame({"key": [key[0]], "events": [seen], "stime": [pd.Timestamp(last + 200, unit="ms")]})
+            yield pd.DataFrame({"key": [key[0]], "events": [seen], "event_time": [pd.Timestamp(last + 200, unit="ms")]})
             return
         for frame in frames:
-            seen, last = seen + len(frame), max(last, int(frame["stime"].max().timestamp() * 1000))
+            seen, last = seen + len(frame), max(last, int(frame["event_time"].max().timestamp() * 1000))
         state.update((seen, last))
         state.setTimeoutTimestamp(max(last + 150, state.getCurrentWatermarkMs()))
     return a.groupBy("key").applyInPandasWithState(
-        count, "key BIGINT, events BIGINT, stime TIMESTAMP", "seen BIGINT, last BIGINT", "append", "EventTimeTimeout")
+        count, "key BIGINT, events BIGINT, event_time TIMESTAMP", "seen BIGINT, last BIGINT", "append", "EventTimeTimeout")
 
 def within(a):
-    return a.select("key", "stime").dropDuplicatesWithinWatermark(["key"])
+    return a.select("key", "event_time").dropDuplicatesWithinWatermark(["key"])
 
 def own_function(a):
     return a.mapInArrow(lambda batches: batches, a.schema)
@@ -151,15 +151,15 @@ class Sessions(BatchSafeProcessor):
 
     def row(self, key, row, state, timers):
         events, total = state or (0, 0)
-        timers.set(row.stime + timedelta(milliseconds=150))
-        out = [Row(key=key[0], events=-1, total=total * 10 + row.value, stime=row.stime)] if row.value % 5 == 0 else []
+        timers.set(row.event_time + timedelta(milliseconds=150))
+        out = [Row(key=key[0], events=-1, total=total * 10 + row.value, event_time=row.event_time)] if row.value % 5 == 0 else []
         return (events + 1, (total * 10 + row.value) % 1_000_003), out
 
     def timer(self, key, at, state, timers):
-        return None, [Row(key=key[0], events=state[0], total=state[1], stime=at)]
+        return None, [Row(key=key[0], events=state[0], total=state[1], event_time=at)]
 
 def sessions(a):
-    return transform(a, ["key"], Sessions(), "key BIGINT, events BIGINT, total BIGINT, stime TIMESTAMP")
+    return transform(a, ["key"], Sessions(), "key BIGINT, events BIGINT, total BIGINT, event_time TIMESTAMP")
 '''
 
 REFUSED = {
@@ -177,7 +177,7 @@ Rows = dict[str, list[tuple[int, int, int]]]
 
 
 def rows_of(stream: str) -> list[tuple[int, int, int]]:
-    """(stime, key, value): busy and empty buckets, rows exactly on bounds, and some twice."""
+    """(event time, key, value): busy and empty buckets, rows exactly on bounds, and some twice."""
     g = random.Random(stream)
     rows = []
     for bucket in range(11, 11 + BUCKETS):
@@ -191,9 +191,9 @@ def rows_of(stream: str) -> list[tuple[int, int, int]]:
 def count_windows(rows: list[tuple[int, int, int]], size: int, slide: int) -> Counter[tuple[int, int]]:
     """(window end, key) -> rows, for windows that end within the closed buckets. Spark's windows include their start, not their end."""
     found: Counter[tuple[int, int]] = Counter()
-    for stime, key, _ in rows:
-        end = stime // slide * slide + slide
-        while end - size <= stime:
+    for event_time, key, _ in rows:
+        end = event_time // slide * slide + slide
+        while end - size <= event_time:
             if end <= END_MS:
                 found[end, key] += 1
             end += slide
@@ -287,21 +287,21 @@ def expect_sessions(rows: Rows) -> Counter[Any]:
 
 
 CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = {
-    "stateless": (["a", "b"], ["stime", "key", "each", "what", "much"], expect_stateless),
+    "stateless": (["a", "b"], ["event_time", "key", "each", "what", "much"], expect_stateless),
     "window": (
         ["a"],
         [
-            "stime", "key", "n", "total", "low", "high", "distinct", "members", "mean", "price", "mean_price", "all_below", "any_above",
+            "event_time", "key", "n", "total", "low", "high", "distinct", "members", "mean", "price", "mean_price", "all_below", "any_above",
             "all_bits", "any_bits", "odd_bits", "above",
         ],
         expect_window,
     ),
-    "sliding": (["a"], ["stime", "key", "odd", "count"], expect_sliding),
-    "window_of_windows": (["a"], ["stime", "top", "keys"], expect_window_of_windows),
-    "deduplicate": (["a"], ["stime", "key", "value"], expect_deduplicate),
-    "join": (["a", "b"], ["stime", "name", "key", "value", "v"], expect_join),
-    "pending": (["a"], ["stime", "key"], expect_pending),
-    "sessions": (["a"], ["stime", "key", "events", "total"], expect_sessions),
+    "sliding": (["a"], ["event_time", "key", "odd", "count"], expect_sliding),
+    "window_of_windows": (["a"], ["event_time", "top", "keys"], expect_window_of_windows),
+    "deduplicate": (["a"], ["event_time", "key", "value"], expect_deduplicate),
+    "join": (["a", "b"], ["event_time", "name", "key", "value", "v"], expect_join),
+    "pending": (["a"], ["event_time", "key"], expect_pending),
+    "sessions": (["a"], ["event_time", "key", "events", "total"], expect_sessions),
 }  # fmt: skip
 
 
@@ -365,7 +365,7 @@ def test_one_bucket_per_batch_and_many_in_one_give_the_same(function: str, kafka
     assert ran.found["0"] == ran.found["1"]
     assert ran.digests["0"] == ran.digests["1"]
     for bucket, made in ran.found["0"].items():
-        assert all((bucket - 1) * 100 < row["stime"] <= bucket * 100 for row in made)
+        assert all((bucket - 1) * 100 < row["event_time"] <= bucket * 100 for row in made)
     given = Counter(tuple(row[c] for c in columns) for bucket_rows in ran.found["0"].values() for row in bucket_rows)
     assert given == expect(ran.rows)
 
@@ -406,15 +406,15 @@ def test_without_timers_empty_buckets_in_the_same_batch_change_nothing(kafka: st
     assert ran.batches["0"] >= BUCKETS > ran.batches["1"] >= FILLED
     assert ran.found["0"] == ran.found["1"]
     assert ran.digests["0"] == ran.digests["1"]
-    given = Counter((row["name"], row["stime"], row["key"], row["x"]) for rows in ran.found["0"].values() for row in rows)
+    given = Counter((row["name"], row["event_time"], row["key"], row["x"]) for rows in ran.found["0"].values() for row in rows)
     outer: Counter[Any] = Counter()
-    for stime, key, _ in ran.rows["a"]:
-        values = [v for t, k, v in ran.rows["b"] if k == key and stime <= t <= stime + 200]
-        outer.update(("outer", stime + 400, key, float(value)) for value in values or [-1] if stime + 400 <= END_MS)
+    for event_time, key, _ in ran.rows["a"]:
+        values = [v for t, k, v in ran.rows["b"] if k == key and event_time <= t <= event_time + 200]
+        outer.update(("outer", event_time + 400, key, float(value)) for value in values or [-1] if event_time + 400 <= END_MS)
     assert Counter({row: n for row, n in given.items() if row[0] == "outer"}) == outer
     firsts = {key: min(row for row in ran.rows["a"] if row[1] == key) for key in {row[1] for row in ran.rows["a"]}}
     assert Counter({row: n for row, n in given.items() if row[0] == "first"}) == Counter(
-        ("first", stime, key, float(value)) for stime, key, value in firsts.values()
+        ("first", event_time, key, float(value)) for event_time, key, value in firsts.values()
     )
     assert sum(n for row, n in given.items() if row[0] == "sum") == len(by_window(ran.rows["a"], 300))
 
@@ -439,7 +439,7 @@ def test_a_time_out_of_a_pandas_function_is_over_by_its_own_watermark(kafka: str
                 expected[last + 200, key, seen] += last + 200 <= END_MS
                 seen = 0
     assert +expected, "a test of nothing"
-    given = Counter((row["stime"], row["key"], row["events"]) for rows in ran.found["0"].values() for row in rows)
+    given = Counter((row["event_time"], row["key"], row["events"]) for rows in ran.found["0"].values() for row in rows)
     assert given == +expected
 
 
@@ -451,10 +451,10 @@ def test_where_time_that_passes_counts_every_bucket_has_its_batch(kafka: str, to
     assert min(ran.batches.values()) >= BUCKETS
     assert ran.found["0"] == ran.found["1"]
     firsts: dict[tuple[int, int], int] = {}
-    for stime, key, _ in sorted(ran.rows["a"]):
-        firsts.setdefault((-(-stime // 100), key), stime)
-    expected = sorted((stime, key) for (_, key), stime in firsts.items())
-    assert sorted((row["stime"], row["key"]) for rows in ran.found["0"].values() for row in rows) == expected
+    for event_time, key, _ in sorted(ran.rows["a"]):
+        firsts.setdefault((-(-event_time // 100), key), event_time)
+    expected = sorted((event_time, key) for (_, key), event_time in firsts.items())
+    assert sorted((row["event_time"], row["key"]) for rows in ran.found["0"].values() for row in rows) == expected
 
 
 @pytest.fixture

@@ -33,34 +33,34 @@ from pyspark.sql import Row, functions as F
 from anabranch.stateful import BatchSafeProcessor, transform
 
 def both(a, b):
-    return a.select("key", "value", "stime").unionByName(b.select("key", "value", "stime"))
+    return a.select("key", "value", "event_time").unionByName(b.select("key", "value", "event_time"))
 
 def windowed(a, b):
-    g = both(a, b).groupBy(F.window("stime", "200 milliseconds"), "key").agg(F.sum("value").alias("total"))
-    return g.select("key", "total", F.col("window.end").alias("stime"))
+    g = both(a, b).groupBy(F.window("event_time", "200 milliseconds"), "key").agg(F.sum("value").alias("total"))
+    return g.select("key", "total", F.col("window.end").alias("event_time"))
 
 def joined(a, b):
-    left = a.select(F.col("key").alias("k"), F.col("value").alias("x"), F.col("stime").alias("at"))
-    right = b.select("key", F.col("value").alias("y"), F.col("stime").alias("bt"))
+    left = a.select(F.col("key").alias("k"), F.col("value").alias("x"), F.col("event_time").alias("at"))
+    right = b.select("key", F.col("value").alias("y"), F.col("event_time").alias("bt"))
     pairs = left.join(right, F.expr("k = key AND bt >= at - INTERVAL 100 MILLISECONDS AND bt <= at + INTERVAL 100 MILLISECONDS"))
-    return pairs.select("key", "x", "y", F.greatest("at", "bt").alias("stime"))
+    return pairs.select("key", "x", "y", F.greatest("at", "bt").alias("event_time"))
 
 class Total(BatchSafeProcessor):
     state_schema = "total BIGINT"
 
     def row(self, key, row, state, timers):
         total = (state or (0,))[0] + row.value
-        return (total,), [Row(key=key[0], total=total, stime=row.stime)]
+        return (total,), [Row(key=key[0], total=total, event_time=row.event_time)]
 
     def timer(self, key, at, state, timers):
         return state, []
 
 def counted(first):
-    g = first.groupBy(F.window("stime", "200 milliseconds"), "key").agg(F.sum("value").alias("total"))
-    return g.select("key", "total", F.col("window.end").alias("stime"))
+    g = first.groupBy(F.window("event_time", "200 milliseconds"), "key").agg(F.sum("value").alias("total"))
+    return g.select("key", "total", F.col("window.end").alias("event_time"))
 
 def totals(a, b):
-    return transform(both(a, b), ["key"], Total(), "key BIGINT, total BIGINT, stime TIMESTAMP")
+    return transform(both(a, b), ["key"], Total(), "key BIGINT, total BIGINT, event_time TIMESTAMP")
 """
 
 
@@ -73,14 +73,14 @@ def rows_b(bucket: int) -> Rows:
 
 
 def expect_both(upto: int) -> dict[int, Counter[tuple[Any, ...]]]:
-    return {b: Counter((key, value, stime) for stime, key, value in rows_a(b) + rows_b(b)) for b in range(1, upto + 1)}
+    return {b: Counter((key, value, event_time) for event_time, key, value in rows_a(b) + rows_b(b)) for b in range(1, upto + 1)}
 
 
 def expect_windowed(upto: int) -> dict[int, Counter[tuple[Any, ...]]]:
     totals: dict[tuple[int, int], int] = defaultdict(int)
     for bucket in range(1, upto + 1):
-        for stime, key, value in rows_a(bucket) + rows_b(bucket):
-            totals[stime // 200 * 200 + 200, key] += value
+        for event_time, key, value in rows_a(bucket) + rows_b(bucket):
+            totals[event_time // 200 * 200 + 200, key] += value
     found: dict[int, Counter[tuple[Any, ...]]] = defaultdict(Counter)
     for (end, key), total in totals.items():
         found[end // W][key, total, end] += 1
@@ -94,8 +94,8 @@ def expect_joined(upto: int) -> dict[int, Counter[tuple[Any, ...]]]:
     for at, k, x in left:
         for bt, key, y in right:
             if k == key and at - 100 <= bt <= at + 100:
-                stime = max(at, bt)
-                found[-(-stime // W)][key, x, y, stime] += 1
+                event_time = max(at, bt)
+                found[-(-event_time // W)][key, x, y, event_time] += 1
     return found
 
 
@@ -103,9 +103,9 @@ def expect_totals(upto: int) -> dict[int, Counter[tuple[Any, ...]]]:
     totals: Counter[int] = Counter()
     found: dict[int, Counter[tuple[Any, ...]]] = defaultdict(Counter)
     for bucket in range(1, upto + 1):
-        for stime, key, value in sorted(rows_a(bucket) + rows_b(bucket)):
+        for event_time, key, value in sorted(rows_a(bucket) + rows_b(bucket)):
             totals[key] += value
-            found[bucket][key, totals[key], stime] += 1
+            found[bucket][key, totals[key], event_time] += 1
     return found
 
 
@@ -219,7 +219,7 @@ class Bench:
         expected = EXPECT[self.function](last)
         found = self.output.buckets(1, last)
         for bucket in range(1, last + 1):
-            rows = Counter((*(v for k, v in row.items() if k != "stime"), row["stime"]) for row in found.get(bucket, []))
+            rows = Counter((*(v for k, v in row.items() if k != "event_time"), row["event_time"]) for row in found.get(bucket, []))
             assert rows == expected.get(bucket, Counter()), f"bucket {bucket}"
 
 

@@ -34,8 +34,8 @@ from pyspark.sql import functions as F
 
 def both(a):
     """Rows at once, and a window's when it closes: state, and parts of buckets that are still open when their batch ends."""
-    windows = a.groupBy(F.window("stime", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("stime"))
-    return windows.unionByName(a.select(F.col("value").alias("n"), "stime"))
+    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
 '''
 
 
@@ -46,9 +46,9 @@ def rows_of(bucket: int) -> list[tuple[int, int, int]]:
 def expected(first: int, last: int) -> Counter[Any]:
     """The results of buckets ``first..last``, computed from all input there ever was."""
     rows = [row for bucket in range(FIRST, last + 1) for row in rows_of(bucket)]
-    made: Counter[Any] = Counter((stime, value) for stime, _, value in rows)
+    made: Counter[Any] = Counter((event_time, value) for event_time, _, value in rows)
     made += Counter(dict.fromkeys(Counter(s // 200 * 200 + 200 for s, _, _ in rows).items(), 1))
-    return Counter({(stime, n): count for (stime, n), count in made.items() if (first - 1) * W < stime <= last * W})
+    return Counter({(event_time, n): count for (event_time, n), count in made.items() if (first - 1) * W < event_time <= last * W})
 
 
 class Run:
@@ -90,7 +90,7 @@ class Run:
 
     def made(self, stage: str, first: int, last: int) -> Counter[Any]:
         found = self.outputs[stage].buckets(first, last)
-        return Counter((row["stime"], row["n"]) for rows in found.values() for row in rows)
+        return Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows)
 
     def entries(self, stage: str) -> list[Any]:
         """The stage's boundary log."""

@@ -36,8 +36,8 @@ def positive(a):
 
 
 def counts(clean):
-    windows = clean.groupBy(F.window("stime", "200 milliseconds")).agg(F.count("*").alias("n"))
-    return windows.select("n", F.col("window.end").alias("stime"))
+    windows = clean.groupBy(F.window("event_time", "200 milliseconds")).agg(F.count("*").alias("n"))
+    return windows.select("n", F.col("window.end").alias("event_time"))
 """
 STAGES = """
 clean:
@@ -52,13 +52,15 @@ windows:
 
 
 def rows_of(bucket: int) -> list[tuple[int, int, int]]:
-    return [(stime, stime % 3, stime % 17 - 3) for stime in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)]
+    return [
+        (event_time, event_time % 3, event_time % 17 - 3) for event_time in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)
+    ]
 
 
 def expected(last: int) -> Counter[tuple[int, int]]:
     """Rows above 0 of each window that ends by bucket ``last``."""
     rows = [row for bucket in range(FIRST, last + 1) for row in rows_of(bucket)]
-    kept = Counter(stime // 200 * 200 + 200 for stime, _, value in rows if value > 0)
+    kept = Counter(event_time // 200 * 200 + 200 for event_time, _, value in rows if value > 0)
     return Counter({(stop, n): 1 for stop, n in kept.items() if stop <= last * WIDTH_MS})
 
 
@@ -147,7 +149,7 @@ class World:
 
     def rows(self) -> Counter[tuple[int, int]]:
         found = self.output.buckets(FIRST, self.load.given).values()
-        return Counter((row["stime"], row["n"]) for rows in found for row in rows)
+        return Counter((row["event_time"], row["n"]) for rows in found for row in rows)
 
 
 @pytest.fixture

@@ -27,18 +27,18 @@ from pyspark.sql import functions as F
 
 def positive(a):
     a.createOrReplaceTempView("rows")  # a view of one stage is none of another's
-    return a.sparkSession.sql("SELECT key, value, stime FROM rows WHERE value > 0")
+    return a.sparkSession.sql("SELECT key, value, event_time FROM rows WHERE value > 0")
 
 
 def counts(clean):
     clean.createOrReplaceTempView("rows")
-    windows = clean.groupBy(F.window("stime", "200 milliseconds")).agg(F.count("*").alias("n"))
-    return windows.select("n", F.col("window.end").alias("stime"))
+    windows = clean.groupBy(F.window("event_time", "200 milliseconds")).agg(F.count("*").alias("n"))
+    return windows.select("n", F.col("window.end").alias("event_time"))
 
 
 def odd(a):
     raised = F.raise_error(F.lit("planted: thirteen")).cast("long")
-    return a.select(F.when(F.col("value") == 13, raised).otherwise(F.col("value")).alias("value"), "stime")
+    return a.select(F.when(F.col("value") == 13, raised).otherwise(F.col("value")).alias("value"), "event_time")
 
 
 def unplanned(a):
@@ -64,7 +64,7 @@ unplanned:
   reads: [a]
   transform: MODULE:unplanned
 """
-ROWS = [(stime, stime % 3, stime % 17 - 3) for stime in range(1_001, END * WIDTH_MS, 7)]
+ROWS = [(event_time, event_time % 3, event_time % 17 - 3) for event_time in range(1_001, END * WIDTH_MS, 7)]
 
 
 def stages_of(node: StageProcess, state: Path) -> dict[str, dict[str, Any]]:
@@ -86,7 +86,7 @@ def give(feed: Feed, first: int, last: int) -> None:
 
 def expected(end: int) -> Counter[tuple[int, int]]:
     """Rows above 0 of each window that ends by bucket ``end``."""
-    kept = Counter(stime // 200 * 200 + 200 for stime, _, value in ROWS if value > 0)
+    kept = Counter(event_time // 200 * 200 + 200 for event_time, _, value in ROWS if value > 0)
     return Counter({(stop, n): 1 for stop, n in kept.items() if stop <= end * WIDTH_MS})
 
 
@@ -123,7 +123,7 @@ def test_stages_of_a_node_share_a_spark_and_fail_alone(kafka: str, topic_prefix:
             ]
             assert len(javas) == 1
         rows = [row for rows in output.buckets(11, END).values() for row in rows]
-        assert Counter((row["stime"], row["n"]) for row in rows) == expected(END)
+        assert Counter((row["event_time"], row["n"]) for row in rows) == expected(END)
     said = [json.loads(line) for line in node.log().splitlines() if line.startswith("{") and "replica_ended" in line]
     assert {entry["replica"].split(".")[0] for entry in said} <= {"odd", "unplanned"}
 
@@ -142,7 +142,7 @@ def test_the_older_of_two_nodes_of_one_name_ends(kafka: str, topic_prefix: str, 
                 give(feed, 15, END)
                 output.wait_closed(END, deadline_s=120)
             rows = [row for rows in output.buckets(11, END).values() for row in rows]
-            assert Counter((row["stime"], row["n"]) for row in rows) == expected(END)
+            assert Counter((row["event_time"], row["n"]) for row in rows) == expected(END)
 
 
 def test_a_node_that_is_not_there(kafka: str, topic_prefix: str, tmp_path: Path) -> None:

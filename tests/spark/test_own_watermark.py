@@ -33,14 +33,14 @@ TRACKER = "org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker"
 
 
 class RowsInOffsets(DataSource):  # type: ignore[misc]
-    """Runs the plans of a ``PlanServer``. An offset is {"bucket": ..., "rows": [[stime, key], ...]}."""
+    """Runs the plans of a ``PlanServer``. An offset is {"bucket": ..., "rows": [[event time, key], ...]}."""
 
     @classmethod
     def name(cls) -> str:
         return "rows_in_offsets"
 
     def schema(self) -> str:
-        return "stime TIMESTAMP, key BIGINT"
+        return "event_time TIMESTAMP, key BIGINT"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's names
         return RowsReader(self.options["socket"], self.options["query"])
@@ -64,8 +64,8 @@ class RowsReader(DataSourceStreamReader):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         from datetime import UTC, datetime
 
-        for stime, key in partition.value:
-            yield datetime.fromtimestamp(stime / 1_000, UTC), key
+        for event_time, key in partition.value:
+            yield datetime.fromtimestamp(event_time / 1_000, UTC), key
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
@@ -73,7 +73,7 @@ class RowsReader(DataSourceStreamReader):  # type: ignore[misc]
 
 def counted(rows: DataFrame) -> DataFrame:
     """Rows in each window of a bucket."""
-    return rows.withWatermark("stime", "0 seconds").groupBy(F.window("stime", "100 milliseconds")).count()
+    return rows.withWatermark("event_time", "0 seconds").groupBy(F.window("event_time", "100 milliseconds")).count()
 
 
 class Queries:
@@ -91,10 +91,10 @@ class Queries:
         with self._lock:
             return self.plans[query].get(start["bucket"])
 
-    def plan(self, query: str, after: int, bucket: int, *stimes: int) -> None:
+    def plan(self, query: str, after: int, bucket: int, *event_times: int) -> None:
         """After bucket ``after`` the query runs up to ``bucket``."""
         with self._lock:
-            self.plans[query][after] = {"bucket": bucket, "rows": [[stime, 0] for stime in stimes]}
+            self.plans[query][after] = {"bucket": bucket, "rows": [[event_time, 0] for event_time in event_times]}
 
     def write(self, query: str, frame: DataFrame, batch: int) -> None:
         if self.dies_in == (query, batch):

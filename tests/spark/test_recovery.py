@@ -27,8 +27,8 @@ from pyspark.sql import functions as F
 
 def both(a):
     """Rows at once, and a window's when it closes: state, and parts of buckets that are still open when their batch ends."""
-    windows = a.groupBy(F.window("stime", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("stime"))
-    return windows.unionByName(a.select(F.col("value").alias("n"), "stime"))
+    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
 '''
 
 
@@ -39,9 +39,9 @@ def rows_of(bucket: int) -> list[tuple[int, int, int]]:
 def expected(first: int, last: int, begun: int) -> Counter[Any]:
     """Of buckets ``first..last``, when data began with bucket ``begun``."""
     rows = [row for bucket in range(begun, last + 1) for row in rows_of(bucket)]
-    made: Counter[Any] = Counter((stime, value) for stime, _, value in rows)
+    made: Counter[Any] = Counter((event_time, value) for event_time, _, value in rows)
     made += Counter(dict.fromkeys(Counter(s // 200 * 200 + 200 for s, _, _ in rows).items(), 1))
-    return Counter({(stime, n): count for (stime, n), count in made.items() if (first - 1) * W < stime <= last * W})
+    return Counter({(event_time, n): count for (event_time, n), count in made.items() if (first - 1) * W < event_time <= last * W})
 
 
 def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
 
     def made(replica: str, first: int, last: int) -> Counter[Any]:
         found = output.replica_rows(replica, first, last)
-        return Counter((row["stime"], row["n"]) for rows in found.values() for row in rows)
+        return Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows)
 
     with StageProcess(pipeline, "s.0", kafka, state) as zero:
         give(11, 20)
@@ -113,6 +113,6 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
         closed("1", 41, one)
     assert made("1", 34, 41) == expected(34, 41, 11)
     found = output.buckets(11, 41)
-    assert Counter((row["stime"], row["n"]) for rows in found.values() for row in rows) == expected(11, 41, 11)
+    assert Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows) == expected(11, 41, 11)
     feed.close()
     output.close()

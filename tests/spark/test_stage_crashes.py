@@ -27,8 +27,8 @@ from pyspark.sql import functions as F
 
 def pending(a):
     """Rows at once, and a window's when it closes: parts of buckets that are still open when their batch ends."""
-    windows = a.groupBy(F.window("stime", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("stime"))
-    return windows.unionByName(a.select(F.col("value").alias("n"), "stime"))
+    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
 '''
 
 ROWS: list[Row] = [(bucket * W - late, 0, 1_000 + bucket) for bucket in range(FIRST, LONG + 1) if bucket % 5 for late in (0, 99, 50)]
@@ -74,7 +74,7 @@ class Bench:
 
     def check(self, upto: int = END) -> None:
         found = self.output.buckets(1, upto)
-        made = Counter((row["stime"], row["n"]) for rows in found.values() for row in rows)
+        made = Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows)
         expected: Counter[Any] = Counter((s, v) for s, _, v in ROWS if s <= upto * W)
         windows = Counter(s // 200 * 200 + 200 for s, _, _ in ROWS)
         expected += Counter({(end, n): 1 for end, n in windows.items() if end <= upto * W})

@@ -37,47 +37,47 @@ from pyspark.sql import Row, functions as F
 from anabranch.stateful import BatchSafeProcessor, transform
 
 def tagged(frame, kind, **columns):
-    return frame.select(F.lit(kind).alias("kind"), "key", *[c.alias(n) for n, c in columns.items()], "stime")
+    return frame.select(F.lit(kind).alias("kind"), "key", *[c.alias(n) for n, c in columns.items()], "event_time")
 
 class Gaps(BatchSafeProcessor):
     state_schema = "events BIGINT"
 
     def row(self, key, row, state, timers):
-        timers.set(row.stime + timedelta(milliseconds=100))
+        timers.set(row.event_time + timedelta(milliseconds=100))
         return ((state or (0,))[0] + 1,), []
 
     def timer(self, key, at, state, timers):
-        return None, [Row(kind="gap", key=key[0], n=state[0], stime=at)]
+        return None, [Row(kind="gap", key=key[0], n=state[0], event_time=at)]
 
 def bounds(a):
     """Every stateful operator at once, all behind a condition that no row of some batches meets."""
     kept = a.where("value > 0 AND note IS NULL")
-    windows = kept.groupBy(F.window("stime", "200 milliseconds"), "key").count()
-    distinct = kept.select("key", "value", "stime").dropDuplicates()
-    gaps = transform(kept, ["key"], Gaps(), "kind STRING, key BIGINT, n BIGINT, stime TIMESTAMP")
-    return tagged(windows.withColumn("stime", F.col("window.end")), "window", n=F.col("count")).unionByName(
+    windows = kept.groupBy(F.window("event_time", "200 milliseconds"), "key").count()
+    distinct = kept.select("key", "value", "event_time").dropDuplicates()
+    gaps = transform(kept, ["key"], Gaps(), "kind STRING, key BIGINT, n BIGINT, event_time TIMESTAMP")
+    return tagged(windows.withColumn("event_time", F.col("window.end")), "window", n=F.col("count")).unionByName(
         tagged(distinct, "distinct", n=F.col("value"))).unionByName(tagged(kept, "row", n=F.col("value"))).unionByName(gaps)
 
 def three(a, b, c):
     every = tagged(a, "a", n=F.col("value")).unionByName(tagged(b, "b", n=F.col("value"))).unionByName(tagged(c, "c", n=F.col("value")))
-    windows = every.groupBy(F.window("stime", "300 milliseconds"), "kind").agg(F.count(F.lit(1)).alias("n"), F.sum("n").alias("total"))
-    return windows.select("kind", "n", "total", F.col("window.end").alias("stime"))
+    windows = every.groupBy(F.window("event_time", "300 milliseconds"), "kind").agg(F.count(F.lit(1)).alias("n"), F.sum("n").alias("total"))
+    return windows.select("kind", "n", "total", F.col("window.end").alias("event_time"))
 
 def counts(a):
-    return a.groupBy(F.window("stime", "200 milliseconds"), "key").count().select("key", "count", F.col("window.end").alias("stime"))
+    return a.groupBy(F.window("event_time", "200 milliseconds"), "key").count().select("key", "count", F.col("window.end").alias("event_time"))
 
 def sums(first):
-    g = first.groupBy(F.window("stime", "400 milliseconds"), "key").agg(F.sum("count").alias("n"), F.count(F.lit(1)).alias("windows"))
-    return g.select("key", "n", "windows", F.col("window.end").alias("stime"))
+    g = first.groupBy(F.window("event_time", "400 milliseconds"), "key").agg(F.sum("count").alias("n"), F.count(F.lit(1)).alias("windows"))
+    return g.select("key", "n", "windows", F.col("window.end").alias("event_time"))
 
 def first_value(a):
-    g = a.groupBy(F.window("stime", "300 milliseconds"), "key").agg(F.first("value").alias("first"))
-    return g.select("key", "first", F.col("window.end").alias("stime"))
+    g = a.groupBy(F.window("event_time", "300 milliseconds"), "key").agg(F.first("value").alias("first"))
+    return g.select("key", "first", F.col("window.end").alias("event_time"))
 
 def mixed(a):
     """Rows at once, with a column that cannot be null where a window's can."""
-    windows = a.groupBy(F.window("stime", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("stime"))
-    return windows.unionByName(a.select(F.lit(1).cast("bigint").alias("n"), "stime"))
+    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    return windows.unionByName(a.select(F.lit(1).cast("bigint").alias("n"), "event_time"))
 
 def raises(a):
     raise KeyError("speed")
@@ -85,26 +85,26 @@ def raises(a):
 def nothing(a):
     return None
 
-def no_stime(a):
+def no_event_time(a):
     return a.select("key")
 
-def number_stime(a):
-    return a.select("key", a.value.alias("stime"))
+def number_event_time(a):
+    return a.select("key", a.value.alias("event_time"))
 
 def twice(a):
-    return a.select("key", a.value.alias("key"), "stime")
+    return a.select("key", a.value.alias("key"), "event_time")
 
 def random_numbers(a):
-    return a.select("key", F.rand().alias("r"), "stime")
+    return a.select("key", F.rand().alias("r"), "event_time")
 
 def unused(a, b):
-    return a.select("key", "stime")
+    return a.select("key", "event_time")
 
 def not_streaming(a):
-    return a.sparkSession.createDataFrame([(1, None)], "key BIGINT, stime TIMESTAMP")
+    return a.sparkSession.createDataFrame([(1, None)], "key BIGINT, event_time TIMESTAMP")
 
 def ok(a):
-    return a.select("key", "stime")
+    return a.select("key", "event_time")
 
 def everything(a):
     return a.select("*")
@@ -113,30 +113,30 @@ def without_value(a):
     return a.drop("value")
 
 def looks_at_columns(a):
-    return a.select(F.lit(len(a.columns)).alias("columns"), "key", "stime")
+    return a.select(F.lit(len(a.columns)).alias("columns"), "key", "event_time")
 
 def wants_a_column(a):
     assert "note" in a.columns
-    return a.select("key", "stime")
+    return a.select("key", "event_time")
 
 def udf_raises(a):
     def broken(v):
         if v == 13:
             raise ValueError("thirteen")
         return v
-    return a.select(F.udf(broken, "bigint")("value").alias("v"), "stime")
+    return a.select(F.udf(broken, "bigint")("value").alias("v"), "event_time")
 
 def too_old(a):
-    return a.select("value", (F.col("stime") - F.expr("INTERVAL 1 MILLISECOND") * F.col("value")).alias("stime"))
+    return a.select("value", (F.col("event_time") - F.expr("INTERVAL 1 MILLISECOND") * F.col("value")).alias("event_time"))
 
-def without_stime(a):
-    return a.select("value", F.when(F.col("value") != 13, F.col("stime")).alias("stime"))
+def without_event_time(a):
+    return a.select("value", F.when(F.col("value") != 13, F.col("event_time")).alias("event_time"))
 
 def wrong_batches(a):
     def change(batches):
         for batch in batches:
             yield batch if 13 not in batch.column(0).to_pylist() else batch.select(["value"])
-    return a.select("value", "stime").mapInArrow(change, "value BIGINT, stime TIMESTAMP")
+    return a.select("value", "event_time").mapInArrow(change, "value BIGINT, event_time TIMESTAMP")
 '''
 
 
@@ -165,11 +165,11 @@ def feed_bucket(feed: Feed, rows: Iterable[Row], bucket: int) -> None:
 
 
 def made(output: Output, last: int, *columns: str) -> Counter[Any]:
-    """The rows that were written, as (stime, columns...); each in its bucket."""
+    """The rows that were written, as (event time, columns...); each in its bucket."""
     found = output.buckets(1, last)
     for bucket, rows in found.items():
-        assert all((bucket - 1) * W < row["stime"] <= bucket * W for row in rows)
-    return Counter((row["stime"], *(row[c] for c in columns)) for rows in found.values() for row in rows)
+        assert all((bucket - 1) * W < row["event_time"] <= bucket * W for row in rows)
+    return Counter((row["event_time"], *(row[c] for c in columns)) for rows in found.values() for row in rows)
 
 
 def windows(rows: Iterable[Row], size: int, end: int) -> Counter[tuple[int, int]]:
@@ -181,15 +181,15 @@ def gaps(rows: Iterable[Row], end: int) -> Counter[tuple[int, str, int, int]]:
     """What ``Gaps`` gives, row by row in order of time; a row at the very time of a timer comes before it."""
     found: Counter[tuple[int, str, int, int]] = Counter()
     by_key: dict[int, list[int]] = defaultdict(list)
-    for stime, key, _ in rows:
-        by_key[key].append(stime)
+    for event_time, key, _ in rows:
+        by_key[key].append(event_time)
     for key, times in by_key.items():
         times.sort()
         count = 0
-        for stime, after in zip(times, [*times[1:], None], strict=True):
+        for event_time, after in zip(times, [*times[1:], None], strict=True):
             count += 1
-            if (after is None or after > stime + 100) and stime + 100 <= end:
-                found[stime + 100, "gap", key, count] += 1
+            if (after is None or after > event_time + 100) and event_time + 100 <= end:
+                found[event_time + 100, "gap", key, count] += 1
                 count = 0
     return found
 
@@ -274,8 +274,8 @@ def test_a_stage_that_reads_a_stage(kafka: str, topic_prefix: str, tmp_path: Pat
         firsts = windows(rows, 200, end * W)
         expected: Counter[tuple[int, int]] = Counter()
         made_of: Counter[tuple[int, int]] = Counter()
-        for (stime, key), n in firsts.items():
-            window = stime // 400 * 400 + 400
+        for (event_time, key), n in firsts.items():
+            window = event_time // 400 * 400 + 400
             if window <= end * W:
                 expected[window, key] += n
                 made_of[window, key] += 1
@@ -333,8 +333,8 @@ def test_functions_that_cannot_run_are_refused_before_they_do(topic_prefix: str,
         "refused", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=Scratch(tmp_path / "scratch")
     )
     cases = {
-        "raises": ["KeyError", "speed"], "nothing": ["NoneType", "DataFrame"], "no_stime": ["no column stime"],
-        "number_stime": ["bigint", "timestamp"], "twice": ["more than one column key"],
+        "raises": ["KeyError", "speed"], "nothing": ["NoneType", "DataFrame"], "no_event_time": ["no column event_time"],
+        "number_event_time": ["bigint", "timestamp"], "twice": ["more than one column key"],
         "random_numbers": ["Rand"], "not_streaming": ["not made from"],
     }  # fmt: skip
     try:
@@ -349,7 +349,7 @@ def test_functions_that_cannot_run_are_refused_before_they_do(topic_prefix: str,
             build_query(session, pipeline, "s", {n: source_schema(pipeline, n) for n in "ab"}, kafka="", socket="")
         pipeline = one_stage(tmp_path / "ok", f"{topic_prefix}ok", "ok")
         query = build_query(session, pipeline, "s", {"a": source_schema(pipeline, "a")}, kafka="", socket="")
-        assert query.schema == pa.schema([("key", pa.int64()), ("stime", pa.int64())])
+        assert query.schema == pa.schema([("key", pa.int64()), ("event_time", pa.int64())])
         assert (query.traits.is_batch_safe, query.traits.is_stateful) == (True, False)
     finally:
         session.stop()
@@ -374,8 +374,8 @@ def test_inputs_have_only_the_columns_that_the_query_reads(topic_prefix: str, tm
             outputs = [leaves.apply(i).output() for i in range(leaves.size())]
             found = [[output.apply(j).name() for j in range(output.size())] for output in outputs]
             # transformWithState has one more leaf, without any column, for the initial state that it has not got
-            assert [names for names in found if names] == [[*columns, "stime"]] * found.count([*columns, "stime"]), function
-            assert [*columns, "stime"] in found, function
+            assert [names for names in found if names] == [[*columns, "event_time"]] * found.count([*columns, "event_time"]), function
+            assert [*columns, "event_time"] in found, function
     finally:
         session.stop()
 
@@ -419,9 +419,9 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
     ("function", "driver_rows", "words"),
     [
         ("udf_raises", 100, ["ValueError", "thirteen"]),
-        pytest.param("too_old", 100, ["bucket 10", "closed", "stime"], marks=pytest.mark.nightly),
-        ("too_old", 0, ["bucket 10", "closed", "stime"]),
-        pytest.param("without_stime", 0, ["no stime"], marks=pytest.mark.nightly),
+        pytest.param("too_old", 100, ["bucket 10", "closed", "event_time"], marks=pytest.mark.nightly),
+        ("too_old", 0, ["bucket 10", "closed", "event_time"]),
+        pytest.param("without_event_time", 0, ["no event_time"], marks=pytest.mark.nightly),
         pytest.param("wrong_batches", 100, ["IndexOutOfBounds"], marks=pytest.mark.nightly),
     ],
 )

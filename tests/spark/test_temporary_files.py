@@ -17,8 +17,8 @@ FUNCTIONS = """
 from pyspark.sql import functions as F
 
 def windows(a):
-    counts = a.groupBy(F.window("stime", "200 milliseconds")).count()
-    return counts.select(F.col("count").alias("n"), F.col("window.end").alias("stime"))
+    counts = a.groupBy(F.window("event_time", "200 milliseconds")).count()
+    return counts.select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
 """
 STAGES = "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:windows\n"
 

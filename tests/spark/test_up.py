@@ -35,12 +35,13 @@ FUNCTIONS = """
 from pyspark.sql import functions as F
 
 def totals(readings):
-    windows = readings.groupBy(F.window("stime", "1 second"), "key").agg(F.sum("value").alias("total"))
-    return windows.select("key", "total", (F.unix_millis("window.end") - 1_700_000_000_000).alias("end"), F.col("window.end").alias("stime"))
+    windows = readings.groupBy(F.window("event_time", "1 second"), "key").agg(F.sum("value").alias("total"))
+    return windows.select("key", "total", (F.unix_millis("window.end") - 1_700_000_000_000).alias("end"),
+    F.col("window.end").alias("event_time"))
 
 def shaky(readings):
     share = F.udf(lambda value: 1_000 // value, "bigint")
-    return readings.select("time", share("value").alias("share"), "stime")
+    return readings.select("time", share("value").alias("share"), "event_time")
 """
 
 PIPELINE = """
@@ -52,7 +53,7 @@ sources:
   readings:
     topics: [readings]
     record: reading.avsc
-    stime: {field: time, unit: ms}
+    event_time: {field: time, unit: ms}
     ahead: unlimited
 stages:
   totals: {participant: north, reads: [readings], transform: "functions:totals"}

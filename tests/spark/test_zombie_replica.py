@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 FUNCTIONS = """
 def same(a):
-    return a.select("key", "value", "stime")
+    return a.select("key", "value", "event_time")
 """
 
 
@@ -32,7 +32,7 @@ def test_a_replica_with_spark(kafka: str, topic_prefix: str, tmp_path: Path) -> 
 
     def give(bucket: int) -> None:
         rows = [(bucket * 100 - late, late, 1_000 * bucket + late) for late in range(20)]
-        made.update((stime, value) for stime, _, value in rows)
+        made.update((event_time, value) for event_time, _, value in rows)
         feed.append(readings(rows), bucket)
 
     def closed(by: StageProcess, bucket: int) -> None:
@@ -57,7 +57,7 @@ def test_a_replica_with_spark(kafka: str, topic_prefix: str, tmp_path: Path) -> 
             assert output.reader.counts["accepted"] == accepted
             give(13)
             closed(newer, 13)
-    found = Counter((row["stime"], row["value"]) for rows in output.buckets(11, 13).values() for row in rows)
+    found = Counter((row["event_time"], row["value"]) for rows in output.buckets(11, 13).values() for row in rows)
     assert found == made
     feed.close()
     output.close()

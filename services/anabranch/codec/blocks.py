@@ -1,6 +1,6 @@
 """Blocks: many tuples of one bucket as one Kafka record, in Arrow IPC.
 
-A block's table has the record's columns and, last, ``stime`` (int64, ms). Its headers say which bucket, writer, epoch and attempt it
+A block's table has the record's columns and, last, ``event_time`` (int64, ms). Its headers say which bucket, writer, epoch and attempt it
 belongs to and its number within the attempt (rule 7).
 
 The digest of a bucket is the sum modulo 2**64 of a 64-bit hash of each row, so it does not depend on order, partition or batching. A
@@ -26,7 +26,7 @@ from anabranch.codec.block_guard import check_stream, check_table
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 
-STIME: Final = "stime"
+EVENT_TIME: Final = "event_time"
 _U64 = np.uint64
 _GOLDEN: Final = _U64(0x9E3779B97F4A7C15)
 _PRIME: Final = _U64(0x100000001B3)
@@ -141,8 +141,8 @@ def split_by_bucket(table: pa.Table, width_ms: int) -> list[tuple[int, pa.Table]
     """The rows of ``table`` by bucket, buckets ascending; rows of one bucket keep their order."""
     if table.num_rows == 0:
         return []
-    stime = table.column(STIME).to_numpy()
-    buckets = -(-stime // width_ms)
+    event_time = table.column(EVENT_TIME).to_numpy()
+    buckets = -(-event_time // width_ms)
     if buckets[0] == buckets[-1] and (buckets == buckets[0]).all():
         return [(int(buckets[0]), table)]
     if not (buckets[1:] >= buckets[:-1]).all():
@@ -281,10 +281,10 @@ def by_columns(tables: Sequence[pa.Table]) -> list[pa.Table]:
 
 
 def canonical_sort(table: pa.Table) -> pa.Table:
-    """Rows in the canonical order of a bucket: stime, then the columns that are not floats, then floats; nulls first.
+    """Rows in the canonical order of a bucket: event time, then the columns that are not floats, then floats; nulls first.
 
     Columns that cannot be sorted (lists, maps, structs) come last, by their text. Of rows that differ in columns, those of ``by_columns``'s
-    first table come first within one stime.
+    first table come first within one event time.
     """
     if table.num_rows < 2:
         return table
@@ -292,7 +292,7 @@ def canonical_sort(table: pa.Table) -> pa.Table:
     def floats_last(name: str) -> tuple[bool, int]:
         return (pa.types.is_floating(table.schema.field(name).type), table.schema.get_field_index(name))
 
-    names = [STIME, *sorted((n for n in table.column_names if n != STIME), key=floats_last)]
+    names = [EVENT_TIME, *sorted((n for n in table.column_names if n != EVENT_TIME), key=floats_last)]
     keys = table
     for name in names:
         if pa.types.is_nested(table.schema.field(name).type):

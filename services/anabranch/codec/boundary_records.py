@@ -140,7 +140,7 @@ def _position_value(p: InputPosition) -> dict[str, Any]:
         "topic": p.topic,
         "partition": p.partition,
         "offset_next": p.offset_next,
-        "stime_max_ms": p.stime_max_ms,
+        "event_time_max_ms": p.event_time_max_ms,
         "found_after": p.found_after,
         "idle": p.idle,
     }

@@ -63,7 +63,7 @@ class Encoder:
     """Encodes rows for an output topic: ``columns`` make the value, those named in ``key`` the key as a compact JSON object.
 
     Args:
-        columns: What becomes the value; ``stime`` only if it is among them.
+        columns: What becomes the value; ``event_time`` only if it is among them.
         format: Of the value.
         key: Columns of the key; without any, records have no key.
         name: Of the Avro record.

@@ -21,13 +21,13 @@ from anabranch.protocol.records import BranchNumber
 from anabranch.protocol.upsert_view import State, Version, Write
 
 ID_HEADER: Final = "anabranch-id"
-STIME_HEADER: Final = "anabranch-stime"
+EVENT_TIME_HEADER: Final = "anabranch-event-time"
 KIND_HEADER: Final = "anabranch-kind"
 MISSING_HEADER: Final = "anabranch-missing"
 STABLE_HEADER: Final = "anabranch-stable"
-"""Of a tentative record of an upsert view: the last stable value of its key, then its id and stime; none of the three where there is none."""
+"""Of a tentative record of an upsert view: the last stable value of its key, then its id and event time; none of the three where there is none."""
 STABLE_ID_HEADER: Final = "anabranch-stable-id"
-STABLE_STIME_HEADER: Final = "anabranch-stable-stime"
+STABLE_EVENT_TIME_HEADER: Final = "anabranch-stable-event-time"
 
 _KINDS: Final = {kind.value.encode(): kind for kind in Kind}
 _CONTROL_BYTES_MAX: Final = 4_096
@@ -69,9 +69,9 @@ def upsert(write: Write) -> tuple[bytes | None, Headers]:
             headers += [
                 (STABLE_HEADER, stable.value),
                 (STABLE_ID_HEADER, str(stable.id).encode()),
-                (STABLE_STIME_HEADER, b"%d" % stable.stime_ms),
+                (STABLE_EVENT_TIME_HEADER, b"%d" % stable.event_time_ms),
             ]
-    headers += [(ID_HEADER, ident), (STIME_HEADER, b"%d" % visible.stime_ms)]
+    headers += [(ID_HEADER, ident), (EVENT_TIME_HEADER, b"%d" % visible.event_time_ms)]
     return visible.value, headers
 
 
@@ -89,7 +89,9 @@ def decode(headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value
         ident, branch = _id(named.get(ID_HEADER, b""))
         if (branch is None) is (kind is Kind.TENTATIVE):
             raise RemoteProtocolError(f"{kind.value} with id {named.get(ID_HEADER, b'')[:60]!r}")
-        return LiveRecord(kind, ident, branch, _names(named.get(MISSING_HEADER, b"")), _number(named.get(STIME_HEADER, b"")), key, value)
+        return LiveRecord(
+            kind, ident, branch, _names(named.get(MISSING_HEADER, b"")), _number(named.get(EVENT_TIME_HEADER, b"")), key, value
+        )
     return _control(kind, value)
 
 
@@ -106,13 +108,13 @@ def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -
     if value is None:
         return State()
     ident, branch = _id(named.get(ID_HEADER, b""))
-    visible = Version(ident, _number(named.get(STIME_HEADER, b"")), value, branch, _names(named.get(MISSING_HEADER, b"")))
+    visible = Version(ident, _number(named.get(EVENT_TIME_HEADER, b"")), value, branch, _names(named.get(MISSING_HEADER, b"")))
     if branch is None:
         return State(visible)
     if STABLE_HEADER not in named:
         return State(None, visible)
     stable_id, _ = _id(named.get(STABLE_ID_HEADER, b""))
-    return State(Version(stable_id, _number(named.get(STABLE_STIME_HEADER, b"")), named[STABLE_HEADER]), visible)
+    return State(Version(stable_id, _number(named.get(STABLE_EVENT_TIME_HEADER, b"")), named[STABLE_HEADER]), visible)
 
 
 def encode_progress(progress: LiveProgress) -> bytes:

@@ -22,7 +22,7 @@ from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
 KINDS: Final = ("int", "long", "float", "double", "boolean", "string", "bytes")
-RESERVED: Final = ("stime",)
+RESERVED: Final = ("event_time",)
 """Columns that anabranch adds: a record may not have its own of that name."""
 
 INT_MIN: Final = -(2**31)
@@ -76,7 +76,7 @@ class RecordSchema:
     older: tuple[RecordSchema, ...] = ()
 
     def arrow_schema(self) -> pa.Schema:
-        """The columns, in order; without stime."""
+        """The columns, in order; without event time."""
         return pa.schema([field.arrow for field in self.fields])
 
     def field(self, name: str) -> Field | None:
@@ -138,7 +138,7 @@ def _field(raw: object, mistakes: list[str]) -> Field | None:
     name = raw["name"]
     before = len(mistakes)
     if name.lower() in RESERVED:
-        mistakes.append(f"field {name}: 'stime' is a column that anabranch adds; give the field another name")
+        mistakes.append(f"field {name}: 'event_time' is a column that anabranch adds; give the field another name")
     unknown = sorted(set(raw) - _FIELD_KEYS)
     if unknown:
         mistakes.append(f"field {name}: unknown key {unknown[0]!r}")

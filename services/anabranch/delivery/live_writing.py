@@ -143,12 +143,12 @@ class CompactedView:
 
     def _rows(self, piece: Piece) -> Rows:
         records = self._renderer.render(piece.slices, piece.table)
-        stimes = (int(head[1][1]) for head in records.headers)
+        event_times = (int(head[1][1]) for head in records.headers)
         ids = (TupleId(s.bucket, position) for s in piece.slices for position in range(s.start, s.stop))
-        for key, value, ident, stime_ms in zip(records.keys, records.values, ids, stimes, strict=True):
+        for key, value, ident, event_time_ms in zip(records.keys, records.values, ids, event_times, strict=True):
             if key is not None:  # the pipeline file has a key where it has `upsert`
                 missing = self._lacks(ident.bucket) if piece.branch is None else piece.missing
-                yield key, Version(ident, stime_ms, value, piece.branch, missing)
+                yield key, Version(ident, event_time_ms, value, piece.branch, missing)
 
 
 def _size(write: Write) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from anabranch.codec.blocks import STIME, by_columns, canonical_sort
+from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort
 from anabranch.codec.edge import Encoder
 from anabranch.codec.live_records import MISSING_HEADER
 from anabranch.delivery.partitioning import Partitioner
@@ -20,7 +20,7 @@ from anabranch.protocol.delivery import Slice
 from anabranch.protocol.errors import RemoteProtocolError
 
 ID_HEADER: Final = "anabranch-id"
-STIME_HEADER: Final = "anabranch-stime"
+EVENT_TIME_HEADER: Final = "anabranch-event-time"
 
 Written = list[tuple[str, bytes]]
 """The headers of a record as delivery writes them."""
@@ -91,7 +91,7 @@ class Renderer:
         Raises:
             ConfigurationError: a key column is missing, or a column cannot be written in the output's format.
         """
-        columns = table.drop_columns([STIME])
+        columns = table.drop_columns([EVENT_TIME])
         if self._encoder is None or columns.schema != self._columns:
             self._columns = columns.schema
             self._encoder = Encoder(columns.schema, self._sink.format, self._sink.key, name=self._name)
@@ -99,8 +99,8 @@ class Renderer:
         ids: list[bytes] = []
         for s in slices:
             ids += map((b"%d.%%d" % s.bucket).__mod__, range(s.start, s.stop))
-        stimes = table.column(STIME).cast(pa.string()).cast(pa.binary()).to_pylist()
-        headers: list[Written] = [[(ID_HEADER, i), (STIME_HEADER, t)] for i, t in zip(ids, stimes, strict=True)]
+        event_times = table.column(EVENT_TIME).cast(pa.string()).cast(pa.binary()).to_pylist()
+        headers: list[Written] = [[(ID_HEADER, i), (EVENT_TIME_HEADER, t)] for i, t in zip(ids, event_times, strict=True)]
         at = 0
         for s in slices:
             if names := lacks(s.bucket):
@@ -124,18 +124,18 @@ def in_order(buckets: list[tuple[int, pa.Table]], width_ms: int) -> list[Ordered
     As long as the columns stay the same it is one; where a stage's columns have changed, one more at each change.
 
     Raises:
-        RemoteProtocolError: a row is not in the bucket that its stime says.
+        RemoteProtocolError: a row is not in the bucket that its event time says.
     """
     if not buckets:
         return []
-    # One sort for many buckets, since the order begins with stime, which orders buckets.
+    # One sort for many buckets, since the order begins with event time, which orders buckets.
     tables = [canonical_sort(table) for table in by_columns([table for _, table in buckets])]
-    stimes = np.concatenate([table.column(STIME).to_numpy() for table in tables])
+    event_times = np.concatenate([table.column(EVENT_TIME).to_numpy() for table in tables])
     kinds = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
     if len(tables) > 1:
-        order = np.lexsort((kinds, stimes))  # stable: rows of one table stay in their order
-        stimes, kinds = stimes[order], kinds[order]
-    found = -(-stimes // width_ms)
+        order = np.lexsort((kinds, event_times))  # stable: rows of one table stay in their order
+        event_times, kinds = event_times[order], kinds[order]
+    found = -(-event_times // width_ms)
     expected = np.repeat([bucket for bucket, _ in buckets], [rows.num_rows for _, rows in buckets])
     if not np.array_equal(found, expected):
         wrong = int(expected[np.flatnonzero(found != expected)[0]])

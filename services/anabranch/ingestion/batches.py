@@ -1,4 +1,4 @@
-"""One batch of a source: records as they were read -> rows with stime, dead letters, and the facts that the machine needs.
+"""One batch of a source: records as they were read -> rows with event time, dead letters, and the facts that the machine needs.
 
 Nothing here looks at a clock or writes anything: the same records and limits give the same result.
 """
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from anabranch.codec.blocks import STIME
-from anabranch.ingestion import stime
+from anabranch.codec.blocks import EVENT_TIME
+from anabranch.ingestion import event_time
 from anabranch.protocol.errors import RecordRejected, RejectionReason
-from anabranch.protocol.ingestion import ChunkFacts, StimeLimits
-from anabranch.protocol.limits import STIME_MS_MAX
+from anabranch.protocol.ingestion import ChunkFacts, EventTimeLimits
+from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
 if TYPE_CHECKING:
     from anabranch.codec.edge import Decoded
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from anabranch.ports import Chunk
 
 HEARTBEAT: Final = "anabranch-heartbeat"
-"""Header of a record that only says a time: its value is that stime in ms, as ASCII digits. The record's own value is ignored."""
+"""Header of a record that only says a time: its value is that event time in ms, as ASCII digits. The record's own value is ignored."""
 
-STIME_FIELD: Final = pa.field(STIME, pa.int64(), nullable=False)
+EVENT_TIME_FIELD: Final = pa.field(EVENT_TIME, pa.int64(), nullable=False)
 """The last column of a stream."""
 
 
@@ -79,7 +79,7 @@ class Batch:
             del values[number]
         return values
 
-    def numbers(self, decoded: Decoded) -> stime.Times | None:
+    def numbers(self, decoded: Decoded) -> event_time.Times | None:
         """The number of the record of each decoded row; None: row i is record i."""
         if not self.heartbeats:
             return None if decoded.rows is None else np.asarray(decoded.rows, dtype=np.int64)
@@ -116,7 +116,7 @@ class Judged:
     """What becomes of a batch."""
 
     table: pa.Table
-    """The rows that go into the stream, with stime as last column."""
+    """The rows that go into the stream, with event time as last column."""
     rejected: list[tuple[int, RecordRejected]]
     """(number of the record, why) of each dead letter, ascending."""
     facts: list[ChunkFacts]
@@ -129,15 +129,15 @@ class Judged:
     """Different buckets in ``table``."""
 
 
-def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: StimeLimits, bucket_ms: int) -> Judged:
+def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: EventTimeLimits, bucket_ms: int) -> Judged:
     """Decide about every record of ``batch``: row, heartbeat or dead letter."""
     decoded = decoder.decode(batch.values())
     numbers = batch.numbers(decoded)
     rejected = _undecodable(batch, decoded)
-    timed = _stime(batch, decoded.table, numbers, source)
+    timed = _event_time(batch, decoded.table, numbers, source)
     if timed.bad is not None:
-        rejected += _without_stime(batch, decoded.table, numbers, source, timed.bad)
-    times = timed.stime_ms
+        rejected += _without_event_time(batch, decoded.table, numbers, source, timed.bad)
+    times = timed.event_time_ms
     ahead = times > limits.ahead_above_ms
     closed = (times <= limits.late_upto_ms) & ~ahead
     if timed.bad is not None:
@@ -158,7 +158,7 @@ def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: StimeLim
     elif late_count:
         rejected += [(_number(numbers, row), _is_late(int(times[row]), limits)) for row in np.flatnonzero(late).tolist()]
         drop = drop | late
-    table = decoded.table.append_column(STIME_FIELD, pa.array(times))
+    table = decoded.table.append_column(EVENT_TIME_FIELD, pa.array(times))
     if drop.any():
         table, times = table.filter(pa.array(~drop)), times[~drop]
     rejected.sort(key=lambda item: item[0])
@@ -166,7 +166,7 @@ def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: StimeLim
     return Judged(table, rejected, facts, restamped=restamped, late=late_count, size_bytes=decoded.size_bytes, buckets=buckets)
 
 
-def _number(numbers: stime.Times | None, row: int) -> int:
+def _number(numbers: event_time.Times | None, row: int) -> int:
     return row if numbers is None else int(numbers[row])
 
 
@@ -177,67 +177,69 @@ def _undecodable(batch: Batch, decoded: Decoded) -> list[tuple[int, RecordReject
     return [(int(all_numbers[index]), why) for index, why in decoded.rejected]
 
 
-def _found_late(batch: Batch, numbers: stime.Times | None, times: stime.Times, limits: StimeLimits) -> stime.Mask:
+def _found_late(batch: Batch, numbers: event_time.Times | None, times: event_time.Times, limits: EventTimeLimits) -> event_time.Mask:
     """Which rows can only be late since their partition was found late."""
     upto = np.repeat([limits.never_late.get(chunk.at, 0) for chunk in batch.chunks], np.diff(batch.first))
-    found: stime.Mask = times <= (upto if numbers is None else upto[numbers])
+    found: event_time.Mask = times <= (upto if numbers is None else upto[numbers])
     return found
 
 
-def _timestamps(batch: Batch) -> stime.Times:
+def _timestamps(batch: Batch) -> event_time.Times:
     return np.concatenate([np.asarray(chunk.timestamps_ms, dtype=np.int64) for chunk in batch.chunks])
 
 
-def _stime(batch: Batch, table: pa.Table, numbers: stime.Times | None, source: Source) -> stime.Timed:
-    if source.stime.field is not None:
-        return stime.from_field(table, source.stime.field, source.stime.unit)
+def _event_time(batch: Batch, table: pa.Table, numbers: event_time.Times | None, source: Source) -> event_time.Timed:
+    if source.event_time.field is not None:
+        return event_time.from_field(table, source.event_time.field, source.event_time.unit)
     timestamps = _timestamps(batch)
-    return stime.from_timestamps(timestamps if numbers is None else timestamps[numbers])
+    return event_time.from_timestamps(timestamps if numbers is None else timestamps[numbers])
 
 
-def _without_stime(
-    batch: Batch, table: pa.Table, numbers: stime.Times | None, source: Source, bad: stime.Mask
+def _without_event_time(
+    batch: Batch, table: pa.Table, numbers: event_time.Times | None, source: Source, bad: event_time.Mask
 ) -> list[tuple[int, RecordRejected]]:
     result = []
     for row in np.flatnonzero(bad).tolist():
         number = _number(numbers, row)
-        if source.stime.field is not None:
-            why = stime.unusable(table.column(source.stime.field)[row].as_py(), f"field {source.stime.field}")
+        if source.event_time.field is not None:
+            why = event_time.unusable(table.column(source.event_time.field)[row].as_py(), f"field {source.event_time.field}")
         else:
             chunk, index = batch.locate(number)
-            why = stime.unusable(batch.chunks[chunk].timestamps_ms[index], "the broker's timestamp")
+            why = event_time.unusable(batch.chunks[chunk].timestamps_ms[index], "the broker's timestamp")
         result.append((number, why))
     return result
 
 
 def _heartbeats(batch: Batch, source: Source, above_ms: int) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
-    """(largest stime said per chunk, refused ones). Where stime is the arrival, a heartbeat says its own arrival."""
+    """(largest event time said per chunk, refused ones). Where event time is the arrival, a heartbeat says its own arrival."""
     said: dict[int, int] = {}
     refused: list[tuple[int, RecordRejected]] = []
     for number in batch.heartbeats:
         index, row = batch.locate(number)
         chunk = batch.chunks[index]
         text = next(value for key, value in chunk.headers[row] if key == HEARTBEAT)
-        if source.stime.field is None:
-            stime_ms = chunk.timestamps_ms[row]
-        elif text is not None and text.isdigit() and len(text) <= len(str(STIME_MS_MAX)):
-            stime_ms = int(text)
+        if source.event_time.field is None:
+            event_time_ms = chunk.timestamps_ms[row]
+        elif text is not None and text.isdigit() and len(text) <= len(str(EVENT_TIME_MS_MAX)):
+            event_time_ms = int(text)
         else:
             what = None if text is None else text[:40]
-            refused.append((number, RecordRejected(RejectionReason.NO_STIME, f"header {HEARTBEAT} is {what!r}, not a time in ms")))
+            refused.append((number, RecordRejected(RejectionReason.NO_EVENT_TIME, f"header {HEARTBEAT} is {what!r}, not a time in ms")))
             continue
-        if not 1 <= stime_ms <= STIME_MS_MAX:
-            refused.append((number, stime.unusable(stime_ms, f"header {HEARTBEAT}")))
-        elif stime_ms > above_ms:
-            why = f"header {HEARTBEAT} is {stime_ms}, in front of the clock, or of all that its source has said (at most {above_ms} now)"
+        if not 1 <= event_time_ms <= EVENT_TIME_MS_MAX:
+            refused.append((number, event_time.unusable(event_time_ms, f"header {HEARTBEAT}")))
+        elif event_time_ms > above_ms:
+            why = (
+                f"header {HEARTBEAT} is {event_time_ms}, in front of the clock, or of all that its source has said (at most {above_ms} now)"
+            )
             refused.append((number, RecordRejected(RejectionReason.AHEAD, why)))
         else:
-            said[index] = max(stime_ms, said.get(index, 0))
+            said[index] = max(event_time_ms, said.get(index, 0))
     return said, refused
 
 
-def _facts(batch: Batch, numbers: stime.Times | None, marks: stime.Times, beats: dict[int, int]) -> list[ChunkFacts]:
-    """``marks``: the stime of each row, 0 for those that do not count."""
+def _facts(batch: Batch, numbers: event_time.Times | None, marks: event_time.Times, beats: dict[int, int]) -> list[ChunkFacts]:
+    """``marks``: the event time of each row, 0 for those that do not count."""
     cuts = batch.first if numbers is None else np.searchsorted(numbers, batch.first).tolist()
     facts = []
     for index, chunk in enumerate(batch.chunks):
@@ -247,11 +249,12 @@ def _facts(batch: Batch, numbers: stime.Times | None, marks: stime.Times, beats:
     return facts
 
 
-def _is_ahead(stime_ms: int, limits: StimeLimits) -> RecordRejected:
+def _is_ahead(event_time_ms: int, limits: EventTimeLimits) -> RecordRejected:
     return RecordRejected(
-        RejectionReason.AHEAD, f"stime {stime_ms} is more than allowed in front of the clock (at most {limits.ahead_above_ms} now)"
+        RejectionReason.AHEAD,
+        f"event_time {event_time_ms} is more than allowed in front of the clock (at most {limits.ahead_above_ms} now)",
     )
 
 
-def _is_late(stime_ms: int, limits: StimeLimits) -> RecordRejected:
-    return RecordRejected(RejectionReason.LATE, f"stime {stime_ms} is not newer than the boundary {limits.late_upto_ms}")
+def _is_late(event_time_ms: int, limits: EventTimeLimits) -> RecordRejected:
+    return RecordRejected(RejectionReason.LATE, f"event_time {event_time_ms} is not newer than the boundary {limits.late_upto_ms}")

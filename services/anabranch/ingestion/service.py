@@ -19,7 +19,7 @@ from prometheus_client import Counter, Gauge
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.edge import Decoder
 from anabranch.ingestion import topics
-from anabranch.ingestion.batches import STIME_FIELD, Batch, Judged, judge
+from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, judge
 from anabranch.ingestion.dead_letters import DeadLetters
 from anabranch.ingestion.layout import slices
 from anabranch.ports import TopicPartition
@@ -76,7 +76,7 @@ def build(settings: ServiceSettings, context: ServiceContext) -> IngestionServic
 
 def fingerprint(source: Source, bucket_ms: int) -> str:
     """Of all that decides which tuples a record becomes: digests of different fingerprints are never compared."""
-    facts = [source.topics, source.record.avro, source.format, source.stime.field, source.stime.unit, source.late, bucket_ms]
+    facts = [source.topics, source.record.avro, source.format, source.event_time.field, source.event_time.unit, source.late, bucket_ms]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -123,7 +123,7 @@ class IngestionService:
             self._topics = topics.check(admin, self._pipeline, source)
         finally:
             admin.close()
-        self._reader = context.log.reader(committed=True, headers=True, timestamps=source.stime.field is None)
+        self._reader = context.log.reader(committed=True, headers=True, timestamps=source.event_time.field is None)
         # Looks see records of open transactions too: what may still become visible is not silence.
         self._looker = context.log.reader(committed=False, headers=False, timestamps=False)
         self._dead_letters = DeadLetters(context.log, source.dead_letter, self._topics.dead_letter)
@@ -135,7 +135,7 @@ class IngestionService:
             fingerprint(source, self._pipeline.bucket_ms),
             context.clock,
             context.entropy,
-            schema=schema_text(source.record.arrow_schema().append(STIME_FIELD)),
+            schema=schema_text(source.record.arrow_schema().append(EVENT_TIME_FIELD)),
             bucket_ms=self._pipeline.bucket_ms,
         )
         self._closers += [self._reader, self._looker, self._dead_letters, self._boundaries]

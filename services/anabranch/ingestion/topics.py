@@ -40,11 +40,11 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
     if missing:
         raise ConfigurationError(f"source {source.name}: internal topic {missing[0]} does not exist: 'anabranch topics' creates it")
     settings = {topic: admin.settings(topic) for topic in source.topics}
-    if source.stime.field is None:
+    if source.event_time.field is None:
         for topic, values in settings.items():
             if values.get("message.timestamp.type") != "LogAppendTime":
                 raise ConfigurationError(
-                    f"source {source.name}: 'stime: arrival' needs message.timestamp.type=LogAppendTime on topic {topic}; "
+                    f"source {source.name}: 'event_time: arrival' needs message.timestamp.type=LogAppendTime on topic {topic}; "
                     f"it has {values.get('message.timestamp.type', 'none')}, the producer's clock: alter the topic, or name a time field"
                 )
     largest = max(int(values.get("max.message.bytes", MESSAGE_BYTES_DEFAULT)) for values in settings.values())

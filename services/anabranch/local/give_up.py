@@ -13,7 +13,7 @@ from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.given_up import Times, to_give_up
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import STIME_MS_MAX
+from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.protocol.records import BoundaryRecord, GivenUp
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -32,7 +32,7 @@ def time_of(option: str, text: str) -> int:
         found = int(text) if text.isdecimal() else _milliseconds(datetime.fromisoformat(text))
     except ValueError as error:
         raise ConfigurationError(f"{option} {text}: give a time as 2026-05-01T14:00:00Z, or as ms since 1970") from error
-    if not 0 <= found <= STIME_MS_MAX:
+    if not 0 <= found <= EVENT_TIME_MS_MAX:
         raise ConfigurationError(f"{option} {text}: not between 1970 and the year 9999")
     return found
 

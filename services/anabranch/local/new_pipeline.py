@@ -104,9 +104,9 @@ def write(folder: Path, name: str) -> list[Path]:
 def files(name: str) -> dict[str, str]:
     """Path in the folder -> content."""
     return {
-        "pipeline.yaml": _PIPELINE.format(name=name, event_time="stime", idle="idle"),
+        "pipeline.yaml": _PIPELINE.format(name=name, event_time="event_time", idle="idle"),
         "reading.avsc": _SCHEMA,
-        "stages.py": _STAGES.format(event_time="stime"),
+        "stages.py": _STAGES.format(event_time="event_time"),
         "tests/sample/readings.jsonl": _lines({"at": _FIRST_MS + at, "sensor": sensor, "celsius": value} for at, sensor, value in _SAMPLE),
         "tests/sample/hottest.expected.jsonl": _lines(_expected()),
         ".gitignore": ".anabranch/\n__pycache__/\n",

@@ -53,16 +53,16 @@ class Lines:
 
     def newest(self, lines: list[bytes]) -> int | None:
         """The latest event time of checked lines, in the unit of the field; None: they have none of their own."""
-        field = self._source.stime.field
+        field = self._source.event_time.field
         return None if field is None else max(json.loads(line)[field] for line in lines)
 
     def now(self, now_ms: int) -> int:
         """The time ``now_ms`` in the unit of the event-time field."""
-        return now_ms * _UNITS_PER_S[self._source.stime.unit] // 1_000
+        return now_ms * _UNITS_PER_S[self._source.event_time.unit] // 1_000
 
     def records(self, lines: list[bytes], shift: int = 0) -> Iterator[tuple[bytes | None, bytes]]:
         """Key and value of checked lines. ``shift`` is added to their event times."""
-        field = self._source.stime.field
+        field = self._source.event_time.field
         if not shift and self._key is None and self._avro is None:
             yield from ((None, line) for line in lines)
             return

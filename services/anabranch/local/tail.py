@@ -18,12 +18,12 @@ _WAIT_MS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One record of an output, as text. ``id``, ``stime_ms``, ``kind`` and ``missing`` are its headers; empty where it has none."""
+    """One record of an output, as text. ``id``, ``event_time_ms``, ``kind`` and ``missing`` are its headers; empty where it has none."""
 
     partition: int
     offset: int
     id: str
-    stime_ms: str
+    event_time_ms: str
     key: str
     value: str
     kind: str = ""
@@ -37,7 +37,7 @@ class Shown:
     def line(self, *, with_id: bool, live: bool) -> str:
         """As it is printed, with tabs between its parts."""
         words = [self.kind] if live else []
-        words += [self.id, self.stime_ms, self.key] if with_id else []
+        words += [self.id, self.event_time_ms, self.key] if with_id else []
         words.append(self.value or (f"deleted: {self.key}" if live else ""))
         if live and self.missing:
             words.append(f"missing: {self.missing}")
@@ -89,7 +89,7 @@ def _records(chunk: Chunk) -> Iterator[Shown]:
             chunk.at.partition,
             offset,
             _text(named.get("anabranch-id")),
-            _text(named.get("anabranch-stime")),
+            _text(named.get("anabranch-event-time")),
             _text(key),
             _text(value),
             _text(named.get("anabranch-kind")),

@@ -44,7 +44,7 @@ def topics_of(pipeline: Pipeline, *, replication: int | None = None, embedded: b
 
     for source in pipeline.sources.values():
         for topic in source.topics:
-            add("arrivals" if source.stime.field is None else "input", "input", topic, pipeline.partitions, pinned=False)
+            add("arrivals" if source.event_time.field is None else "input", "input", topic, pipeline.partitions, pinned=False)
     for source in pipeline.sources.values():
         add("dead_letters", "output", source.dead_letter, pinned=False)
     for kind, settings in internal_topics(pipeline, copies):

@@ -221,7 +221,7 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
     names = pipeline.topic_names
     for source in pipeline.sources.values():
         for topic in source.topics:
-            yield _Topic("arrivals" if source.stime.field is None else "input", topic, source=source.name)
+            yield _Topic("arrivals" if source.event_time.field is None else "input", topic, source=source.name)
         yield _Topic("dead_letters", source.dead_letter, source=source.name)
     for stream in pipeline.streams():
         yield _Topic("boundaries", names.boundaries(stream), stream)

@@ -21,7 +21,7 @@ from anabranch.codec import catalog, record_schema
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
-from anabranch.pipeline.model import HaMode, Idle, LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
+from anabranch.pipeline.model import EventTime, HaMode, Idle, LiveSink, Output, Pipeline, Sink, Source, Stage
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import TopicNames
@@ -33,7 +33,7 @@ _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0
 
 _FILE_KEYS: Final = ("version", "pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "nodes", "outputs")
 _NEEDED: Final = "pipeline, sources, stages and outputs"
-_SOURCE_KEYS: Final = ("topics", "record", "format", "stime", "disorder", "idle", "end", "ahead", "late", "dead_letter")
+_SOURCE_KEYS: Final = ("topics", "record", "format", "event_time", "disorder", "idle", "end", "ahead", "late", "dead_letter")
 _STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "when_late", "version", "parameters")
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 _OUTPUT_KEYS: Final = ("stage", "corrected", "live")
@@ -162,7 +162,7 @@ class _Walk(Document):
         for topic, place in topics:
             self.topic(topic, place)
         record = self._record(raw.get("record", MISSING), (*at, "record"))
-        stime = self._stime(raw.get("stime", MISSING), (*at, "stime"), record)
+        event_time = self._event_time(raw.get("event_time", MISSING), (*at, "event_time"), record)
         idle = self.mapping(raw.get("idle", {}), (*at, "idle"), ("partition", "source"))
         end = self.choice(raw.get("end", "never"), (*at, "end"), ("never", "last_record"))
         format_ = self.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro"))
@@ -173,14 +173,14 @@ class _Walk(Document):
         partition_ms = self.duration(idle.get("partition", "5s"), (*at, "idle", "partition"), 1, word="never")
         source_ms = self.duration(idle.get("source", "never"), (*at, "idle", "source"), 1, word="never")
         ahead_ms = self.duration(raw.get("ahead", "1m"), (*at, "ahead"), 1, word="unlimited")
-        if record is None or stime is None:
+        if record is None or event_time is None:
             return None
         return Source(
             name=name,
             topics=[topic for topic, _ in topics],
             record=record,
             format=cast("Literal['json', 'avro']", format_),
-            stime=stime,
+            event_time=event_time,
             disorder_ms=disorder_ms or 0,
             idle=Idle(partition_ms=partition_ms, source_ms=source_ms),
             end=cast("Literal['never', 'last_record']", end),
@@ -215,12 +215,12 @@ class _Walk(Document):
                 self.mistake(at, line)
         return None
 
-    def _stime(self, value: object, at: Place, record: RecordSchema | None) -> Stime | None:
+    def _event_time(self, value: object, at: Place, record: RecordSchema | None) -> EventTime | None:
         if value is MISSING:
-            self.mistake(at[:-1], "stime is missing; name the field, stime: {field: NAME, unit: ms}, or stime: arrival")
+            self.mistake(at[:-1], "event_time is missing; name the field, event_time: {field: NAME, unit: ms}, or event_time: arrival")
             return None
         if value == "arrival":
-            return Stime(field=None)
+            return EventTime(field=None)
         if isinstance(value, str):
             self.mistake(at, f"{value!r} is not known; use arrival, or {{field: {value}, unit: ms}}")
             return None
@@ -236,8 +236,8 @@ class _Walk(Document):
                 hint = f"did you mean {guess[0]!r}?" if guess else f"its integer fields are {words(known)}"
                 self.mistake((*at, "field"), f"record {record.name} has no field {field}; {hint}")
             elif field not in known:
-                self.mistake((*at, "field"), f"{field} is not an integer field; use one of {words(known)}, or stime: arrival")
-        return None if field is None else Stime(field=field, unit=cast("Literal['ms', 's', 'us']", unit))
+                self.mistake((*at, "field"), f"{field} is not an integer field; use one of {words(known)}, or event_time: arrival")
+        return None if field is None else EventTime(field=field, unit=cast("Literal['ms', 's', 'us']", unit))
 
     def _stage(self, name: str, value: object, streams: list[str]) -> Stage:
         at: Place = ("stages", name)
@@ -285,7 +285,7 @@ class _Walk(Document):
         if alone and replicas > 1:
             self.mistake((*at, "ha"), f"{mode} is one process; use replicas: 1, or ha: active")
         if alone and "reach" not in raw:
-            example = "reach: 10s for windows of 10 seconds, 0ms for a function of single rows that keeps stime"
+            example = "reach: 10s for windows of 10 seconds, 0ms for a function of single rows that keeps event_time"
             self.mistake((*at, "ha"), f"{mode} wants to know how much later than itself a record can still change results; say {example}")
         return mode, reach_ms
 

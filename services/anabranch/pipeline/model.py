@@ -15,7 +15,7 @@ from anabranch.codec.record_schema import Field, RecordSchema
 from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.placement import PlacedStage, Places, place
 
-__all__ = ["Field", "Format", "HaMode", "Idle", "LiveSink", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage", "Stime"]
+__all__ = ["EventTime", "Field", "Format", "HaMode", "Idle", "LiveSink", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage"]
 
 Format = Literal["json", "avro"]
 HaMode = Literal["active", "passive", "upstream_backup", "amnesia"]
@@ -25,8 +25,8 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
-class Stime(_Model):
-    """Where a tuple's serialisation time comes from."""
+class EventTime(_Model):
+    """Where a tuple's event time comes from."""
 
     field: str | None
     """Field of the record; None: the time at which the broker got the record."""
@@ -43,13 +43,13 @@ class Idle(_Model):
 
 
 class Source(_Model):
-    """An input stream: user's topics, their record, and the rule for stime."""
+    """An input stream: user's topics, their record, and the rule for event time."""
 
     name: str
     topics: list[str]
     record: RecordSchema
     format: Format = "json"
-    stime: Stime
+    event_time: EventTime
     disorder_ms: int = 0
     """A record may be older than its partition's newest by so much."""
     idle: Idle = Idle()

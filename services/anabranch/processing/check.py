@@ -16,7 +16,7 @@ import pyarrow as pa
 from anabranch.adapters.spark.query import build_query
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
-from anabranch.codec.blocks import STIME
+from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Encoder
 from anabranch.pipeline.file import load
 from anabranch.pipeline.shape import told, too_short
@@ -76,7 +76,7 @@ def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[
         schema = schemas.get(output.stage)
         if schema is None:
             continue
-        columns = pa.schema([field for field in schema if field.name != STIME])
+        columns = pa.schema([field for field in schema if field.name != EVENT_TIME])
         sinks: dict[str, Sink | None] = {"corrected": output.corrected, "live": output.live}
         for which, sink in sinks.items():
             if sink is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch.codec.blocks import STIME
+from anabranch.codec.blocks import EVENT_TIME
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.runtime.block_reach import gone_range, last_gone
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
     """Columns of a source's tuples."""
-    return pipeline.sources[stream].record.arrow_schema().append(pa.field(STIME, pa.int64()))
+    return pipeline.sources[stream].record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))
 
 
 class StageInputs:

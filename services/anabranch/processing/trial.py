@@ -1,8 +1,8 @@
 """``python -m anabranch.processing.trial FILE FOLDER [--update] [CASE...]``: the stages' functions on sample rows, on real Spark, without a broker.
 
 A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source; a source without one is empty. ``STAGE.expected.jsonl`` holds the
-rows that a stage gives in the end, in any order: every column, and ``stime`` in ms if it is to be compared, too. All rows come in one batch, and
-then time goes on until every window has ended.
+rows that a stage gives in the end, in any order: every column, and ``event_time`` in ms if it is to be compared, too. All rows come in one
+batch, and then time goes on until every window has ended.
 
 Exit code 0: all as expected; 1: something differs, or a function raised; 2: a file is not as it must be.
 """
@@ -24,7 +24,7 @@ from anabranch.adapters.spark.query import apply_functions, check_result
 from anabranch.adapters.spark.sample_run import SampleRun
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
-from anabranch.codec.blocks import STIME
+from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Decoder
 from anabranch.codec.json_records import JsonEncoder
 from anabranch.pipeline.file import load
@@ -83,7 +83,7 @@ def cases_in(pipeline: Pipeline, folder: Path, names: list[str]) -> list[Case]:
 
 
 def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
-    """The records of a file of JSON lines as a stage gets them, with ``stime``.
+    """The records of a file of JSON lines as a stage gets them, with ``event_time``.
 
     Raises:
         ConfigurationError: a line is no record; names it.
@@ -94,12 +94,12 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
     if decoded.rejected:
         place, error = decoded.rejected[0]
         raise ConfigurationError(f"{path}:{numbered[place][0]}: not a record {known.record.name}: {error}")
-    field = known.stime.field
+    field = known.event_time.field
     if field is None:
         times = [number * _ARRIVAL_MS for number in range(decoded.table.num_rows)]
     else:
-        times = [round(time * _MS_OF[known.stime.unit]) for time in decoded.table.column(field).to_pylist()]
-    return decoded.table.append_column(STIME, pa.array(times, pa.timestamp("ms", "UTC")))
+        times = [round(time * _MS_OF[known.event_time.unit]) for time in decoded.table.column(field).to_pylist()]
+    return decoded.table.append_column(EVENT_TIME, pa.array(times, pa.timestamp("ms", "UTC")))
 
 
 def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[str]]:
@@ -121,7 +121,7 @@ def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[s
             if stream in pipeline.sources and stream not in tables:
                 tables[stream] = source_rows(pipeline, stream, case.inputs.get(stream))
         functions = [import_transform(reference, pipeline.path) for reference in stage.transform]
-        frame = apply_functions(functions, stage, {stream: run.frame(tables[stream], STIME) for stream in stage.reads})
+        frame = apply_functions(functions, stage, {stream: run.frame(tables[stream], EVENT_TIME) for stream in stage.reads})
         check_result(frame, stage)
         try:
             tables[name] = run.rows(frame)
@@ -132,7 +132,7 @@ def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[s
 
 def differences(expected: list[str], given: list[str]) -> list[str]:
     """Lines ``- row`` (missing) and ``+ row`` (too much), those alike beside each other; empty: all as expected."""
-    with_time = any(STIME in json.loads(row) for row in expected)
+    with_time = any(EVENT_TIME in json.loads(row) for row in expected)
     wanted, actual = Counter(_plain(row, with_time) for row in expected), Counter(_plain(row, with_time) for row in given)
     lines = [(row, f"- {row}") for row in (wanted - actual).elements()] + [(row, f"+ {row}") for row in (actual - wanted).elements()]
     return [line for _, line in sorted(lines)]
@@ -142,7 +142,7 @@ def _plain(row: str, with_time: bool) -> str:
     """The row in a form that equal rows share."""
     columns = json.loads(row)
     if not with_time:
-        columns.pop(STIME, None)
+        columns.pop(EVENT_TIME, None)
     return json.dumps(columns, sort_keys=True, ensure_ascii=False)
 
 

@@ -69,7 +69,7 @@ class RejectionReason(StrEnum):
     EXTRA_FIELD = "extra_field"
     OUT_OF_RANGE = "out_of_range"
     NOT_FINITE = "not_finite"
-    NO_STIME = "no_stime"
+    NO_EVENT_TIME = "no_event_time"
     LATE = "late"
     AHEAD = "ahead"
 

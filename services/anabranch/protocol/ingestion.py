@@ -1,10 +1,11 @@
 """Ingestion's decisions: how far a source has been read, which buckets are closed, which records are late or ahead.
 
-Theory of operation. A source is a set of input partitions, each read in order. The *low mark* of a partition is its largest stime minus the
-disorder that its producers may have; the boundary is the last bucket that the lowest of the low marks closes. Silence must never look like an
-empty bucket, so a partition that says nothing holds the boundary back, unless the rules for idleness say otherwise. Silence counts only while
-it is *observed*: by looks at the end of the partition, none further from the next than LOOK_GAP_MS. So neither a pause of this process nor an
-outage of the broker is taken for silence, and producers that were cut off get the whole time again once the contact is back.
+Theory of operation. A source is a set of input partitions, each read in order. The *low mark* of a partition is its largest event time
+minus the disorder that its producers may have; the boundary is the last bucket that the lowest of the low marks closes. Silence must never
+look like an empty bucket, so a partition that says nothing holds the boundary back, unless the rules for idleness say otherwise. Silence
+counts only while it is *observed*: by looks at the end of the partition, none further from the next than LOOK_GAP_MS. So neither a pause of
+this process nor an outage of the broker is taken for silence, and producers that were cut off get the whole time again once the contact is
+back.
 
 Everything that is read is at once part of the stream, as parts of closed or open buckets, or is a dead letter; so the positions alone say where
 to go on (rule 17). With them stands what a restart must not forget: which partitions are left out, and where the boundary stood when one was found.
@@ -48,13 +49,13 @@ from anabranch.protocol.limits import (
     APPEND_OPEN_EVERY_MS,
     BLOCKS_KEPT_MAX,
     END_SILENCE_MS,
+    EVENT_TIME_MS_MAX,
     HEARTBEAT_AHEAD_MS,
     LOOK_EVERY_MS,
     LOOK_FRESH_MS,
     LOOK_GAP_MS,
     PENDING_PARTS_HOLD,
     STILL_AFTER_MS,
-    STIME_MS_MAX,
     WAITING_AFTER_MS,
 )
 from anabranch.protocol.records import InputPosition
@@ -80,32 +81,33 @@ class SourceRules:
 class ChunkFacts:
     """What was read of one partition.
 
-    ``stime_max_ms`` is the largest stime of its records and heartbeats that are not ahead, late ones included; None if none had one.
+    ``event_time_max_ms`` is the largest event time of its records and heartbeats that are not ahead, late ones included; None if none had
+    one.
     """
 
     at: InputPartition
     offset_next: int
-    stime_max_ms: int | None
+    event_time_max_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class StimeLimits:
-    """Thresholds for the records read next: late if ``stime <= late_upto_ms``, ahead if ``stime > ahead_above_ms``."""
+class EventTimeLimits:
+    """Thresholds for the records read next: late if ``event_time <= late_upto_ms``, ahead if ``event_time > ahead_above_ms``."""
 
     late_upto_ms: int
     ahead_above_ms: int
     never_late: Mapping[InputPartition, int] = field(default_factory=dict)
-    """Records of these partitions up to this stime are not late but restamped (G9)."""
+    """Records of these partitions up to this event time are not late but restamped (G9)."""
     said_ms: int | None = None
-    """Largest stime that any partition has said, or the wall clock while none has; None: the clock bounds heartbeats as it does records."""
+    """Largest event time that any partition has said, or the wall clock while none has; None: the clock bounds heartbeats as it does records."""
 
     @property
     def restamp_ms(self) -> int:
-        """The first stime of the open bucket: what a record of a closed bucket gets that is kept."""
+        """The first event time of the open bucket: what a record of a closed bucket gets that is kept."""
         return self.late_upto_ms + 1
 
     def beat_above_ms(self, newest_ms: int = 0) -> int:
-        """A heartbeat is ahead above it. ``newest_ms``: the largest stime of the records that are read together with it; 0: none.
+        """A heartbeat is ahead above it. ``newest_ms``: the largest event time of the records that are read together with it; 0: none.
 
         One heartbeat closes its partition up to what it says. Where no clock bounds that (``ahead_ms`` None) the times of the source itself do.
         """
@@ -118,11 +120,11 @@ class StimeLimits:
 class _Partition:
     """One input partition. Silence was observed from ``quiet_since_ms`` to ``quiet_until_ms``; None: not at all since it last spoke.
 
-    ``stime_max_ms`` was reached at ``risen_ms``. ``was_idle``: it was left out before a restart, and nobody has looked since.
+    ``event_time_max_ms`` was reached at ``risen_ms``. ``was_idle``: it was left out before a restart, and nobody has looked since.
     """
 
     offset_next: int
-    stime_max_ms: int
+    event_time_max_ms: int
     risen_ms: int
     spoke_ms: int
     look_next_ms: int
@@ -199,11 +201,11 @@ class SourceMachine:
         """A further input partition: from now on it holds the boundary back like the others."""
         known = self._restored.pop(at, None)
         if known is None:
-            known = InputPosition(*at, offset_next=offset_first, stime_max_ms=0, found_after=self._closed)
+            known = InputPosition(*at, offset_next=offset_first, event_time_max_ms=0, found_after=self._closed)
         idle_ms = self._rules.partition_idle_ms if known.idle else None
         self._partitions[at] = _Partition(
             offset_next=known.offset_next,
-            stime_max_ms=known.stime_max_ms,
+            event_time_max_ms=known.event_time_max_ms,
             risen_ms=now_ms,
             spoke_ms=now_ms - (idle_ms or 0),
             look_next_ms=now_ms,
@@ -218,22 +220,22 @@ class SourceMachine:
     def positions(self) -> tuple[InputPosition, ...]:
         """For the boundary record that names everything read so far."""
         read = [
-            InputPosition(at[0], at[1], p.offset_next, p.stime_max_ms, p.found_after, idle=p.left_out or p.was_idle)
+            InputPosition(at[0], at[1], p.offset_next, p.event_time_max_ms, p.found_after, idle=p.left_out or p.was_idle)
             for at, p in self._partitions.items()
         ]
         return tuple(sorted([*read, *self._restored.values()], key=lambda position: (position.topic, position.partition)))
 
-    def limits(self, wall_ms: int) -> StimeLimits:
+    def limits(self, wall_ms: int) -> EventTimeLimits:
         """What makes a record late or ahead, at wall-clock time ``wall_ms``. Holds until ``advance`` is called."""
-        ahead = STIME_MS_MAX if self._rules.ahead_ms is None else min(STIME_MS_MAX, wall_ms + self._rules.ahead_ms)
+        ahead = EVENT_TIME_MS_MAX if self._rules.ahead_ms is None else min(EVENT_TIME_MS_MAX, wall_ms + self._rules.ahead_ms)
         width_ms, disorder_ms = self._rules.bucket_ms, self._rules.disorder_ms
         never_late = {
             at: bound_ms(p.found_after, width_ms)
             for at, p in self._partitions.items()
-            if p.found_after > max(0, closed_by(p.stime_max_ms - disorder_ms, width_ms))
+            if p.found_after > max(0, closed_by(p.event_time_max_ms - disorder_ms, width_ms))
         }
-        said_ms = None if self._rules.ahead_ms is not None else self._stime_max() or wall_ms
-        return StimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, said_ms)
+        said_ms = None if self._rules.ahead_ms is not None else self._event_time_max() or wall_ms
+        return EventTimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, said_ms)
 
     def to_read(self, open_parts: int, blocks_kept: int = 0) -> frozenset[InputPartition]:
         """The partitions to read from now on, where ``open_parts`` of this source's parts are open. Right after ``advance``.
@@ -253,11 +255,11 @@ class SourceMachine:
     def holding(self) -> frozenset[InputPartition]:
         """The partitions that hold the boundary back where it is."""
         disorder_ms, bucket_ms = self._rules.disorder_ms, self._rules.bucket_ms
-        counted = ((at, partition.stime_max_ms) for at, partition in self._partitions.items() if not partition.left_out)
-        return frozenset(at for at, stime_ms in counted if closed_by(stime_ms - disorder_ms, bucket_ms) <= self._closed)
+        counted = ((at, partition.event_time_max_ms) for at, partition in self._partitions.items() if not partition.left_out)
+        return frozenset(at for at, event_time_ms in counted if closed_by(event_time_ms - disorder_ms, bucket_ms) <= self._closed)
 
     def read(self, facts: Iterable[ChunkFacts], now_ms: int) -> None:
-        """Records were read, and will all be named by the next boundary record. A chunk without any stime moves only the position.
+        """Records were read, and will all be named by the next boundary record. A chunk without any event time moves only the position.
 
         Raises:
             LocalProtocolError: a position would go back (G7).
@@ -270,11 +272,11 @@ class SourceMachine:
                 message = f"{chunk.at}: position {partition.offset_next} would go back to {chunk.offset_next}"
                 raise LocalProtocolError(message)
             partition.offset_next = chunk.offset_next
-            if chunk.stime_max_ms is None:
+            if chunk.event_time_max_ms is None:
                 continue
             spoke = True
-            if chunk.stime_max_ms > partition.stime_max_ms:
-                partition.stime_max_ms, partition.risen_ms = chunk.stime_max_ms, now_ms
+            if chunk.event_time_max_ms > partition.event_time_max_ms:
+                partition.event_time_max_ms, partition.risen_ms = chunk.event_time_max_ms, now_ms
             partition.spoke_ms, partition.look_next_ms = now_ms, now_ms + LOOK_EVERY_MS
             partition.quiet_since_ms = partition.quiet_until_ms = None
             partition.was_idle = False
@@ -331,12 +333,12 @@ class SourceMachine:
         if self._low_ms is not None:
             self._closed = max(self._closed, closed_by(self._low_ms, self._rules.bucket_ms))
         if silence is not None and self._rules.ends and silence[1] - silence[0] >= END_SILENCE_MS:
-            self._closed = max(self._closed, bucket_of(self._stime_max(), self._rules.bucket_ms))
+            self._closed = max(self._closed, bucket_of(self._event_time_max(), self._rules.bucket_ms))
         if self._closed > before:
             self._moved_ms = now_ms
         if self._low_ms is not None and self._low_ms != low_ms:
             self._pace.moved(self._low_ms + self._rules.disorder_ms, now_ms)
-        self._pace.go_on(self._stime_max(), now_ms, speaks=self._speaks)
+        self._pace.go_on(self._event_time_max(), now_ms, speaks=self._speaks)
         self._speaks = False
         return self._closed
 
@@ -344,13 +346,13 @@ class SourceMachine:
         """Least time until the next boundary record.
 
         A record that closes nothing only adds open parts, which cost the broker and every reader, and which all readers hold in memory. So the
-        next one is made when the next bucket is due to close, as far as that can be told: stime goes on as fast as the clock. Where it does
-        not, as in a source that catches up, a bucket is closed by APPEND_OPEN_EVERY_MS later than it could have been.
+        next one is made when the next bucket is due to close, as far as that can be told: event time goes on as fast as the clock. Where it
+        does not, as in a source that catches up, a bucket is closed by APPEND_OPEN_EVERY_MS later than it could have been.
         """
         if now_ms - self._moved_ms >= STILL_AFTER_MS:
             return APPEND_OPEN_EVERY_MS
         closing_ms = bound_ms(self._closed + 1, self._rules.bucket_ms) + 1 + self._rules.disorder_ms
-        due_ms = max((p.risen_ms + closing_ms - p.stime_max_ms for p in self._partitions.values() if not p.left_out), default=now_ms)
+        due_ms = max((p.risen_ms + closing_ms - p.event_time_max_ms for p in self._partitions.values() if not p.left_out), default=now_ms)
         return min(max(due_ms - now_ms, APPEND_EVERY_MS), APPEND_OPEN_EVERY_MS)
 
     def _leave_out(self, now_ms: int) -> None:
@@ -379,7 +381,7 @@ class SourceMachine:
         if since_ms != self._silent_since_ms:
             self._silent_since_ms, self._silence_counted_ms = since_ms, 0
         elapsed_ms = until_ms - since_ms - self._rules.source_idle_ms
-        spoken = [partition.stime_max_ms for partition in self._partitions.values() if partition.stime_max_ms]
+        spoken = [partition.event_time_max_ms for partition in self._partitions.values() if partition.event_time_max_ms]
         if elapsed_ms <= self._silence_counted_ms or not spoken:
             return
         low_ms = min(spoken) - self._rules.disorder_ms if self._low_ms is None else self._low_ms
@@ -387,20 +389,20 @@ class SourceMachine:
         self._silence_counted_ms = elapsed_ms
 
     def _raise_low(self) -> None:
-        counted = [partition.stime_max_ms for partition in self._partitions.values() if not partition.left_out]
+        counted = [partition.event_time_max_ms for partition in self._partitions.values() if not partition.left_out]
         if counted and min(counted) > 0:
             low_ms = min(counted) - self._rules.disorder_ms
             self._low_ms = low_ms if self._low_ms is None else max(self._low_ms, low_ms)
 
-    def _stime_max(self) -> int:
-        return max((partition.stime_max_ms for partition in self._partitions.values()), default=0)
+    def _event_time_max(self) -> int:
+        return max((partition.event_time_max_ms for partition in self._partitions.values()), default=0)
 
     def waiting_for(self, now_ms: int) -> InputPartition | None:
         """The partition that everything waits for: it holds the boundary back and has been silent for a while. None: nothing waits."""
-        stime_max_ms = self._stime_max()
-        if stime_max_ms and self._closed >= bucket_of(stime_max_ms, self._rules.bucket_ms):
+        event_time_max_ms = self._event_time_max()
+        if event_time_max_ms and self._closed >= bucket_of(event_time_max_ms, self._rules.bucket_ms):
             return None
-        holding = [(partition.stime_max_ms, at) for at, partition in self._partitions.items() if not partition.left_out]
+        holding = [(partition.event_time_max_ms, at) for at, partition in self._partitions.items() if not partition.left_out]
         if not holding:
             return None
         at = min(holding)[1]

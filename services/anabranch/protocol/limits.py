@@ -95,10 +95,10 @@ records named stay, while their buckets are open (PENDING_PARTS_MAX)."""
 CHECKPOINT_BATCHES_RETAINED: Final = 200
 """``minBatchesToRetain`` of Spark: the deepest rollback of a stage, in batches. Must stay below CHAIN_RECORDS_MAX."""
 
-STIME_MS_MAX: Final = 253_402_300_799_999
+EVENT_TIME_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: later times do not fit Spark's timestamp."""
 
-BUCKET_MAX: Final = STIME_MS_MAX
+BUCKET_MAX: Final = EVENT_TIME_MS_MAX
 """The last bucket of the year 9999 in buckets of 1 ms: higher numbers in a record are nonsense, and might not fit 64 bits as times."""
 
 PIPELINE_FILE_BYTES_MAX: Final = 256 * 1024

@@ -36,7 +36,7 @@ class LiveRecord:
     """Of a tentative record: (epoch, counter) of the branch that made it."""
     missing: tuple[str, ...] = ()
     """Of a tentative record: streams without which it was made."""
-    stime_ms: int | None = None
+    event_time_ms: int | None = None
     key: bytes | None = None
     value: bytes | None = None
     stable: int = _NO_BUCKET

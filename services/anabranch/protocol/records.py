@@ -37,8 +37,8 @@ class InputPosition:
     topic: str
     partition: int
     offset_next: int
-    stime_max_ms: int
-    """Largest stime read from this partition; 0: none yet."""
+    event_time_max_ms: int
+    """Largest event time read from this partition; 0: none yet."""
     found_after: int = 0
     """The last bucket that was closed when the source found the partition; 0: it always knew it."""
     idle: bool = False

@@ -247,7 +247,7 @@ def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
     """
     if bucket <= closed:
         message = (
-            f"{function}: gave a row of bucket {bucket} (stime up to {bucket * width_ms}), but buckets up to {closed} are closed; a row's stime "
+            f"{function}: gave a row of bucket {bucket} (event_time up to {bucket * width_ms}), but buckets up to {closed} are closed; a row's event_time "
             "must not be older than the input that it is made from"
         )
         raise StageFunctionError(message)

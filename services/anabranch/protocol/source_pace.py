@@ -1,16 +1,16 @@
 """How far has a source got while its boundary stands still? What it says starts the timers of the stages that read it (rule 13).
 
 Theory of operation. One silent partition holds the boundary of a source back, and the others go on. So beside its boundary a source says up to which
-bucket it *has got*, else no stage would know that it waits. The largest stime alone does not tell: one record of a producer whose clock is in front
-would start timers of buckets that nobody can complete yet. So a source goes on from where its boundary moved last as fast as the boundary did until
-then, and no further than a record has come. Where the boundary moves, that is where it is; where it stands, where it would be. After an outage of all
-partitions the first that is back moves the boundary a little, which is no reason to begin again so late: of the last moves that counts from which it
-would have got furthest.
+bucket it *has got*, else no stage would know that it waits. The largest event time alone does not tell: one record of a producer whose
+clock is in front would start timers of buckets that nobody can complete yet. So a source goes on from where its boundary moved last as fast
+as the boundary did until then, and no further than a record has come. Where the boundary moves, that is where it is; where it stands, where
+it would be. After an outage of all partitions the first that is back moves the boundary a little, which is no reason to begin again so
+late: of the last moves that counts from which it would have got furthest.
 
 How fast that is follows from what was seen: a source that replays goes faster than the clock. No clock of another machine is looked at.
 
 Invariants:
-    Z1  ``upto_ms`` never goes back, and is never beyond the largest stime that was read.
+    Z1  ``upto_ms`` never goes back, and is never beyond the largest event time that was read.
     Z2  a record in front of all others moves it no faster than the boundary moved over PACE_OVER_MS, or the clock since a move of that time, whichever
         gets further.
     Z3  while nothing is read it goes on by PACE_CATCH_UP_MS at most: sources that all stand still have not failed.
@@ -32,10 +32,10 @@ class SourcePace:
     def __init__(self, upto_ms: int, since_ms: int) -> None:
         """``upto_ms``: what the source said last, at ``since_ms``; 0: nothing yet."""
         self.upto_ms = upto_ms
-        """The source has got to this stime."""
+        """The source has got to this event time."""
         self._first: tuple[int, int] | None = None
         self._moves: deque[tuple[int, int]] = deque([(since_ms, upto_ms)] if upto_ms else [])
-        """(when, the lowest stime then) of the moves of the boundary, over PACE_OVER_MS, and the one before."""
+        """(when, the lowest event time then) of the moves of the boundary, over PACE_OVER_MS, and the one before."""
 
     def moved(self, lowest_ms: int, now_ms: int) -> None:
         """All partitions that count have got to ``lowest_ms``."""
@@ -44,7 +44,7 @@ class SourcePace:
             self._moves.popleft()
 
     def go_on(self, highest_ms: int, now_ms: int, *, speaks: bool) -> None:
-        """``highest_ms``: the largest stime that was read, 0: none yet; ``speaks``: since it was asked last."""
+        """``highest_ms``: the largest event time that was read, 0: none yet; ``speaks``: since it was asked last."""
         if self._first is None and highest_ms:
             self._first = (now_ms, highest_ms)
         if self._first is not None and (speaks or highest_ms - self.upto_ms <= PACE_CATCH_UP_MS):
@@ -53,7 +53,7 @@ class SourcePace:
     @staticmethod
     def _would_be(now_ms: int, moves: Sequence[tuple[int, int]]) -> int:
         """Where the boundary would be (Z2)."""
-        by_clock_ms = max(stime_ms + now_ms - at_ms for at_ms, stime_ms in moves)
+        by_clock_ms = max(event_time_ms + now_ms - at_ms for at_ms, event_time_ms in moves)
         (begun_ms, first_ms), (ended_ms, last_ms) = moves[0], moves[-1]
         if ended_ms - begun_ms < PACE_LEAST_MS:
             return by_clock_ms

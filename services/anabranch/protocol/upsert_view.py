@@ -34,7 +34,7 @@ class Version:
     """One value of a key."""
 
     id: TupleId
-    stime_ms: int
+    event_time_ms: int
     value: bytes
     branch: tuple[int, int] | None = None
     """Of a tentative version; None: it is stable."""

@@ -93,10 +93,12 @@ def test_the_answer_of_a_window_is_that_of_its_tuples() -> None:
     rows: dict[int, list[int]] = {}
     for bucket, count in counts:
         for row in tuples(bucket, count, 100).to_pylist():
-            assert (row["stime"] - 1) // 100 + 1 == bucket
-            assert 200 < row["stime"] < 400, "in the window that ends with bucket 4: its lower bound belongs to it, its upper one does not"
+            assert (row["event_time"] - 1) // 100 + 1 == bucket
+            assert 200 < row["event_time"] < 400, (
+                "in the window that ends with bucket 4: its lower bound belongs to it, its upper one does not"
+            )
             rows.setdefault(row["key"], []).append(row["value"])
-    expected = [{"key": key, "value": sum(rows[key]), "time": len(rows[key]), "stime": 400} for key in sorted(rows)]
+    expected = [{"key": key, "value": sum(rows[key]), "time": len(rows[key]), "event_time": 400} for key in sorted(rows)]
     assert window_of(4, counts, 100).to_pylist() == expected
 
 

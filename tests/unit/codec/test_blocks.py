@@ -35,15 +35,15 @@ SCHEMA = pa.schema(
     [
         ("key", pa.int64()), ("small", pa.int8()), ("flag", pa.bool_()), ("text", pa.string()), ("raw", pa.binary()),
         ("level", pa.float64()), ("at", pa.timestamp("us", tz="UTC")), ("day", pa.date32()), ("price", pa.decimal128(10, 2)),
-        ("tags", pa.list_(pa.string())), ("stime", pa.int64()),
+        ("tags", pa.list_(pa.string())), ("event_time", pa.int64()),
     ]
 )  # fmt: skip
 
 FIRST: dict[str, Any] = {
     "key": 5, "small": -1, "flag": True, "text": "déjà", "raw": b"\x00\xff", "level": 1.5, "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
-    "day": date(2026, 1, 2), "price": Decimal("1.10"), "tags": ["a", "b"], "stime": 1_000,
+    "day": date(2026, 1, 2), "price": Decimal("1.10"), "tags": ["a", "b"], "event_time": 1_000,
 }  # fmt: skip
-NULLS: dict[str, Any] = {**dict.fromkeys(FIRST), "stime": 1_000}
+NULLS: dict[str, Any] = {**dict.fromkeys(FIRST), "event_time": 1_000}
 
 texts = st.one_of(st.none(), st.text(max_size=12))
 ROWS = st.lists(
@@ -55,7 +55,7 @@ ROWS = st.lists(
             "at": st.one_of(st.none(), st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))),  # noqa: DTZ001
             "day": st.one_of(st.none(), st.dates(date(1900, 1, 1), date(2100, 1, 1))),
             "price": st.one_of(st.none(), st.decimals(-99_999, 99_999, places=2, allow_nan=False)),
-            "tags": st.one_of(st.none(), st.lists(texts, max_size=3)), "stime": st.integers(1, 2_000),
+            "tags": st.one_of(st.none(), st.lists(texts, max_size=3)), "event_time": st.integers(1, 2_000),
         }
     ),
     max_size=8,
@@ -252,7 +252,7 @@ class TestBlocks:
         assert pieces(table([])) == []
         small = table([FIRST])
         assert pieces(small) == [small]
-        many = pa.table({"stime": pa.array(range(BLOCK_ROWS_MAX + 1))})
+        many = pa.table({"event_time": pa.array(range(BLOCK_ROWS_MAX + 1))})
         assert [piece.num_rows for piece in pieces(many)] == [BLOCK_ROWS_MAX, 1]
         wide = pa.table({"text": ["x" * (BLOCK_BYTES_MAX // 2)] * 5})
         cut = pieces(wide)
@@ -273,31 +273,31 @@ class TestBlocks:
 
 class TestBuckets:
     def test_the_upper_bound_belongs_to_the_bucket(self) -> None:
-        found = split_by_bucket(pa.table({"stime": [100, 101, 199, 200, 201]}), 100)
-        assert [(bucket, rows.column("stime").to_pylist()) for bucket, rows in found] == [(1, [100]), (2, [101, 199, 200]), (3, [201])]
+        found = split_by_bucket(pa.table({"event_time": [100, 101, 199, 200, 201]}), 100)
+        assert [(bucket, rows.column("event_time").to_pylist()) for bucket, rows in found] == [(1, [100]), (2, [101, 199, 200]), (3, [201])]
 
     def test_none_and_one(self) -> None:
-        assert split_by_bucket(pa.table({"stime": pa.array([], pa.int64())}), 100) == []
-        one = pa.table({"stime": [150, 101, 200]})
+        assert split_by_bucket(pa.table({"event_time": pa.array([], pa.int64())}), 100) == []
+        one = pa.table({"event_time": [150, 101, 200]})
         assert split_by_bucket(one, 100) == [(2, one)]
 
     @given(st.lists(st.tuples(st.integers(1, 500), st.integers()), max_size=20), st.integers(1, 120))
     def test_each_row_is_in_its_bucket_and_keeps_its_place(self, rows: list[tuple[int, int]], width_ms: int) -> None:
-        data = pa.table({"n": [f"{n}" for _, n in rows], "stime": pa.array([s for s, _ in rows], pa.int64())})
+        data = pa.table({"n": [f"{n}" for _, n in rows], "event_time": pa.array([s for s, _ in rows], pa.int64())})
         found = split_by_bucket(data, width_ms)
         assert [bucket for bucket, _ in found] == sorted({-(-s // width_ms) for s, _ in rows})
         for bucket, part in found:
-            assert part.to_pylist() == [{"n": f"{n}", "stime": s} for s, n in rows if (bucket - 1) * width_ms < s <= bucket * width_ms]
+            assert part.to_pylist() == [{"n": f"{n}", "event_time": s} for s, n in rows if (bucket - 1) * width_ms < s <= bucket * width_ms]
         assert sum(digest(part) for _, part in found) % 2**64 == digest(data)
 
 
 class TestCanonicalOrder:
     def test_time_then_exact_columns_then_floats_nulls_first(self) -> None:
-        schema = pa.schema([("x", pa.float64()), ("k", pa.int64()), ("t", pa.string()), ("stime", pa.int64())])
+        schema = pa.schema([("x", pa.float64()), ("k", pa.int64()), ("t", pa.string()), ("event_time", pa.int64())])
         expected: list[dict[str, Any]] = [
-            {"x": 9.0, "k": None, "t": "z", "stime": 1}, {"x": 8.0, "k": 1, "t": None, "stime": 1}, {"x": 7.0, "k": 1, "t": "", "stime": 1},
-            {"x": None, "k": 1, "t": "a", "stime": 1}, {"x": 1.0, "k": 1, "t": "a", "stime": 1}, {"x": 2.0, "k": 1, "t": "a", "stime": 1},
-            {"x": 0.0, "k": 0, "t": "", "stime": 2},
+            {"x": 9.0, "k": None, "t": "z", "event_time": 1}, {"x": 8.0, "k": 1, "t": None, "event_time": 1}, {"x": 7.0, "k": 1, "t": "", "event_time": 1},
+            {"x": None, "k": 1, "t": "a", "event_time": 1}, {"x": 1.0, "k": 1, "t": "a", "event_time": 1}, {"x": 2.0, "k": 1, "t": "a", "event_time": 1},
+            {"x": 0.0, "k": 0, "t": "", "event_time": 2},
         ]  # fmt: skip
         assert canonical_sort(table(expected[::-1], schema)).to_pylist() == expected
 
@@ -311,10 +311,10 @@ class TestCanonicalOrder:
 
 
 def test_tables_are_put_together_by_their_columns_whatever_their_order() -> None:
-    one, two, other = (pa.table({"a": [n], "stime": [1]}) for n in (1, 2, 3))
-    other = other.rename_columns(["b", "stime"])
+    one, two, other = (pa.table({"a": [n], "event_time": [1]}) for n in (1, 2, 3))
+    other = other.rename_columns(["b", "event_time"])
     tagged = two.replace_schema_metadata({"made": "elsewhere"})
     assert by_columns([]) == []
-    assert [table.to_pydict() for table in by_columns([one, tagged])] == [{"a": [1, 2], "stime": [1, 1]}]
+    assert [table.to_pydict() for table in by_columns([one, tagged])] == [{"a": [1, 2], "event_time": [1, 1]}]
     for some in ([one, other, tagged], [other, one, tagged], [one, tagged, other]):
-        assert [table.to_pydict() for table in by_columns(some)] == [{"a": [1, 2], "stime": [1, 1]}, {"b": [3], "stime": [1]}]
+        assert [table.to_pydict() for table in by_columns(some)] == [{"a": [1, 2], "event_time": [1, 1]}, {"b": [3], "event_time": [1]}]

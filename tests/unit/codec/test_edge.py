@@ -39,7 +39,7 @@ def test_a_key_is_a_compact_object_of_its_columns() -> None:
 
 
 def test_columns_that_are_not_asked_for_are_left_out() -> None:
-    wide = TABLE.append_column("stime", pa.array([1, 2, 3]))
+    wide = TABLE.append_column("event_time", pa.array([1, 2, 3]))
     assert Encoder(TABLE.schema, "json").encode(wide) == Encoder(TABLE.schema, "json").encode(TABLE)
 
 

@@ -12,7 +12,11 @@ from anabranch.codec.float_comparison import float_columns, float_difference
 
 def table(*values: float | None, cars: tuple[int, ...] = (3, 1, 2), kind: pa.DataType | None = None) -> pa.Table:
     return pa.table(
-        {"mean": pa.array(values, kind or pa.float64()), "car": pa.array(cars, pa.int64()), "stime": pa.array([5] * len(cars), pa.int64())}
+        {
+            "mean": pa.array(values, kind or pa.float64()),
+            "car": pa.array(cars, pa.int64()),
+            "event_time": pa.array([5] * len(cars), pa.int64()),
+        }
     )
 
 

@@ -66,10 +66,10 @@ def test_an_undo_before_any_stable_tuple_names_none() -> None:
 
 
 def test_user_records() -> None:
-    kind, ident, stime = ("anabranch-kind", b"insertion"), ("anabranch-id", b"3.1"), ("anabranch-stime", b"300")
-    found = live_records.decode([kind, ident, stime], b"k", b"v")
-    assert found == LiveRecord(Kind.INSERTION, TupleId(3, 1), stime_ms=300, key=b"k", value=b"v")
-    headers = [("anabranch-kind", b"tentative"), ("anabranch-id", b"3.1" + live_records.tentative_suffix((9, 2))), stime]
+    kind, ident, event_time = ("anabranch-kind", b"insertion"), ("anabranch-id", b"3.1"), ("anabranch-event-time", b"300")
+    found = live_records.decode([kind, ident, event_time], b"k", b"v")
+    assert found == LiveRecord(Kind.INSERTION, TupleId(3, 1), event_time_ms=300, key=b"k", value=b"v")
+    headers = [("anabranch-kind", b"tentative"), ("anabranch-id", b"3.1" + live_records.tentative_suffix((9, 2))), event_time]
     found = live_records.decode([*headers, ("anabranch-missing", b"a,b")], None, b"v")
     assert (found.kind, found.id, found.branch, found.missing) == (Kind.TENTATIVE, TupleId(3, 1), (9, 2), ("a", "b"))
     assert live_records.decode([*headers, ("anabranch-missing", b"")], None, b"v").missing == ()
@@ -81,12 +81,12 @@ def test_user_records() -> None:
         ([], b"v"),
         ([("anabranch-kind", b"other")], b"v"),
         ([("anabranch-kind", b"insertion")], b"v"),
-        ([("anabranch-kind", b"insertion"), ("anabranch-id", b"1.1/2.2"), ("anabranch-stime", b"1")], b"v"),
-        ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1"), ("anabranch-stime", b"1")], b"v"),
-        ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1/x"), ("anabranch-stime", b"1")], b"v"),
-        ([("anabranch-kind", b"insertion"), ("anabranch-id", b"1.1"), ("anabranch-stime", b"-1")], b"v"),
+        ([("anabranch-kind", b"insertion"), ("anabranch-id", b"1.1/2.2"), ("anabranch-event-time", b"1")], b"v"),
+        ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1"), ("anabranch-event-time", b"1")], b"v"),
+        ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1/x"), ("anabranch-event-time", b"1")], b"v"),
+        ([("anabranch-kind", b"insertion"), ("anabranch-id", b"1.1"), ("anabranch-event-time", b"-1")], b"v"),
         ([("anabranch-kind", None)], b"{}"),
-        ([("anabranch-kind", b"insertion"), ("anabranch-id", None), ("anabranch-stime", b"1")], b"v"),
+        ([("anabranch-kind", b"insertion"), ("anabranch-id", None), ("anabranch-event-time", b"1")], b"v"),
         ([("anabranch-kind", b"boundary")], None),
         ([("anabranch-kind", b"boundary")], b"x" * 5_000),
         ([("anabranch-kind", b"boundary")], b"[]"),

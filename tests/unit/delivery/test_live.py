@@ -121,7 +121,7 @@ def test_what_a_tentative_record_says(world: World) -> None:
     branch = world.replica.show(1, {1: rows(1, 2)}, ("reports", "other"))
     settle(service)
     record = next(r for _, r in outputs.live_records_of(world.log, world.pipeline) if r.kind is Kind.TENTATIVE)
-    assert (record.id, record.branch, record.missing, record.stime_ms) == (TupleId(1, 0), branch, ("reports", "other"), 1)
+    assert (record.id, record.branch, record.missing, record.event_time_ms) == (TupleId(1, 0), branch, ("reports", "other"), 1)
     assert json.loads(record.value or b"")["total"] == 1_000_000
     assert (service.status.detail["live_failure"], service.status.detail["live_shown_ms"]) == (True, 100)
 

@@ -14,16 +14,16 @@ from anabranch.protocol.errors import RemoteProtocolError
 
 WIDTH_MS = 10
 
-OLD = pa.schema([("n", pa.int64()), ("stime", pa.int64())])
-NEW = pa.schema([("n", pa.int64()), ("more", pa.string()), ("stime", pa.int64())])
+OLD = pa.schema([("n", pa.int64()), ("event_time", pa.int64())])
+NEW = pa.schema([("n", pa.int64()), ("more", pa.string()), ("event_time", pa.int64())])
 
 
 def old(*rows: tuple[int, int]) -> pa.Table:
-    return pa.Table.from_pylist([{"n": n, "stime": stime} for n, stime in rows], OLD)
+    return pa.Table.from_pylist([{"n": n, "event_time": event_time} for n, event_time in rows], OLD)
 
 
 def new(*rows: tuple[int, int]) -> pa.Table:
-    return pa.Table.from_pylist([{"n": n, "more": "x", "stime": stime} for n, stime in rows], NEW)
+    return pa.Table.from_pylist([{"n": n, "more": "x", "event_time": event_time} for n, event_time in rows], NEW)
 
 
 def shown(found: list[Ordered]) -> list[tuple[list[tuple[int, int, int]], bool, list[int]]]:

@@ -67,8 +67,8 @@ def test_stable_buckets_become_records_in_canonical_order(world: World) -> None:
     world.check()
     by_id = {ident: (partition, key, value) for partition, ident, key, value in delivered(world.log, world.pipeline)}
     for bucket, count in world.sizes.items():
-        table = rows(bucket, count).sort_by([(name, "ascending") for name in ("stime", "car", "road", "total", "mean")])
-        expected = [{k: v for k, v in row.items() if k != "stime"} for row in table.to_pylist()]
+        table = rows(bucket, count).sort_by([(name, "ascending") for name in ("event_time", "car", "road", "total", "mean")])
+        expected = [{k: v for k, v in row.items() if k != "event_time"} for row in table.to_pylist()]
         got = [by_id[TupleId(bucket, position)] for position in range(count)]
         assert [json.loads(value or b"") for _, _, value in got] == expected
         for position, (partition, key, _) in enumerate(got):
@@ -458,7 +458,7 @@ def rejected(world: World) -> list[tuple[TupleId, bytes | None, dict[str, bytes 
 
 def uneven(bucket: int, large: Collection[int], *, size: int = 500) -> pa.Table:
     """Four rows, of which those at ``large`` make records of more than ``size`` bytes."""
-    table = rows(bucket, 4).sort_by("stime")
+    table = rows(bucket, 4).sort_by("event_time")
     roads = [text * (size // 5) if n in large else text for n, text in enumerate(table.column("road").to_pylist())]
     return table.set_column(1, "road", pa.array(roads))
 
@@ -484,7 +484,7 @@ def test_results_that_are_too_large_go_to_a_topic_of_their_own(world: World, fau
     assert taken == sorted({(bucket, position) for bucket in range(1, 6) for position in range(4)} - set(large))
     _, value, headers = rejected(world)[0]
     assert len(json.loads(value or b"")["road"]) >= 500
-    assert (headers["anabranch-topic"], headers["anabranch-reason"], headers["anabranch-stime"]) == (b"p.out", b"too_large", b"2")
+    assert (headers["anabranch-topic"], headers["anabranch-reason"], headers["anabranch-event-time"]) == (b"p.out", b"too_large", b"2")
     assert service._rejected._value.get() >= 5, "less those of unknown outcome"
     assert restarted.status.detail["rejected"] == 1
 

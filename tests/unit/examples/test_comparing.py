@@ -6,8 +6,8 @@ from examples.toll_road.comparing import TEXTS_MAX, Delivered, Result, compare, 
 from examples.toll_road.traffic import Refused
 
 
-def row(seg: int, toll: object, stime_ms: int = 100, key: bytes = b"k", partition: int | None = 0) -> Result:
-    return result({"seg": seg, "toll": toll}, stime_ms, key, partition)
+def row(seg: int, toll: object, event_time_ms: int = 100, key: bytes = b"k", partition: int | None = 0) -> Result:
+    return result({"seg": seg, "toll": toll}, event_time_ms, key, partition)
 
 
 ANSWER = {1: [row(1, 0), row(2, 8)], 2: [row(3, 18)]}
@@ -41,12 +41,12 @@ def test_duplicated_whatever_it_says() -> None:
         row(1, 0.0),
         row(1, "0"),
         row(2, 8),
-        row(1, 0, stime_ms=101),
+        row(1, 0, event_time_ms=101),
         row(1, 0, key=b"other"),
         row(1, 0, partition=1),
         result({"seg": 1}, 100, b"k", 0),
     ],
-    ids=["value", "type", "text", "place", "stime", "key", "partition", "column"],
+    ids=["value", "type", "text", "place", "event_time", "key", "partition", "column"],
 )
 def test_anything_about_a_result_may_be_wrong(wrong: Result) -> None:
     found = compare(ANSWER, [GOOD[0]._replace(result=wrong), *GOOD[1:]])

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from examples.toll_road.comparing import result
-from examples.toll_road.live import Account, account, delays, events, live_record, seen_stimes_ms
+from examples.toll_road.live import Account, account, delays, events, live_record, seen_event_times_ms
 from examples.toll_road.live_checker import BOUNDARY, INSERTION, REC_DONE, TENTATIVE, UNDO, LiveRecord, Transaction, transactions
 
 
 def shown(kind: str, bucket: int, position: int = 0, *, missing: tuple[str, ...] = ()) -> LiveRecord:
     branch = (7, 1) if kind == TENTATIVE else None
-    return LiveRecord(0, 0, kind, (bucket, position), branch, (bucket,), missing=missing, stime_ms=bucket * 100)
+    return LiveRecord(0, 0, kind, (bucket, position), branch, (bucket,), missing=missing, event_time_ms=bucket * 100)
 
 
 def boundary(sequence: int, stable: int, shown_upto: int = 0, *, at_ms: int = 0) -> LiveRecord:
@@ -52,8 +52,8 @@ def test_what_is_not_voided_stands() -> None:
 
 def test_a_bucket_is_late_until_it_is_shown_tentative_or_not() -> None:
     everything = ordered(STORY)
-    late = delays(everything, seen_stimes_ms(everything))
-    assert [(each.stime_ms, each.delay_ms) for each in late] == [(100, 50), (200, 300), (300, 400), (400, 600)]
+    late = delays(everything, seen_event_times_ms(everything))
+    assert [(each.event_time_ms, each.delay_ms) for each in late] == [(100, 50), (200, 300), (300, 400), (400, 600)]
     assert delays(everything, {4: 400, 5: 500}) == late[-1:], "what was never shown has no delay"
 
 
@@ -73,8 +73,10 @@ def _read(kind: str, value: dict[str, Any], **headers: str) -> LiveRecord:
 
 def test_records_are_read() -> None:
     row = result({"n": 1}, 7, b"k", 1)
-    assert _read(INSERTION, {"n": 1}, id="5.6", stime="7") == LiveRecord(1, 2, INSERTION, (5, 6), None, row, stime_ms=7, received_ms=3)
-    tentative = _read(TENTATIVE, {"n": 1}, id="5.6/7.8", stime="7", missing="a,b")
+    assert _read(INSERTION, {"n": 1}, id="5.6", event_time="7") == LiveRecord(
+        1, 2, INSERTION, (5, 6), None, row, event_time_ms=7, received_ms=3
+    )
+    tentative = _read(TENTATIVE, {"n": 1}, id="5.6/7.8", event_time="7", missing="a,b")
     assert (tentative.branch, tentative.missing, tentative.row) == ((7, 8), ("a", "b"), row)
     assert _read(UNDO, {"stable": 4, "stable_ms": 400}, id="4.9").ident == (4, 9)
     assert _read(UNDO, {"stable": 4, "stable_ms": 400}).ident is None
@@ -85,7 +87,12 @@ def test_records_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "headers"),
-    [("what", {}), (TENTATIVE, {"id": "5.6", "stime": "7"}), (INSERTION, {"id": "5.6/7.8", "stime": "7"}), (INSERTION, {"stime": "7"})],
+    [
+        ("what", {}),
+        (TENTATIVE, {"id": "5.6", "event_time": "7"}),
+        (INSERTION, {"id": "5.6/7.8", "event_time": "7"}),
+        (INSERTION, {"event_time": "7"}),
+    ],
 )
 def test_what_is_no_record_of_a_live_topic_is_refused(kind: str, headers: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="kind"):

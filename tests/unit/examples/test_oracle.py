@@ -44,7 +44,7 @@ def test_who_enters_pays_the_toll_of_the_window_before() -> None:
 def test_results_have_their_place_key_time_and_partition() -> None:
     rows = pl.DataFrame({"xway": [1, 0, 0], "dir": [0, 1, 0], "seg": [5, 6, 7], "window_end_ms": [2_000, 2_000, 2_001], "toll": [1, 2, 3]})
     found = oracle.results("tolls", rows, 500, 2)
-    assert {bucket: [(each.key, each.stime_ms) for each in some] for bucket, some in found.items()} == {
+    assert {bucket: [(each.key, each.event_time_ms) for each in some] for bucket, some in found.items()} == {
         4: [(b'{"xway":0,"dir":1,"seg":6}', 2_000), (b'{"xway":1,"dir":0,"seg":5}', 2_000)],
         5: [(b'{"xway":0,"dir":0,"seg":7}', 2_001)],
     }, "the upper bound of a bucket is in it"

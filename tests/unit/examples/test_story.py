@@ -63,7 +63,10 @@ def results(kind: str, at: Road, window: int, xways: tuple[int, ...] = (0, 1)) -
     bucket = sorted(at.answer)[window - 1]
     rows = [at.answer[bucket][xway] for xway in xways]
     branch, missing = ((1, 1), ("b",)) if kind == TENTATIVE else (None, ())
-    return [LiveRecord(0, 0, kind, (bucket, place), branch, row, missing=missing, stime_ms=row.stime_ms) for place, row in enumerate(rows)]
+    return [
+        LiveRecord(0, 0, kind, (bucket, place), branch, row, missing=missing, event_time_ms=row.event_time_ms)
+        for place, row in enumerate(rows)
+    ]
 
 
 def story_of(at: Road, begin_ms: int, *, tentative: list[LiveRecord] | None = None) -> list[LiveRecord]:
@@ -223,15 +226,15 @@ class Message:
 def test_the_answer_is_what_the_client_library_keeps() -> None:
     topic = LiveTopic(1)
     for message in (
-        Message({"n": 1}, kind=INSERTION, id="1.1", stime="100"),
-        Message({"n": 2}, kind=TENTATIVE, id="2.1/1.1", stime="200", missing="a"),
+        Message({"n": 1}, kind=INSERTION, id="1.1", event_time="100"),
+        Message({"n": 2}, kind=TENTATIVE, id="2.1/1.1", event_time="200", missing="a"),
         Message({"kind": BOUNDARY, "stable": 1, "stable_ms": 100, "shown": 2, "shown_ms": 200, "sequence": 1}, kind=BOUNDARY),
     ):
         topic.take(message)
     assert [record.result.value for record in topic.answer()] == ['{"n": 1}', '{"n": 2}']
     for message in (
         Message({"kind": UNDO, "stable": 1, "stable_ms": 100, "last_id": "1.1"}, kind=UNDO, id="1.1"),
-        Message({"n": 3}, kind=INSERTION, id="2.1", stime="200"),
+        Message({"n": 3}, kind=INSERTION, id="2.1", event_time="200"),
         Message({"kind": REC_DONE, "stable": 2, "stable_ms": 200}, kind=REC_DONE),
         Message({"kind": BOUNDARY, "stable": 2, "stable_ms": 200, "shown": 0, "shown_ms": 0, "sequence": 2}, kind=BOUNDARY),
     ):

@@ -107,7 +107,7 @@ def test_any_other_bucket_has_all_its_reports_or_none() -> None:
 
 def other(row: Result, **fields: object) -> Result:
     value = {"xway": 0, "dir": 0, "seg": 0, "window_end_ms": 10_000, "average_speed": 1, "vehicles": 1, "toll": 0}
-    return result({**value, **fields}, row.stime_ms, row.key, row.partition)
+    return result({**value, **fields}, row.event_time_ms, row.key, row.partition)
 
 
 RIGHT = without_b(7, 99)
@@ -124,7 +124,7 @@ RIGHT = without_b(7, 99)
         (shown([*RIGHT[:3], other(RIGHT[3], xway=1, seg=1)]), "whatever reports of it are left out"),
         (shown([*RIGHT[:3], other(RIGHT[3], xway=1, seg=77)]), "whatever reports of it are left out"),
         (shown([*RIGHT[:3], RIGHT[3]._replace(key=b"other")]), "whatever reports of it are left out"),
-        (shown([RIGHT[0]._replace(stime_ms=1), *RIGHT[1:]]), "none of its reports left out"),
+        (shown([RIGHT[0]._replace(event_time_ms=1), *RIGHT[1:]]), "none of its reports left out"),
         (shown([RIGHT[0]._replace(partition=7), *RIGHT[1:]]), "none of its reports left out"),
         (shown([result({"nonsense": True}, 10_000, None, 0)]), "it has results of no expressway"),
         (shown([*RIGHT[2:], *RIGHT[:2]]), "its results are not in order"),
@@ -132,7 +132,7 @@ RIGHT = without_b(7, 99)
         ([shown(RIGHT)[0]._replace(missing=("b", "c")), *shown(RIGHT)[1:]], "name different streams"),
         (shown([]), "is shown without results, but has 2"),
     ],
-    ids=["names nothing", "wrong name", "one lost", "healthy left out", "wrong value", "made up", "no such segment", "key", "stime", "partition",
+    ids=["names nothing", "wrong name", "one lost", "healthy left out", "wrong value", "made up", "no such segment", "key", "event_time", "partition",
          "nonsense", "order", "order within", "two names", "empty"],
 )  # fmt: skip
 def test_a_wrong_tentative_bucket_is_found(records: list[LiveRecord], says: str) -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from anabranch.codec.edge import Decoder
 from anabranch.ingestion.batches import HEARTBEAT, Batch, Judged, judge
-from anabranch.pipeline.model import Stime
+from anabranch.pipeline.model import EventTime
 from anabranch.ports import Chunk, Headers, TopicPartition
-from anabranch.protocol.ingestion import ChunkFacts, StimeLimits
-from anabranch.protocol.limits import STIME_MS_MAX
+from anabranch.protocol.ingestion import ChunkFacts, EventTimeLimits
+from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from harness.sources import pipeline, report
 
-LIMITS = StimeLimits(late_upto_ms=1_000, ahead_above_ms=9_000)
+LIMITS = EventTimeLimits(late_upto_ms=1_000, ahead_above_ms=9_000)
 BEAT = "beat"
 
 
@@ -28,7 +28,7 @@ def chunk(partition: int, *records: bytes | tuple[str, bytes | None] | None, fir
     )
 
 
-def judged(*chunks: Chunk, limits: StimeLimits = LIMITS, **source: Any) -> Judged:
+def judged(*chunks: Chunk, limits: EventTimeLimits = LIMITS, **source: Any) -> Judged:
     one = pipeline("p", **source).sources["reports"]
     return judge(Batch.of(chunks), Decoder(one.record, one.format), one, limits, 100)
 
@@ -40,8 +40,8 @@ def reasons(result: Judged) -> list[tuple[int, str]]:
 def test_good_records_of_several_partitions() -> None:
     result = judged(chunk(0, report(2_000, 1), report(1_500, 2)), chunk(1, report(3_000, 3), first=8))
     assert result.table.column("car").to_pylist() == [1, 2, 3]
-    assert result.table.column("stime").to_pylist() == [2_000, 1_500, 3_000]
-    assert result.table.column_names[-1] == "stime"
+    assert result.table.column("event_time").to_pylist() == [2_000, 1_500, 3_000]
+    assert result.table.column_names[-1] == "event_time"
     assert result.facts == [ChunkFacts(("t", 0), 3, 2_000), ChunkFacts(("t", 1), 9, 3_000)]
     assert (result.rejected, result.late, result.restamped, result.buckets) == ([], 0, 0, 3)
 
@@ -49,22 +49,22 @@ def test_good_records_of_several_partitions() -> None:
 def test_bad_ones_among_good_ones() -> None:
     result = judged(chunk(0, report(2_000, 1), b"{", None, report(2_100, 2)), chunk(1, b"", report(2_200, 3), report(None), report(-1)))
     assert result.table.column("car").to_pylist() == [1, 2, 3]
-    assert reasons(result) == [(1, "not_json"), (2, "null_value"), (4, "empty_value"), (6, "no_stime"), (7, "out_of_range")]
-    assert [fact.stime_max_ms for fact in result.facts] == [2_100, 2_200]
+    assert reasons(result) == [(1, "not_json"), (2, "null_value"), (4, "empty_value"), (6, "no_event_time"), (7, "out_of_range")]
+    assert [fact.event_time_max_ms for fact in result.facts] == [2_100, 2_200]
 
 
 def test_what_belongs_below_the_boundary_at_which_its_partition_was_found_is_not_late() -> None:
-    limits = StimeLimits(late_upto_ms=1_000, ahead_above_ms=9_000, never_late={("t", 1): 900})
+    limits = EventTimeLimits(late_upto_ms=1_000, ahead_above_ms=9_000, never_late={("t", 1): 900})
     known = chunk(0, report(900, 1), report(2_000, 2))
     found = chunk(1, report(900, 3), (BEAT, b"2500"), report(-1), report(901, 4), report(1_000, 5))
     result = judged(known, found, limits=limits)
     assert result.table.column("car").to_pylist() == [2, 3]
-    assert result.table.column("stime").to_pylist() == [2_000, 1_001]
+    assert result.table.column("event_time").to_pylist() == [2_000, 1_001]
     assert reasons(result) == [(0, "late"), (4, "out_of_range"), (5, "late"), (6, "late")]
     assert (result.late, result.restamped) == (3, 1)
-    assert result.facts[1].stime_max_ms == 2_500
+    assert result.facts[1].event_time_max_ms == 2_500
     result = judged(known, chunk(1, report(900, 3), report(950, 4), report(950, 5)), limits=limits, late="restamp")
-    assert result.table.column("stime").to_pylist() == [1_001, 2_000, 1_001, 1_001, 1_001]
+    assert result.table.column("event_time").to_pylist() == [1_001, 2_000, 1_001, 1_001, 1_001]
     assert (result.late, result.restamped) == (3, 4)
 
 
@@ -79,48 +79,48 @@ def test_late_ones_are_dead_letters_and_still_count_as_speech() -> None:
     assert result.table.column("car").to_pylist() == [2]
     assert reasons(result) == [(0, "late"), (2, "late")]
     assert (result.late, result.restamped) == (2, 0)
-    assert [fact.stime_max_ms for fact in result.facts] == [1_001, 900]
+    assert [fact.event_time_max_ms for fact in result.facts] == [1_001, 900]
 
 
 def test_late_ones_may_be_restamped() -> None:
     result = judged(chunk(0, report(1_000, 1), report(1_500, 2), report(-4, 3)), late="restamp")
-    assert result.table.column("stime").to_pylist() == [1_001, 1_500]
+    assert result.table.column("event_time").to_pylist() == [1_001, 1_500]
     assert result.table.column("time").to_pylist() == [1_000, 1_500], "the record itself stays as it was"
     assert (result.late, result.restamped) == (1, 1)
     assert reasons(result) == [(2, "out_of_range")]
-    assert result.facts[0].stime_max_ms == 1_500
+    assert result.facts[0].event_time_max_ms == 1_500
 
 
 def test_those_ahead_move_nothing() -> None:
     result = judged(chunk(0, report(9_001, 1), report(9_000, 2)), chunk(1, report(4_102_444_800_000)))
     assert result.table.column("car").to_pylist() == [2]
     assert reasons(result) == [(0, "ahead"), (2, "ahead")]
-    assert [fact.stime_max_ms for fact in result.facts] == [9_000, None]
+    assert [fact.event_time_max_ms for fact in result.facts] == [9_000, None]
 
 
 def test_a_boundary_beyond_the_clock_makes_a_record_dead_once() -> None:
-    result = judged(chunk(0, report(9_500)), limits=StimeLimits(late_upto_ms=10_000, ahead_above_ms=9_000))
+    result = judged(chunk(0, report(9_500)), limits=EventTimeLimits(late_upto_ms=10_000, ahead_above_ms=9_000))
     assert reasons(result) == [(0, "ahead")]
 
 
 class TestArrival:
     def test_is_the_timestamp_of_the_broker(self) -> None:
-        result = judged(chunk(0, report(5, 1), b"{", report(6, 2), arrived_ms=4_000), stime=Stime(field=None))
-        assert result.table.column("stime").to_pylist() == [4_000, 4_002]
-        assert result.facts[0].stime_max_ms == 4_002
-        assert judged(chunk(0, report(5)), stime=Stime(field=None)).table.column("stime").to_pylist() == [2_000]
+        result = judged(chunk(0, report(5, 1), b"{", report(6, 2), arrived_ms=4_000), event_time=EventTime(field=None))
+        assert result.table.column("event_time").to_pylist() == [4_000, 4_002]
+        assert result.facts[0].event_time_max_ms == 4_002
+        assert judged(chunk(0, report(5)), event_time=EventTime(field=None)).table.column("event_time").to_pylist() == [2_000]
 
     def test_without_timestamp_there_is_no_time(self) -> None:
-        assert reasons(judged(chunk(0, report(5), arrived_ms=-1), stime=Stime(field=None))) == [(0, "out_of_range")]
+        assert reasons(judged(chunk(0, report(5), arrived_ms=-1), event_time=EventTime(field=None))) == [(0, "out_of_range")]
 
     def test_a_heartbeat_says_its_own_arrival(self) -> None:
-        result = judged(chunk(0, (BEAT, b"junk"), arrived_ms=4_000), stime=Stime(field=None))
-        assert (result.facts[0].stime_max_ms, result.rejected) == (4_000, [])
+        result = judged(chunk(0, (BEAT, b"junk"), arrived_ms=4_000), event_time=EventTime(field=None))
+        assert (result.facts[0].event_time_max_ms, result.rejected) == (4_000, [])
 
 
 class TestHeartbeats:
     def test_one_from_the_year_2100_closes_nothing_where_nothing_is_ahead(self) -> None:
-        limits = StimeLimits(0, STIME_MS_MAX, said_ms=3_000)
+        limits = EventTimeLimits(0, EVENT_TIME_MS_MAX, said_ms=3_000)
         result = judged(
             chunk(0, report(90_000_000, 1), (BEAT, b"176400000"), (BEAT, b"176400001"), (BEAT, b"4102444800000")), limits=limits
         )
@@ -136,22 +136,22 @@ class TestHeartbeats:
     def test_shift_nothing_among_bad_records(self) -> None:
         result = judged(chunk(0, (BEAT, b"2500"), b"{", report(2_000, 1), (BEAT, b"1"), report(None), report(900)))
         assert result.table.column("car").to_pylist() == [1]
-        assert reasons(result) == [(1, "not_json"), (4, "no_stime"), (5, "late")]
+        assert reasons(result) == [(1, "not_json"), (4, "no_event_time"), (5, "late")]
         assert result.facts == [ChunkFacts(("t", 0), 11, 2_500)]
 
     @pytest.mark.parametrize(
         ("text", "reason"),
-        [(None, "no_stime"), (b"", "no_stime"), (b"soon", "no_stime"), (b"-5", "no_stime"), ("²".encode(), "no_stime"), (b"9" * 16, "no_stime"), (b"0", "out_of_range"),
-         (str(STIME_MS_MAX + 1).encode(), "out_of_range"), (b"9001", "ahead")],
+        [(None, "no_event_time"), (b"", "no_event_time"), (b"soon", "no_event_time"), (b"-5", "no_event_time"), ("²".encode(), "no_event_time"), (b"9" * 16, "no_event_time"), (b"0", "out_of_range"),
+         (str(EVENT_TIME_MS_MAX + 1).encode(), "out_of_range"), (b"9001", "ahead")],
     )  # fmt: skip
     def test_that_are_not_as_they_must_be_are_dead_letters(self, text: bytes | None, reason: str) -> None:
         result = judged(chunk(0, (BEAT, text)))
         assert reasons(result) == [(0, reason)]
-        assert result.facts[0].stime_max_ms is None
+        assert result.facts[0].event_time_max_ms is None
 
     def test_late_ones_say_nothing_new(self) -> None:
         result = judged(chunk(0, (BEAT, b"700")))
-        assert (result.rejected, result.late, result.facts[0].stime_max_ms) == ([], 0, 700)
+        assert (result.rejected, result.late, result.facts[0].event_time_max_ms) == ([], 0, 700)
 
 
 class TestHalves:

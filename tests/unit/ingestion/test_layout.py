@@ -7,8 +7,8 @@ import pyarrow as pa
 from anabranch.ingestion.layout import ROWS_PER_PARTITION, slices
 
 
-def table(stimes: list[int]) -> pa.Table:
-    return pa.table({"row": list(range(len(stimes))), "stime": pa.array(stimes, pa.int64())})
+def table(event_times: list[int]) -> pa.Table:
+    return pa.table({"row": list(range(len(event_times))), "event_time": pa.array(event_times, pa.int64())})
 
 
 def test_a_small_bucket_stays_whole() -> None:

@@ -14,7 +14,7 @@ from anabranch.codec import control_records
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.ingestion.service import IngestionService
-from anabranch.pipeline.model import Idle, Stime
+from anabranch.pipeline.model import EventTime, Idle
 from anabranch.ports import TopicPartition
 from anabranch.protocol import boundary_log as fold
 from anabranch.protocol import ingestion as rules
@@ -488,11 +488,11 @@ def test_large_records_are_taken_in_small_batches(monkeypatch: pytest.MonkeyPatc
 
 
 def test_arrival_is_the_time_of_the_broker() -> None:
-    world = World(1, config={"message.timestamp.type": "LogAppendTime"}, stime=Stime(field=None), end="last_record")
+    world = World(1, config={"message.timestamp.type": "LogAppendTime"}, event_time=EventTime(field=None), end="last_record")
     world.produce(0, report(1, 1))
     arrived = world.clock.now_ms()
     world.run(world.process(), lambda: bool(world.view.stable()))
-    assert [rows.column("stime").to_pylist() for rows in world.view.stable().values()] == [[arrived]]
+    assert [rows.column("event_time").to_pylist() for rows in world.view.stable().values()] == [[arrived]]
 
 
 def test_another_width_of_buckets_is_refused_and_disturbs_nobody() -> None:

@@ -7,7 +7,7 @@ import pytest
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion import topics
-from anabranch.pipeline.model import Pipeline, Stime
+from anabranch.pipeline.model import EventTime, Pipeline
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import RECORD_BYTES_ON_BROKER_MAX
 from harness.sources import create_topics, pipeline
@@ -56,10 +56,10 @@ def test_refuses_a_dead_letter_topic_that_is_too_small(largest: int, needed: int
 
 
 def test_arrival_needs_the_time_of_the_broker() -> None:
-    log, of = LocalEventLog(), pipeline("p", stime=Stime(field=None))
+    log, of = LocalEventLog(), pipeline("p", event_time=EventTime(field=None))
     create_topics(log, of)
     with pytest.raises(ConfigurationError, match=r"needs message\.timestamp\.type=LogAppendTime on topic p\.reports; it has CreateTime"):
         check(log, of)
-    log, of = LocalEventLog(), pipeline("p", stime=Stime(field=None))
+    log, of = LocalEventLog(), pipeline("p", event_time=EventTime(field=None))
     create_topics(log, of, config={"message.timestamp.type": "LogAppendTime"})
     assert check(log, of).inputs == {"p.reports": 2}

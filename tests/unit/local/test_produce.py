@@ -29,7 +29,9 @@ def pipeline_in(folder: Path, source: str = "") -> Pipeline:
     (folder / "reading.avsc").write_text(READING)
     (folder / "stages.py").write_text("def f(readings):\n    return readings\n")
     (folder / "pipeline.yaml").write_text(
-        "pipeline: p\nsources:\n  readings: {topics: [readings, more], record: reading.avsc, stime: {field: at, unit: s}" + source + "}\n"
+        "pipeline: p\nsources:\n  readings: {topics: [readings, more], record: reading.avsc, event_time: {field: at, unit: s}"
+        + source
+        + "}\n"
         "stages:\n  f: {reads: readings, transform: stages:f}\noutputs:\n  out: {stage: f, corrected: {topic: out}}\n"
     )
     return load(folder / "pipeline.yaml")
@@ -85,7 +87,9 @@ def test_event_times_are_moved_in_their_own_unit(tmp_path: Path) -> None:
     ((_, value),) = lines.records([ROW], shift=500)
     assert json.loads(value) == {"at": 1_500, "sensor": "roof"}
     arrival = pipeline_in(tmp_path)
-    source = arrival.sources["readings"].model_copy(update={"stime": arrival.sources["readings"].stime.model_copy(update={"field": None})})
+    source = arrival.sources["readings"].model_copy(
+        update={"event_time": arrival.sources["readings"].event_time.model_copy(update={"field": None})}
+    )
     assert Lines(source).newest([ROW]) is None
 
 

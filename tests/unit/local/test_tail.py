@@ -31,7 +31,7 @@ def shown(*records: tuple[int, bytes | None, Headers], from_beginning: bool = Tr
 
 
 def test_a_line_is_the_value_and_what_was_asked_for() -> None:
-    (one,) = shown((0, b'{"a":1}', [("anabranch-id", b"3.1"), ("anabranch-stime", b"300")]))
+    (one,) = shown((0, b'{"a":1}', [("anabranch-id", b"3.1"), ("anabranch-event-time", b"300")]))
     assert one.line(with_id=False, live=False) == '{"a":1}'
     assert one.line(with_id=True, live=False) == '3.1\t300\tk\t{"a":1}'
 

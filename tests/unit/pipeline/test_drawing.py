@@ -16,7 +16,7 @@ def pipeline_in(folder: Path) -> Pipeline:
     """Two sources that a stage joins, a stage after it, an output of each stage."""
     (folder / "r.avsc").write_text('{"type": "record", "name": "r", "fields": [{"name": "at", "type": "long"}]}')
     (folder / "stages.py").write_text("def join(a, b):\n    return a\ndef count(joined):\n    return joined\n")
-    source = "record: r.avsc, stime: {field: at}"
+    source = "record: r.avsc, event_time: {field: at}"
     (folder / "pipeline.yaml").write_text(
         f"pipeline: p\nsources:\n  a: {{topics: [a], {source}}}\n  b: {{topics: [b1, b2], {source}}}\n"
         "stages:\n  count: {reads: joined, transform: stages:count}\n  joined: {reads: [a, b], transform: stages:join, replicas: 2}\n"

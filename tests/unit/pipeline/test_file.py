@@ -24,7 +24,7 @@ sources:
     topics: [reports]
     record: position_report
     format: json
-    stime: {field: time, unit: ms}
+    event_time: {field: time, unit: ms}
     disorder: 200ms
     idle: {partition: 5s, source: never}
     ahead: 1m
@@ -50,7 +50,7 @@ sources:
   reports:
     topics: reports
     record: records/other.avsc
-    stime: arrival
+    event_time: arrival
     idle: {partition: never, source: 1s}
     end: last_record
     ahead: unlimited
@@ -95,7 +95,7 @@ def test_everything_that_the_file_says_is_in_the_pipeline(folder: Path) -> None:
     source = found.sources["reports"]
     assert (source.topics, source.format, source.disorder_ms, source.ahead_ms) == (["reports"], "json", 200, 60_000)
     assert (source.idle.partition_ms, source.idle.source_ms, source.end, source.late) == (5_000, None, "never", "dead_letter")
-    assert (source.stime.field, source.stime.unit, source.dead_letter) == ("time", "ms", "reports.rejected")
+    assert (source.event_time.field, source.event_time.unit, source.dead_letter) == ("time", "ms", "reports.rejected")
     assert (source.record.name, source.record.version, len(source.record.older)) == ("position_report", 2, 1)
     stage = found.stages["tolls"]
     assert (stage.participant, stage.reads, stage.transform, stage.replicas) == ("north", ["reports"], ["stages:tolls"], 2)
@@ -112,7 +112,7 @@ def test_what_is_left_out_has_defaults(folder: Path) -> None:
     found = loaded(folder, SMALL)
     assert (found.bucket_ms, found.max_delay_ms, found.partitions) == (250, 3_000, 4)
     source = found.sources["reports"]
-    assert (source.stime.field, source.idle.partition_ms, source.idle.source_ms) == (None, None, 1_000)
+    assert (source.event_time.field, source.idle.partition_ms, source.idle.source_ms) == (None, None, 1_000)
     assert (source.end, source.ahead_ms, source.dead_letter) == ("last_record", None, "reports.rejected")
     assert found.stages["a"].transform == ["stages:chain", "stages:chain"]
     assert found.stages["a"].participant == "local"
@@ -160,14 +160,14 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
         ("record: position_report", "record: position_report/v9", "there is no version 9"),
         ("record: position_report", "record: nowhere.avsc", "cannot be read"),
         ("format: json", "format: jsn", "9: sources.reports.format: 'jsn' is not known; did you mean 'json'?"),
-        ("stime: {field: time, unit: ms}", "stime: arival", "10: sources.reports.stime: 'arival' is not known; use arrival"),
-        ("    stime: {field: time, unit: ms}\n", "", "6: sources.reports: stime is missing"),
-        ("stime: {field: time, unit: ms}", "stime: [time]", "a mapping is wanted with keys field, unit"),
-        ("stime: {field: time, unit: ms}", "stime: {unit: s}", "10: sources.reports.stime.field: is missing"),
+        ("event_time: {field: time, unit: ms}", "event_time: arival", "10: sources.reports.event_time: 'arival' is not known; use arrival"),
+        ("    event_time: {field: time, unit: ms}\n", "", "6: sources.reports: event_time is missing"),
+        ("event_time: {field: time, unit: ms}", "event_time: [time]", "a mapping is wanted with keys field, unit"),
+        ("event_time: {field: time, unit: ms}", "event_time: {unit: s}", "10: sources.reports.event_time.field: is missing"),
         ("{field: time, unit: ms}", "{field: tim}", "record position_report has no field tim; did you mean 'time'?"),
         ("{field: time, unit: ms}", "{field: zzz}", "its integer fields are time, vid"),
         ("{field: time, unit: ms}", "{field: speed}", "speed is not an integer field"),
-        ("{field: time, unit: ms}", "{field: time, unit: minutes}", "10: sources.reports.stime.unit: 'minutes' is not known"),
+        ("{field: time, unit: ms}", "{field: time, unit: minutes}", "10: sources.reports.event_time.unit: 'minutes' is not known"),
         ("idle: {partition: 5s, source: never}", "idle: {partitions: 5s}", "12: sources.reports.idle.partitions: unknown key"),
         ("source: never}", "source: nevr}", "12: sources.reports.idle.source: 'nevr' is not a duration"),
         ("ahead: 1m", "ahead: 5 parsecs", "13: sources.reports.ahead: '5 parsecs' has the unknown unit 'parsecs'"),
@@ -268,7 +268,7 @@ def test_dead_letters_of_two_sources_may_share_a_topic(folder: Path) -> None:
 
 def test_a_schema_that_does_not_fit_is_told_line_by_line(folder: Path) -> None:
     (folder / "records" / "other.avsc").write_text(
-        RECORD.replace('"time"', '"stime"').replace('"vid"', '"STIME"').replace('"double"', '"date"')
+        RECORD.replace('"time"', '"event_time"').replace('"vid"', '"EVENT_TIME"').replace('"double"', '"date"')
     )
     found = mistakes(folder, SMALL)
     assert len(found) == 3

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from anabranch.codec.record_schema import Field, RecordSchema
-from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Source, Stage, Stime
+from anabranch.pipeline.model import EventTime, LiveSink, Output, Pipeline, Sink, Source, Stage
 from anabranch.pipeline.shape import depth, has_live, height, normal_ms, policy, told, too_short, waits
 from anabranch.protocol.availability import Policy, waits_of
 from anabranch.protocol.limits import HOP_MS, SLACK_MS
@@ -16,7 +16,9 @@ from anabranch.protocol.limits import HOP_MS, SLACK_MS
 
 def source(name: str, disorder_ms: int = 0) -> Source:
     record = RecordSchema(name="r", version=1, avro={}, fields=(Field("v", "long"),), schema_id=1)
-    return Source(name=name, topics=[name], record=record, stime=Stime(field=None), disorder_ms=disorder_ms, dead_letter=f"{name}.dead")
+    return Source(
+        name=name, topics=[name], record=record, event_time=EventTime(field=None), disorder_ms=disorder_ms, dead_letter=f"{name}.dead"
+    )
 
 
 def stage(name: str, *reads: str, when_late: Literal["process", "delay", "suspend"] = "process") -> Stage:

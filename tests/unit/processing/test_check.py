@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from anabranch.codec.blocks import STIME
+from anabranch.codec.blocks import EVENT_TIME
 from anabranch.pipeline.file import load
 from anabranch.processing import check
 
 FILE = """
 pipeline: p
 sources:
-  s: {topics: [t], record: r.avsc, stime: arrival}
+  s: {topics: [t], record: r.avsc, event_time: arrival}
 stages:
   a: {reads: s, transform: "stages:f"}
 outputs:
@@ -23,7 +23,7 @@ outputs:
     corrected: CORRECTED
     live: LIVE
 """
-SCHEMA = pa.schema([("k", pa.string()), ("n", pa.list_(pa.int64())), (STIME, pa.int64())])
+SCHEMA = pa.schema([("k", pa.string()), ("n", pa.list_(pa.int64())), (EVENT_TIME, pa.int64())])
 PLAIN = "{topic: c, key: [k]}"
 
 
@@ -46,9 +46,9 @@ def written(folder: Path, corrected: str, live: str) -> Path:
         ),
         (PLAIN, "{topic: l, key: [z]}", ["output o.live: key column z is not a column of the output; there are k, n"]),
         (
-            "{topic: c, key: [stime]}",
+            "{topic: c, key: [event_time]}",
             "{topic: l, key: [k]}",
-            ["output o.corrected: key column stime is not a column of the output; there are k, n"],
+            ["output o.corrected: key column event_time is not a column of the output; there are k, n"],
         ),
         (
             PLAIN,

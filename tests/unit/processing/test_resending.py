@@ -41,7 +41,7 @@ LAST = 9
 
 
 def rows(bucket: int) -> pa.Table:
-    return pa.table({"n": pa.array([bucket, -bucket], pa.int64()), "stime": pa.array([bucket * 100] * 2, pa.int64())})
+    return pa.table({"n": pa.array([bucket, -bucket], pa.int64()), "event_time": pa.array([bucket * 100] * 2, pa.int64())})
 
 
 class Writer:

@@ -20,12 +20,15 @@ def pipeline(tmp_path: Path) -> Pipeline:
 
 
 def test_rows_are_compared_in_any_order_and_differences_stand_beside_each_other() -> None:
-    assert differences(['{"a":1,"b":2}', '{"a":2}'], ['{"a":2,"stime":9}', '{"b":2,"a":1,"stime":9}']) == []
+    assert differences(['{"a":1,"b":2}', '{"a":2}'], ['{"a":2,"event_time":9}', '{"b":2,"a":1,"event_time":9}']) == []
     assert differences(['{"a":1}', '{"a":1}', '{"a":3}'], ['{"a":1}', '{"a":4}']) == ['- {"a": 1}', '- {"a": 3}', '+ {"a": 4}']
 
 
 def test_the_time_counts_where_it_is_expected() -> None:
-    assert differences(['{"a":1,"stime":8}'], ['{"a":1,"stime":9}']) == ['- {"a": 1, "stime": 8}', '+ {"a": 1, "stime": 9}']
+    assert differences(['{"a":1,"event_time":8}'], ['{"a":1,"event_time":9}']) == [
+        '- {"a": 1, "event_time": 8}',
+        '+ {"a": 1, "event_time": 9}',
+    ]
 
 
 def test_what_differs_is_counted_and_can_be_taken(pipeline: Pipeline) -> None:
@@ -41,7 +44,7 @@ def test_what_differs_is_counted_and_can_be_taken(pipeline: Pipeline) -> None:
 
 def test_rows_have_their_event_time(pipeline: Pipeline) -> None:
     table = source_rows(pipeline, "readings", pipeline.path.parent / "tests/sample/readings.jsonl")
-    assert [time.timestamp() * 1_000 for time in table["stime"].to_pylist()] == table["at"].to_pylist()
+    assert [time.timestamp() * 1_000 for time in table["event_time"].to_pylist()] == table["at"].to_pylist()
     assert source_rows(pipeline, "readings", None).num_rows == 0
 
 

@@ -228,8 +228,8 @@ class TestSigns:
     def run(self, silent_ms: int, ahead_ms: int, *, factor: int = 1) -> tuple[list[tuple[int, int]], int]:
         """((when, bucket) of each bucket whose long wait is over though it is not complete, the last bucket that is closed) after 60 s.
 
-        Partition 1 falls silent at ``silent_ms``. At 10 s a record comes that is ``ahead_ms`` in front. Stime goes ``factor`` times as fast as the
-        clock.
+        Partition 1 falls silent at ``silent_ms``. At 10 s a record comes that is ``ahead_ms`` in front. Event time goes ``factor`` times as
+        fast as the clock.
         """
         width, disorder = self.WIDTH * factor, 200 * factor
         machine = SourceMachine(SourceRules(width, disorder, partition_idle_ms=None), {("t", 0): 0, ("t", 1): 0}, (), 0, 0)
@@ -238,8 +238,8 @@ class TestSigns:
         fold.apply(0, started())
         over: list[tuple[int, int]] = []
         for step, now_ms in enumerate(range(0, 60_000, 100)):
-            stime = self.BASE + now_ms * factor
-            newest = [stime + (ahead_ms if now_ms == 10_000 else 0), stime]
+            event_time = self.BASE + now_ms * factor
+            newest = [event_time + (ahead_ms if now_ms == 10_000 else 0), event_time]
             speaking = [0] if now_ms >= silent_ms else [0, 1]
             machine.read([ChunkFacts(("t", i), step + 1, newest[i]) for i in speaking], now_ms)
             parts = tuple(part(bucket_of(newest[i], width), f"{step}") for i in speaking)

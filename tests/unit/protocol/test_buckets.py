@@ -7,24 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.buckets import bound_ms, bucket_of, closed_by
-from anabranch.protocol.limits import STIME_MS_MAX
+from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
-stimes = st.integers(1, STIME_MS_MAX)
+event_times = st.integers(1, EVENT_TIME_MS_MAX)
 widths = st.integers(1, 86_400_000)
 
 
-@pytest.mark.parametrize(("stime_ms", "bucket"), [(0, 0), (1, 1), (99, 1), (100, 1), (101, 2), (200, 2)])
-def test_the_upper_bound_belongs_to_the_bucket(stime_ms: int, bucket: int) -> None:
-    assert bucket_of(stime_ms, 100) == bucket
+@pytest.mark.parametrize(("event_time_ms", "bucket"), [(0, 0), (1, 1), (99, 1), (100, 1), (101, 2), (200, 2)])
+def test_the_upper_bound_belongs_to_the_bucket(event_time_ms: int, bucket: int) -> None:
+    assert bucket_of(event_time_ms, 100) == bucket
 
 
-@given(stimes, widths)
-def test_b2_a_tuple_is_between_the_bounds_of_its_bucket(stime_ms: int, width_ms: int) -> None:
-    bound = bound_ms(bucket_of(stime_ms, width_ms), width_ms)
-    assert bound - width_ms < stime_ms <= bound
+@given(event_times, widths)
+def test_b2_a_tuple_is_between_the_bounds_of_its_bucket(event_time_ms: int, width_ms: int) -> None:
+    bound = bound_ms(bucket_of(event_time_ms, width_ms), width_ms)
+    assert bound - width_ms < event_time_ms <= bound
 
 
-@given(stimes, widths, st.integers(0, 10**6))
+@given(event_times, widths, st.integers(0, 10**6))
 def test_b3_what_a_mark_closes_holds_nothing_that_may_still_come(low_ms: int, width_ms: int, later_ms: int) -> None:
     closed = closed_by(low_ms, width_ms)
     assert bucket_of(low_ms + later_ms, width_ms) > closed

@@ -6,17 +6,17 @@ import pytest
 
 from anabranch.protocol import ingestion
 from anabranch.protocol.errors import LocalProtocolError
-from anabranch.protocol.ingestion import ChunkFacts, InputPartition, SourceMachine, SourceRules, StimeLimits
+from anabranch.protocol.ingestion import ChunkFacts, EventTimeLimits, InputPartition, SourceMachine, SourceRules
 from anabranch.protocol.limits import (
     APPEND_EVERY_MS,
     APPEND_OPEN_EVERY_MS,
     END_SILENCE_MS,
+    EVENT_TIME_MS_MAX,
     HEARTBEAT_AHEAD_MS,
     LOOK_EVERY_MS,
     LOOK_FRESH_MS,
     LOOK_GAP_MS,
     STILL_AFTER_MS,
-    STIME_MS_MAX,
     WAITING_AFTER_MS,
 )
 from anabranch.protocol.records import InputPosition
@@ -38,11 +38,11 @@ def machine(
 
 
 def speak(m: SourceMachine, now_ms: int, **said: int) -> int:
-    """Partition a, b or c says this stime, in one more record; the last closed bucket."""
+    """Partition a, b or c says this event time, in one more record; the last closed bucket."""
     facts = []
-    for letter, stime in said.items():
+    for letter, event_time in said.items():
         at = ("cars", "abc".index(letter))
-        facts.append(ChunkFacts(at, m.offsets()[at] + 1, stime))
+        facts.append(ChunkFacts(at, m.offsets()[at] + 1, event_time))
     m.read(facts, now_ms)
     return m.advance(now_ms)
 
@@ -132,8 +132,8 @@ class TestLimits:
 
     def test_ahead_is_by_the_wall_clock(self) -> None:
         assert machine(ahead_ms=60_000).limits(5_000).ahead_above_ms == 65_000
-        assert machine(ahead_ms=None).limits(5_000).ahead_above_ms == STIME_MS_MAX
-        assert machine(ahead_ms=STIME_MS_MAX).limits(5_000).ahead_above_ms == STIME_MS_MAX
+        assert machine(ahead_ms=None).limits(5_000).ahead_above_ms == EVENT_TIME_MS_MAX
+        assert machine(ahead_ms=EVENT_TIME_MS_MAX).limits(5_000).ahead_above_ms == EVENT_TIME_MS_MAX
 
     def test_a_heartbeat_is_bounded_by_what_the_source_says_where_no_clock_bounds_it(self) -> None:
         m = machine(ahead_ms=None)
@@ -184,7 +184,7 @@ class TestFoundPartition:
         m = machine(1, disorder_ms=50)
         speak(m, 1, a=30_000)
         m.add(B, 2, 2)
-        assert m.limits(0) == StimeLimits(29_900, 60_000, {B: 29_900})
+        assert m.limits(0) == EventTimeLimits(29_900, 60_000, {B: 29_900})
         m.read([ChunkFacts(B, 7, 29_950)], 3)
         assert m.limits(0).never_late == {B: 29_900}, "29 900 may still come"
         m.read([ChunkFacts(B, 8, 29_951)], 4)
@@ -487,14 +487,14 @@ class TestTooMuchOpen:
 class TestAppendPause:
     """Of a source with buckets of 1 000 ms and a disorder of 200 ms unless said otherwise."""
 
-    def _at(self, now_ms: int, **stimes: int) -> SourceMachine:
+    def _at(self, now_ms: int, **event_times: int) -> SourceMachine:
         m = machine(bucket_ms=1_000, disorder_ms=200)
-        speak(m, now_ms, **stimes)
+        speak(m, now_ms, **event_times)
         m.advance(now_ms)
         return m
 
     def test_the_next_record_is_made_when_a_bucket_is_due_to_close(self) -> None:
-        m = self._at(0, a=2_100, b=2_150)  # stime 2 201 closes the second bucket: a in 101 ms, b in 51 ms
+        m = self._at(0, a=2_100, b=2_150)  # event time 2 201 closes the second bucket: a in 101 ms, b in 51 ms
         assert m.append_pause_ms(0) == 101
         assert m.append_pause_ms(30) == 71
 

@@ -259,7 +259,7 @@ def test_the_watermark_must_be_the_batchs_own_boundary() -> None:
 
 def test_a_result_of_a_closed_bucket_is_the_functions_mistake() -> None:
     check_open("f", 5, 4, 250)
-    with pytest.raises(StageFunctionError, match=r"f: gave a row of bucket 4 \(stime up to 1000\), but buckets up to 4 are closed"):
+    with pytest.raises(StageFunctionError, match=r"f: gave a row of bucket 4 \(event_time up to 1000\), but buckets up to 4 are closed"):
         check_open("f", 4, 4, 250)
 
 

@@ -9,13 +9,13 @@ from anabranch.protocol.source_pace import SourcePace
 
 
 def paced(factor: float, until_ms: int = 5_000) -> SourcePace:
-    """A source whose boundary has moved ``factor`` times as fast as the clock until ``until_ms``; its stime began at 1 000 000."""
+    """A source whose boundary has moved ``factor`` times as fast as the clock until ``until_ms``; its event time began at 1 000 000."""
     pace = SourcePace(0, 0)
     for now_ms in range(0, until_ms + 1, 100):
-        stime_ms = 1_000_000 + int(factor * now_ms)
-        pace.moved(stime_ms, now_ms)
-        pace.go_on(stime_ms, now_ms, speaks=True)
-        assert pace.upto_ms == stime_ms
+        event_time_ms = 1_000_000 + int(factor * now_ms)
+        pace.moved(event_time_ms, now_ms)
+        pace.go_on(event_time_ms, now_ms, speaks=True)
+        assert pace.upto_ms == event_time_ms
     return pace
 
 

@@ -26,7 +26,7 @@ def topic(replica: str) -> str:
 
 
 def rows(first: int, count: int) -> pa.Table:
-    return pa.table({"n": list(range(first, first + count)), "stime": [7] * count})
+    return pa.table({"n": list(range(first, first + count)), "event_time": [7] * count})
 
 
 class World:
@@ -159,19 +159,19 @@ class TestMissing:
 
     def test_blocks_of_several_schemas(self, world: World) -> None:
         first = world.write(4, rows(0, 1))
-        world.put(first, encode_block(pa.table({"other": ["x"], "stime": [7]})), number=1)
+        world.put(first, encode_block(pa.table({"other": ["x"], "event_time": [7]})), number=1)
         with pytest.raises(DataMissing, match="columns"):
             world.reader.read("0", [replace(first, blocks=2, rows=2, offset_next=2)])
 
 
 def test_parts_of_several_schemas_are_still_parts(world: World) -> None:
     """A stage whose function has changed goes on in the same stream; its readers must say so, not stumble."""
-    parts = [world.write(4, rows(0, 1)), world.write(5, pa.table({"other": ["x"], "stime": [7]}))]
+    parts = [world.write(4, rows(0, 1)), world.write(5, pa.table({"other": ["x"], "event_time": [7]}))]
     tables = world.reader.read_parts("0", parts)
-    assert [table.column_names for table in tables] == [["n", "stime"], ["other", "stime"]]
+    assert [table.column_names for table in tables] == [["n", "event_time"], ["other", "event_time"]]
     wanted = [(4, "0", parts[:1]), (5, "0", [parts[1], world.write(5, rows(1, 1))])]
     found = [(bucket, table.column_names) for bucket, table in world.reader.read_buckets(wanted)]
-    assert found == [(4, ["n", "stime"]), (5, ["n", "stime"]), (5, ["other", "stime"])]
+    assert found == [(4, ["n", "event_time"]), (5, ["n", "event_time"]), (5, ["other", "event_time"])]
 
 
 def test_one_consumer_per_writer_whatever_partitions_are_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

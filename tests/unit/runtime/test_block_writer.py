@@ -22,7 +22,7 @@ TOPIC = "p.s.blocks.0"
 
 
 def rows(first: int, count: int) -> pa.Table:
-    return pa.table({"n": list(range(first, first + count)), "stime": [7] * count})
+    return pa.table({"n": list(range(first, first + count)), "event_time": [7] * count})
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ class TrainingSource(DataSource):
 
     def schema(self) -> str:
         """Of its rows."""
-        return "key int, note string, stime timestamp"
+        return "key int, note string, event_time timestamp"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
         """The reader."""
@@ -58,9 +58,9 @@ class TrainingReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Two rows."""
-        stimes = pa.array([partition.value * 10_000_000] * 2, pa.timestamp("us", tz="UTC"))
-        arrays = [pa.array([1, 2], pa.int32()), pa.array(["a", None]), stimes]
-        yield pa.RecordBatch.from_arrays(arrays, names=["key", "note", "stime"])
+        event_times = pa.array([partition.value * 10_000_000] * 2, pa.timestamp("us", tz="UTC"))
+        arrays = [pa.array([1, 2], pa.int32()), pa.array(["a", None]), event_times]
+        yield pa.RecordBatch.from_arrays(arrays, names=["key", "note", "event_time"])
 
 
 def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -80,12 +80,12 @@ def train(home: str, archive: str, scratch_folder: str) -> int:
         recorded=(Path(home), Path(archive)),
     )
     session.dataSource.register(TrainingSource)
-    frame = session.readStream.format(_FORMAT).load().withWatermark("stime", "0 seconds")
-    windows = frame.groupBy(F.window("stime", "10 seconds").alias("window"), "key").agg(
+    frame = session.readStream.format(_FORMAT).load().withWatermark("event_time", "0 seconds")
+    windows = frame.groupBy(F.window("event_time", "10 seconds").alias("window"), "key").agg(
         F.count("*").alias("rows"), F.max("note").alias("note")
     )
-    plain = frame.where("key % 2 = 1").select((F.col("key").cast("long") * 3).alias("key"), "stime")
-    for name, query in (("windows", windows.select("key", "rows", "note", F.col("window.end").alias("stime"))), ("plain", plain)):
+    plain = frame.where("key % 2 = 1").select((F.col("key").cast("long") * 3).alias("key"), "event_time")
+    for name, query in (("windows", windows.select("key", "rows", "note", F.col("window.end").alias("event_time"))), ("plain", plain)):
         enough = threading.Event()
 
         def run(batch: DataFrame, number: int, enough: threading.Event = enough) -> None:

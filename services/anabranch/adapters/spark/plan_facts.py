@@ -124,7 +124,7 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
 
 
 def used_columns(frame: DataFrame, name: str) -> list[str]:
-    """Columns of input ``name`` that the optimised query reads, ``stime`` left out.
+    """Columns of input ``name`` that the optimised query reads, ``event_time`` left out.
 
     The optimiser prunes below ``observe``: what is left there is what is read. Where it did not prune, nothing is left out.
     """
@@ -134,7 +134,7 @@ def used_columns(frame: DataFrame, name: str) -> list[str]:
     for node in _nodes(plan):
         if _name(node) == "CollectMetrics" and str(node.name()) == OBSERVED + name:
             used |= {str(attribute.name()): None for attribute in _items(node.output())}
-    return [column for column in used if column != "stime"]
+    return [column for column in used if column != "event_time"]
 
 
 def shape_of(frame: DataFrame) -> list[str]:

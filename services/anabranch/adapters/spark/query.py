@@ -19,7 +19,7 @@ from pyspark.sql.types import TimestampType
 from anabranch import __version__
 from anabranch.adapters.spark.plan_facts import OBSERVED, processors_used, read_facts, shape_of, used_columns
 from anabranch.adapters.spark.source import FORMAT, SourceOptions
-from anabranch.codec.blocks import STIME, schema_text
+from anabranch.codec.blocks import EVENT_TIME, schema_text
 from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.plans import PlanTraits, judge
@@ -40,7 +40,7 @@ class StageQuery:
     """(the name that Spark knows the query by) -> the query."""
     traits: PlanTraits
     schema: pa.Schema
-    """Of the tuples it gives: the columns, then stime as int64 ms."""
+    """Of the tuples it gives: the columns, then event time as int64 ms."""
     fingerprint: str
     function: str
 
@@ -84,7 +84,7 @@ def build_query(
             inputs[name] = input_frame(session, name, options, is_looked_at=is_looked_at)
         return apply_functions(functions, stage, inputs)
 
-    everything = {name: [n for n in schemas[name].names if n != STIME] for name in stage.reads}
+    everything = {name: [n for n in schemas[name].names if n != EVENT_TIME] for name in stage.reads}
     processors_used()
     frame = build(everything, ordered=False, query="")
     check_result(frame, stage)
@@ -100,8 +100,8 @@ def build_query(
     if not _makes_the_same(frame, lambda: build(columns, ordered=False, query="", schemas=schemas_read)):
         schemas_read = schemas
     arrow = to_arrow_schema(frame.schema, timezone="UTC")
-    fields = [arrow.field(name) for name in arrow.names if name != STIME]
-    schema = pa.schema([*fields, pa.field(STIME, pa.int64())])
+    fields = [arrow.field(name) for name in arrow.names if name != EVENT_TIME]
+    schema = pa.schema([*fields, pa.field(EVENT_TIME, pa.int64())])
     return StageQuery(
         lambda name: build(columns, ordered=not traits.is_batch_safe, query=name, schemas=schemas_read, is_looked_at=False),
         traits, schema,
@@ -110,9 +110,9 @@ def build_query(
 
 
 def narrowed(schemas: Mapping[str, pa.Schema], columns: Mapping[str, list[str]]) -> dict[str, pa.Schema]:
-    """The inputs with stime and ``columns`` only: even an empty column costs a copy in every row."""
+    """The inputs with event time and ``columns`` only: even an empty column costs a copy in every row."""
     return {
-        name: pa.schema([field for field in schema if field.name == STIME or field.name in columns[name]])
+        name: pa.schema([field for field in schema if field.name == EVENT_TIME or field.name in columns[name]])
         for name, schema in schemas.items()
     }
 
@@ -136,7 +136,7 @@ def input_frame(session: SparkSession, name: str, options: SourceOptions, *, is_
     What moves the watermark is the plan (``adapters.spark.own_watermark``), not the rows. ``is_looked_at``: the query is not run, but shows what it
     does with its inputs: ``observe`` marks where each begins.
     """
-    frame = session.readStream.format(FORMAT).option("config", options.to_json()).load().withWatermark(STIME, "0 seconds")
+    frame = session.readStream.format(FORMAT).option("config", options.to_json()).load().withWatermark(EVENT_TIME, "0 seconds")
     return frame.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")) if is_looked_at else frame
 
 
@@ -165,7 +165,7 @@ def apply_functions(functions: list[Callable[..., Any]], stage: Stage, inputs: M
 
 
 def check_result(frame: DataFrame, stage: Stage) -> None:
-    """The result has distinct columns and a timestamp ``stime``.
+    """The result has distinct columns and a timestamp ``event_time``.
 
     Raises:
         StageFunctionError: it has not.
@@ -175,10 +175,12 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
     problem = None
     if twice:
         problem = f"the result has more than one column {', '.join(twice)}"
-    elif STIME not in names:
-        problem = f"the result has no column stime (it has {', '.join(names)}); after a window: withColumn('stime', col('window.end'))"
-    elif not isinstance(frame.schema[STIME].dataType, TimestampType):
-        problem = f"stime of the result is {frame.schema[STIME].dataType.simpleString()}, not a timestamp"
+    elif EVENT_TIME not in names:
+        problem = (
+            f"the result has no column event_time (it has {', '.join(names)}); after a window: withColumn('event_time', col('window.end'))"
+        )
+    elif not isinstance(frame.schema[EVENT_TIME].dataType, TimestampType):
+        problem = f"event_time of the result is {frame.schema[EVENT_TIME].dataType.simpleString()}, not a timestamp"
     elif not frame.isStreaming:
         problem = "the result is not made from the stage's inputs"
     if problem:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.codec.blocks import STIME, by_columns, canonical_sort, schema_from_text
+from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort, schema_from_text
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import TopicNames
 from anabranch.runtime.block_reader import BlockReader
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 QUERIES_MAX: Final = 2
 """Queries of a replica at a time: the stable one and a branch, or a range that is made again."""
 _ARROW_ROWS: Final = 65_536
-_STIME_TYPE: Final = pa.timestamp("us", tz="UTC")
+_EVENT_TIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
-    """Of the batches that ``rows`` yields: the stream's columns, stime as a timestamp."""
-    fields = [field.with_nullable(nullable=True) for field in schema_from_text(options.schema) if field.name != STIME]
-    return pa.schema([*fields, pa.field(STIME, _STIME_TYPE)])
+    """Of the batches that ``rows`` yields: the stream's columns, event time as a timestamp."""
+    fields = [field.with_nullable(nullable=True) for field in schema_from_text(options.schema) if field.name != EVENT_TIME]
+    return pa.schema([*fields, pa.field(EVENT_TIME, _EVENT_TIME_TYPE)])
 
 
 def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]]) -> Iterator[pa.RecordBatch]:
@@ -52,7 +52,7 @@ def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]]) 
         found = [_as_read(canonical_sort(table) if options.ordered else table, schema, options) for table in alike]
         table = found[0] if len(found) == 1 else pa.concat_tables(found)
         if options.ordered and len(found) > 1:  # stable: see ``canonical_sort``
-            table = table.take(pc.sort_indices(table, [(STIME, "ascending")]))
+            table = table.take(pc.sort_indices(table, [(EVENT_TIME, "ascending")]))
         yield from table.combine_chunks().to_batches(_ARROW_ROWS)
 
 
@@ -70,14 +70,14 @@ def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.T
         try:
             columns.append(table.column(field.name).cast(field.type))
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            bucket = -(-pc.min(table.column(STIME)).as_py() // options.width_ms)
+            bucket = -(-pc.min(table.column(EVENT_TIME)).as_py() // options.width_ms)
             there = ", ".join(f"{each.name} {each.type}" for each in table.schema)
             raise StageFunctionError(
                 f"bucket {bucket} of {options.stream} has no column {field.name} of type {field.type}, which is used here; it has {there}: "
                 f"the columns of {options.stream} have changed since, or were others before"
             ) from error
-    stime = table.column(STIME).cast(pa.timestamp("ms", tz="UTC")).cast(_STIME_TYPE)
-    return pa.table([*columns, stime], schema=schema)
+    event_time = table.column(EVENT_TIME).cast(pa.timestamp("ms", tz="UTC")).cast(_EVENT_TIME_TYPE)
+    return pa.table([*columns, event_time], schema=schema)
 
 
 _readers: dict[tuple[str, str, str], dict[str, BlockReader]] = {}

@@ -22,7 +22,7 @@ from py4j.protocol import Py4JJavaError
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark.offsets import LoggedBatch
 from anabranch.adapters.system.entropy import SystemEntropy
-from anabranch.codec.blocks import STIME, split_by_bucket
+from anabranch.codec.blocks import EVENT_TIME, split_by_bucket
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
 from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.ports import BatchDone, QueryDriver
@@ -63,20 +63,20 @@ class OutputStream:
 
 
 def to_tuples(table: pa.Table) -> pa.Table:
-    """``table`` with ``stime`` last, as int64 ms, rounded up so that no row falls into the bucket before its own."""
-    stime = table.column(STIME).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    whole = pc.divide(pc.add(stime, 999), 1000)
-    return table.drop_columns([STIME]).append_column(pa.field(STIME, pa.int64()), whole.cast(pa.int64()))
+    """``table`` with ``event_time`` last, as int64 ms, rounded up so that no row falls into the bucket before its own."""
+    event_time = table.column(EVENT_TIME).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    whole = pc.divide(pc.add(event_time, 999), 1000)
+    return table.drop_columns([EVENT_TIME]).append_column(pa.field(EVENT_TIME, pa.int64()), whole.cast(pa.int64()))
 
 
 def slices_of(table: pa.Table, output: OutputStream, closed: int) -> list[tuple[int, int, pa.Table]]:
     """(partition, bucket, rows) of a result table, as far as they are to be written.
 
     Raises:
-        StageFunctionError: a row has no stime, or one in a bucket that is closed already.
+        StageFunctionError: a row has no event time, or one in a bucket that is closed already.
     """
-    if table.column(STIME).null_count:
-        message = f"{output.function}: a row of the result has no stime"
+    if table.column(EVENT_TIME).null_count:
+        message = f"{output.function}: a row of the result has no event_time"
         raise StageFunctionError(message)
     buckets = split_by_bucket(to_tuples(table), output.width_ms)
     if buckets:

@@ -23,7 +23,7 @@ from harness.spark_options import SCHEMA, options
 
 
 def test_the_schema_is_the_streams() -> None:
-    assert arrow_schema(options()).names == ["n", "text", "stime"]
+    assert arrow_schema(options()).names == ["n", "text", "event_time"]
     assert all(field.nullable for field in arrow_schema(options()))
 
 
@@ -34,8 +34,8 @@ class Log:
         self.writer = BlockWriter(self.log, "p.a.blocks.0", "0", 1, SeededEntropy(1))
 
     def write(self, partition: int, bucket: int, *rows: tuple[int, str | None, int]) -> Part:
-        numbers, texts, stimes = zip(*rows, strict=True)
-        return self.put(partition, bucket, pa.table([pa.array(c) for c in (numbers, texts, stimes)], schema=SCHEMA))
+        numbers, texts, event_times = zip(*rows, strict=True)
+        return self.put(partition, bucket, pa.table([pa.array(c) for c in (numbers, texts, event_times)], schema=SCHEMA))
 
     def put(self, partition: int, bucket: int, table: pa.Table) -> Part:
         (part,) = self.writer.write([(partition, bucket, table)])
@@ -65,13 +65,13 @@ class TestRows:
     def test_the_rows_of_the_parts(self, log: Log) -> None:
         part = log.write(0, 2, (1, "x", 110), (2, None, 200))
         assert rows(options(), Split([("0", (part,))])) == [
-            {"n": 1, "text": "x", "stime": at(110)},
-            {"n": 2, "text": None, "stime": at(200)},
+            {"n": 1, "text": "x", "event_time": at(110)},
+            {"n": 2, "text": None, "event_time": at(200)},
         ]
 
     def test_columns_that_the_query_does_not_use_are_null(self, log: Log) -> None:
         split = Split([("0", (log.write(0, 2, (1, "x", 110)),))])
-        assert rows(options(columns=("n",)), split)[0] == {"n": 1, "text": None, "stime": at(110)}
+        assert rows(options(columns=("n",)), split)[0] == {"n": 1, "text": None, "event_time": at(110)}
 
     def test_a_split_without_parts_has_no_rows(self, log: Log) -> None:
         del log
@@ -90,13 +90,13 @@ class TestRows:
 class TestChangedColumns:
     """The stage that writes the stream has another function since; the query that reads it was built with the columns of one of them."""
 
-    OTHERS = pa.table({"more": [1.5], "n": pa.array([2], pa.int32()), "stime": [210]})
+    OTHERS = pa.table({"more": [1.5], "n": pa.array([2], pa.int32()), "event_time": [210]})
 
     def test_columns_that_are_not_used_do_not_matter(self, log: Log) -> None:
         parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
         for given in (parts, parts[::-1]):
             found = rows(options(columns=("n",)), Split([("0", given)]))
-            assert sorted((row["n"], row["text"], row["stime"]) for row in found) == [(1, None, at(110)), (2, None, at(210))]
+            assert sorted((row["n"], row["text"], row["event_time"]) for row in found) == [(1, None, at(110)), (2, None, at(210))]
 
     def test_where_order_counts_they_come_by_time(self, log: Log) -> None:
         parts = (log.write(0, 3, (1, "x", 220), (0, "y", 210), (4, "z", 205)), log.put(0, 3, self.OTHERS))
@@ -107,12 +107,12 @@ class TestChangedColumns:
 
     def test_a_column_that_is_used_and_gone_ends_the_stage_with_words(self, log: Log) -> None:
         parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
-        words = "bucket 3 of a has no column text of type string, which is used here; it has more double, n int32, stime int64: the columns of a"
+        words = "bucket 3 of a has no column text of type string, which is used here; it has more double, n int32, event_time int64: the columns of a"
         with pytest.raises(StageFunctionError, match=words):
             rows(options(), Split([("0", parts)]))
 
     def test_so_does_one_of_another_type(self, log: Log) -> None:
-        part = log.put(0, 2, pa.table({"n": ["many"], "text": ["x"], "stime": [110]}))
+        part = log.put(0, 2, pa.table({"n": ["many"], "text": ["x"], "event_time": [110]}))
         with pytest.raises(StageFunctionError, match="bucket 2 of a has no column n of type int64"):
             rows(options(), Split([("0", (part,))]))
 

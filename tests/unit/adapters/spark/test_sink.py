@@ -38,9 +38,11 @@ W = 100
 OUT = OutputStream(kafka="k", topic="p.s.blocks.0", replica="0", epoch=3, partitions=2, width_ms=W, function="m:f")
 
 
-def result(*stimes_us: int | None) -> pa.Table:
-    """Rows as Spark gives them: stime is a timestamp, wherever the column stands."""
-    return pa.table({"stime": pa.array(stimes_us, pa.timestamp("us", tz="UTC")), "n": pa.array(range(len(stimes_us)), pa.int64())})
+def result(*event_times_us: int | None) -> pa.Table:
+    """Rows as Spark gives them: event time is a timestamp, wherever the column stands."""
+    return pa.table(
+        {"event_time": pa.array(event_times_us, pa.timestamp("us", tz="UTC")), "n": pa.array(range(len(event_times_us)), pa.int64())}
+    )
 
 
 @dataclass
@@ -133,7 +135,7 @@ class Bench:
         tables = reader.read_parts("0", self.driver.parts)
         found: dict[int, int] = {}
         for part, table in zip(self.driver.parts, tables, strict=True):
-            assert {-(-stime // W) for stime in table.column("stime").to_pylist()} == {part.bucket}
+            assert {-(-event_time // W) for event_time in table.column("event_time").to_pylist()} == {part.bucket}
             found[part.bucket] = found.get(part.bucket, 0) + table.num_rows
         reader.close()
         return found
@@ -231,14 +233,14 @@ class TestBatch:
         written = frame.mapInArrow(TaskWrite(only, 0), "parts string").toArrow().column("parts").to_pylist()
         assert [bucket for bucket, *_ in json.loads(written[0])[1:]] == [3]
 
-    @pytest.mark.parametrize("stime", [100_000, 99_999, None])
-    def test_what_ends_a_batch_is_kept(self, bench: Bench, stime: int | None) -> None:
+    @pytest.mark.parametrize("event_time", [100_000, 99_999, None])
+    def test_what_ends_a_batch_is_kept(self, bench: Bench, event_time: int | None) -> None:
         """Spark passes on the text only."""
         bench.logged(0, 1)
         bench.run(0, result())
         bench.logged(1, 5)
         with pytest.raises(StageFunctionError, match="m:f"):
-            bench.run(1, result(stime))
+            bench.run(1, result(event_time))
         assert isinstance(bench.sink.failure, StageFunctionError)
         assert bench.driver.told[-1] == "processing.batch_logged", "nothing was said in the log"
 
@@ -262,20 +264,20 @@ class TestBatch:
 
 
 class TestRows:
-    def test_stime_is_rounded_up_so_that_no_row_falls_into_a_bucket_before_its_own(self) -> None:
+    def test_event_time_is_rounded_up_so_that_no_row_falls_into_a_bucket_before_its_own(self) -> None:
         table = to_tuples(result(100_000, 100_001, 100_999, 101_000))
-        assert table.column_names == ["n", "stime"]
-        assert table.column("stime").to_pylist() == [100, 101, 101, 101]
+        assert table.column_names == ["n", "event_time"]
+        assert table.column("event_time").to_pylist() == [100, 101, 101, 101]
 
     def test_slices_are_spread_over_the_partitions_by_bucket(self) -> None:
         slices = slices_of(result(150_000, 250_000, 260_000), OUT, 1)
         assert [(partition, bucket, rows.num_rows) for partition, bucket, rows in slices] == [(0, 2, 1), (1, 3, 2)]
 
     def test_an_old_row_is_refused_by_its_bucket_and_its_values_stay_private(self) -> None:
-        with pytest.raises(StageFunctionError, match=r"bucket 1 \(stime up to 100\), but buckets up to 1 are closed") as refused:
+        with pytest.raises(StageFunctionError, match=r"bucket 1 \(event_time up to 100\), but buckets up to 1 are closed") as refused:
             slices_of(result(100_000), OUT, 1)
         assert "'n'" not in str(refused.value)
 
-    def test_a_row_without_stime_is_refused(self) -> None:
-        with pytest.raises(StageFunctionError, match="no stime"):
+    def test_a_row_without_event_time_is_refused(self) -> None:
+        with pytest.raises(StageFunctionError, match="no event_time"):
             slices_of(result(250_000, None), OUT, 1)

@@ -43,7 +43,7 @@ def test_options_come_back_from_their_text() -> None:
 
 def test_the_source_as_spark_finds_it() -> None:
     source = AnabranchSource({"config": options().to_json()})
-    assert (source.name(), source.schema().names) == (FORMAT, ["n", "text", "stime"])
+    assert (source.name(), source.schema().names) == (FORMAT, ["n", "text", "event_time"])
     assert isinstance(source.streamReader(source.schema()), PlannedReader)
 
 

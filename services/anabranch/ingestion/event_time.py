@@ -1,4 +1,4 @@
-"""Serialisation time of whole columns: from a field of the record, or from the broker's timestamp."""
+"""Event time of whole columns: from a field of the record, or from the broker's timestamp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.protocol.errors import RecordRejected, RejectionReason
-from anabranch.protocol.limits import STIME_MS_MAX
+from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -21,14 +21,14 @@ _PER_MS: Final = {"us": (1_000, 1), "ms": (1, 1), "s": (1, 1_000)}
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """stime in ms of each row; ``bad`` marks the rows without a usable one (theirs is 0), None if there are none."""
+    """Event time in ms of each row; ``bad`` marks the rows without a usable one (theirs is 0), None if there are none."""
 
-    stime_ms: Times
+    event_time_ms: Times
     bad: Mask | None
 
 
 def from_field(table: pa.Table, field: str, unit: str) -> Timed:
-    """Stime of each row from its column ``field``. Whole microseconds are cut to ms towards the past, floats are rounded to the nearest ms."""
+    """Event time of each row from its column ``field``. Whole microseconds are cut to ms towards the past, floats are rounded to the nearest ms."""
     column = table.column(field)
     missing: Mask | None = None
     if column.null_count:
@@ -39,32 +39,32 @@ def from_field(table: pa.Table, field: str, unit: str) -> Timed:
         values = values.astype(np.float64, copy=False)
     divisor, factor = _PER_MS[unit]
     # Compared in the unit of the field, before any multiplication, which could overflow; NaN fails both comparisons.
-    usable: Mask = (values >= divisor / factor) & (values < (STIME_MS_MAX + 1) * divisor // factor)
+    usable: Mask = (values >= divisor / factor) & (values < (EVENT_TIME_MS_MAX + 1) * divisor // factor)
     if missing is not None:
         usable &= ~missing
     all_usable = bool(usable.all())
     if not all_usable:
         values = np.where(usable, values, 0)
     if values.dtype.kind == "f":
-        stime = np.minimum(np.rint(values * factor / divisor).astype(np.int64), STIME_MS_MAX)
+        event_time = np.minimum(np.rint(values * factor / divisor).astype(np.int64), EVENT_TIME_MS_MAX)
     else:
-        stime = values.astype(np.int64, copy=False)
-        stime = stime // divisor if divisor != 1 else stime * factor if factor != 1 else stime
-    return Timed(stime, None if all_usable else ~usable)
+        event_time = values.astype(np.int64, copy=False)
+        event_time = event_time // divisor if divisor != 1 else event_time * factor if factor != 1 else event_time
+    return Timed(event_time, None if all_usable else ~usable)
 
 
 def from_timestamps(timestamps_ms: Times) -> Timed:
-    """Stime of each row from the broker's timestamps; -1, no timestamp, is not usable."""
-    usable = (timestamps_ms >= 1) & (timestamps_ms <= STIME_MS_MAX)
+    """Event time of each row from the broker's timestamps; -1, no timestamp, is not usable."""
+    usable = (timestamps_ms >= 1) & (timestamps_ms <= EVENT_TIME_MS_MAX)
     if usable.all():
         return Timed(timestamps_ms, None)
     return Timed(np.where(usable, timestamps_ms, 0), ~usable)
 
 
 def unusable(value: object, name: str) -> RecordRejected:
-    """Why ``value``, the time in ``name``, cannot be a stime."""
+    """Why ``value``, the time in ``name``, cannot be an event time."""
     if value is None:
-        return RecordRejected(RejectionReason.NO_STIME, f"{name} is null: the record has no time")
+        return RecordRejected(RejectionReason.NO_EVENT_TIME, f"{name} is null: the record has no time")
     if isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN
         return RecordRejected(RejectionReason.NOT_FINITE, f"{name} is not a number")
     return RecordRejected(RejectionReason.OUT_OF_RANGE, f"{name} is {value!r}: not between 1 ms after 1970 and the end of the year 9999")

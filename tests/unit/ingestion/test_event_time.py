@@ -1,4 +1,4 @@
-"""``ingestion.stime``: time of whole columns, in every unit, at every edge."""
+"""``ingestion.event_time``: time of whole columns, in every unit, at every edge."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from anabranch.ingestion import stime
+from anabranch.ingestion import event_time
 from anabranch.protocol.errors import RejectionReason
-from anabranch.protocol.limits import STIME_MS_MAX
+from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
 
 def times(values: list[object], unit: str, kind: pa.DataType) -> list[int | None]:
-    """stime of each value, None where it has none."""
-    timed = stime.from_field(pa.table({"t": pa.array(values, kind)}), "t", unit)
+    """Event time of each value, None where it has none."""
+    timed = event_time.from_field(pa.table({"t": pa.array(values, kind)}), "t", unit)
     bad = np.zeros(len(values), dtype=bool) if timed.bad is None else timed.bad
-    return [None if refused else int(time) for time, refused in zip(timed.stime_ms, bad, strict=True)]
+    return [None if refused else int(time) for time, refused in zip(timed.event_time_ms, bad, strict=True)]
 
 
 @pytest.mark.parametrize(
     ("unit", "values", "expected"),
     [
-        ("ms", [1, STIME_MS_MAX, 0, -5, STIME_MS_MAX + 1], [1, STIME_MS_MAX, None, None, None]),
-        ("us", [1_000, 1_999, 2_000, 999, STIME_MS_MAX * 1_000 + 999, (STIME_MS_MAX + 1) * 1_000], [1, 1, 2, None, STIME_MS_MAX, None]),
+        ("ms", [1, EVENT_TIME_MS_MAX, 0, -5, EVENT_TIME_MS_MAX + 1], [1, EVENT_TIME_MS_MAX, None, None, None]),
+        (
+            "us",
+            [1_000, 1_999, 2_000, 999, EVENT_TIME_MS_MAX * 1_000 + 999, (EVENT_TIME_MS_MAX + 1) * 1_000],
+            [1, 1, 2, None, EVENT_TIME_MS_MAX, None],
+        ),
         (
             "s",
-            [1, STIME_MS_MAX // 1_000, 0, STIME_MS_MAX // 1_000 + 1, 2**63 - 1, -(2**63)],
-            [1_000, STIME_MS_MAX - 999, None, None, None, None],
+            [1, EVENT_TIME_MS_MAX // 1_000, 0, EVENT_TIME_MS_MAX // 1_000 + 1, 2**63 - 1, -(2**63)],
+            [1_000, EVENT_TIME_MS_MAX - 999, None, None, None, None],
         ),
         ("ms", [7, None, 8], [7, None, 8]),
         ("ms", [], []),
@@ -47,7 +51,7 @@ def test_small_whole_numbers() -> None:
     [
         ("s", [1.001, 0.001, 0.0004, math.nan, math.inf, -math.inf, 1e300, None], [1_001, 1, None, None, None, None, None, None]),
         ("s", [1_700_000_000.123], [1_700_000_000_123]),
-        ("s", [math.nextafter((STIME_MS_MAX + 1) / 1_000, 0)], [STIME_MS_MAX]),
+        ("s", [math.nextafter((EVENT_TIME_MS_MAX + 1) / 1_000, 0)], [EVENT_TIME_MS_MAX]),
         ("us", [1_500.0], [2]),
     ],
 )
@@ -60,14 +64,14 @@ def test_32_bit_floats() -> None:
 
 
 def test_timestamps_of_the_broker() -> None:
-    timed = stime.from_timestamps(np.array([5, -1, STIME_MS_MAX + 1]))
-    assert timed.stime_ms.tolist() == [5, 0, 0]
+    timed = event_time.from_timestamps(np.array([5, -1, EVENT_TIME_MS_MAX + 1]))
+    assert timed.event_time_ms.tolist() == [5, 0, 0]
     assert timed.bad is not None
     assert timed.bad.tolist() == [False, True, True]
-    assert stime.from_timestamps(np.array([5])).bad is None
+    assert event_time.from_timestamps(np.array([5])).bad is None
 
 
 def test_reasons() -> None:
-    assert stime.unusable(None, "field t").reason is RejectionReason.NO_STIME
-    assert stime.unusable(math.nan, "field t").reason is RejectionReason.NOT_FINITE
-    assert stime.unusable(-1, "field t").reason is RejectionReason.OUT_OF_RANGE
+    assert event_time.unusable(None, "field t").reason is RejectionReason.NO_EVENT_TIME
+    assert event_time.unusable(math.nan, "field t").reason is RejectionReason.NOT_FINITE
+    assert event_time.unusable(-1, "field t").reason is RejectionReason.OUT_OF_RANGE
