@@ -15,7 +15,7 @@ from anabranch.adapters.system.java import find_java
 from anabranch.local.kafka_jars import KAFKA_VERSION
 from benchmarks.machine import machine
 from benchmarks.plain_pyspark.environment import PYSPARK_VERSION
-from benchmarks.workload import DISORDER_MS, JITTER_MS, JOBS, PARTITIONS, Job
+from benchmarks.workload import JITTER_MS, JOBS, OUT_OF_ORDERNESS_MS, PARTITIONS, Job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ def _settings(plan: Plan, arguments: Sequence[str]) -> list[str]:
             f"{'with' if place().archive.exists() else 'without'} the archive of Spark's classes (`make classes`)."
         ),
         (
-            f"- Windowed: both systems allow {DISORDER_MS} ms of disorder; anabranch's buckets are 250 ms wide. Stateless: anabranch allows "
+            f"- Windowed: both systems allow {OUT_OF_ORDERNESS_MS} ms of out_of_orderness; anabranch's buckets are 250 ms wide. Stateless: anabranch allows "
             f"{JITTER_MS} ms and has buckets of 100 ms; plain PySpark has neither there, as it gives its results in no particular order."
         ),
         (

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from anabranch.protocol.errors import Unavailable
 from benchmarks.plain_pyspark.environment import plain_pyspark
 from benchmarks.processes import tree
-from benchmarks.workload import DISORDER_MS, INPUT, OUTPUT, Job
+from benchmarks.workload import INPUT, OUT_OF_ORDERNESS_MS, OUTPUT, Job
 
 System = Literal["pyspark", "anabranch-1", "anabranch-2"]
 SYSTEMS: Final[tuple[System, ...]] = ("pyspark", "anabranch-1", "anabranch-2")
@@ -92,7 +92,16 @@ def _pyspark(job: Job, kafka: str, folder: Path) -> tuple[list[str], dict[str, s
         str(where.python),
         str(_HERE / "plain_pyspark" / "job.py"),
         *("--job", job, "--kafka", kafka, "--jars", ",".join(map(str, where.jars))),
-        *("--checkpoint", str(folder / "checkpoint"), "--input", INPUT, "--output", OUTPUT, "--disorder-ms", str(DISORDER_MS)),
+        *(
+            "--checkpoint",
+            str(folder / "checkpoint"),
+            "--input",
+            INPUT,
+            "--output",
+            OUTPUT,
+            "--out-of-orderness-ms",
+            str(OUT_OF_ORDERNESS_MS),
+        ),
         *os.environ.get("BENCH_PYSPARK_OPTIONS", "").split(),
     ]
     # Its workers and jars are those of its own environment, whatever the caller's shell says.

@@ -15,8 +15,8 @@ INPUT: Final = "readings"
 OUTPUT: Final = "results"
 PARTITIONS: Final = 4
 WINDOW_MS: Final = 10_000
-DISORDER_MS: Final = 200
-"""Allowed by both systems; the records' own disorder is less."""
+OUT_OF_ORDERNESS_MS: Final = 200
+"""Allowed by both systems; the records' own out-of-orderness is less."""
 JITTER_MS: Final = 50
 EVENT_TIME_MS: Final = 100_000
 """Event time that a backlog spans."""

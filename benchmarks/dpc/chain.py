@@ -81,7 +81,7 @@ def write_pipeline(folder: Path, name: str, session: Session) -> Pipeline:
             f"    reads: [{before}]",
             f"    transform: {module}:{function}",
             f"    replicas: {session.replicas}",
-            f"    when_late: {session.policy}",
+            f"    on_missing_input: {session.policy}",
         ]
         before = stage
     lines += [

@@ -54,9 +54,9 @@ def stateless(readings: DataFrame) -> DataFrame:
     return result.select(F.to_json(F.struct("*")).alias("value"))
 
 
-def windowed(readings: DataFrame, disorder_ms: int) -> DataFrame:
+def windowed(readings: DataFrame, out_of_orderness_ms: int) -> DataFrame:
     """Key and value of the result records of the windowed job."""
-    timed = readings.withColumn("event_time", F.timestamp_millis("time")).withWatermark("event_time", f"{disorder_ms} milliseconds")
+    timed = readings.withColumn("event_time", F.timestamp_millis("time")).withWatermark("event_time", f"{out_of_orderness_ms} milliseconds")
     windows = timed.groupBy(F.window("event_time", "10 seconds").alias("window"), "region", "site", "device").agg(
         F.count("*").alias("records"), F.sum("value").alias("total")
     )
@@ -98,7 +98,7 @@ def main() -> int:
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--input", required=True, help="topic")
     parser.add_argument("--output", required=True, help="topic")
-    parser.add_argument("--disorder-ms", type=int, required=True)
+    parser.add_argument("--out-of-orderness-ms", type=int, required=True)
     parser.add_argument("--offsets-per-trigger", type=int, default=500_000)
     parser.add_argument("--shuffle-partitions", type=int, default=2)
     parser.add_argument("--state", choices=("hdfs", "rocksdb"), default="hdfs")
@@ -119,7 +119,7 @@ def main() -> int:
         .load()
     )
     readings = records.select(F.from_json(F.col("value").cast("string"), RECORD).alias("r")).select("r.*")
-    result = stateless(readings) if arguments.job == "stateless" else windowed(readings, arguments.disorder_ms)
+    result = stateless(readings) if arguments.job == "stateless" else windowed(readings, arguments.out_of_orderness_ms)
     query = (
         result.writeStream.format("kafka")
         .outputMode("append")

@@ -42,7 +42,7 @@ HERE = Path(__file__).resolve().parent
 GIB = 1024**3
 MEMORY_BYTES_MAX = 4 * GIB
 CLOSING_MS = 3_000
-"""Heartbeats go on for so long after the last report: more than disorder and a few buckets, less than ``ahead``."""
+"""Heartbeats go on for so long after the last report: more than out-of-orderness and a few buckets, less than ``max_ahead``."""
 TOLLS_MIN = 50
 """Fewer results that cost something would not show that tolls are right."""
 SETTLE_S = 2.0

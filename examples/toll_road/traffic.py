@@ -2,8 +2,8 @@
 
 Theory of operation. Every expressway has a fleet of vehicles that report in turn, so the rate is steady. A vehicle enters on a ramp
 (lane 0), drives some miles at a speed that falls with the number of vehicles around it, leaves (lane 4), and another takes its place.
-Reports are due on a fixed schedule; ``time`` is the schedule's time less a small disorder, so what comes later in the chain can be measured
-against the schedule and not against whenever this process got around to it.
+Reports are due on a fixed schedule; ``time`` is the schedule's time less a small out-of-orderness, so what comes later in the chain can be
+measured against the schedule and not against whenever this process got around to it.
 
 A small share of records is bad on purpose. What becomes of each is known beforehand: ``Truth`` holds the reports that count and the
 records that must be refused, with their reason. The same seed and start make the same records.
@@ -32,8 +32,8 @@ SEGMENTS: Final = 100
 FEET_PER_SEGMENT: Final = 5280
 FEET_PER_REPORT_AND_MPH: Final = 44
 """Way between two reports, 30 s apart in Linear Road; here the same way, though reports come every ``report_interval_s``."""
-DISORDER_MS: Final = 150
-"""A report may be so much older than its turn. Below the ``disorder`` of the sources, so that none is late by that."""
+OUT_OF_ORDERNESS_MS: Final = 150
+"""A report may be so much older than its turn. Below the ``out_of_orderness`` of the sources, so that none is late by that."""
 LATE_AFTER_MS: Final = 10_000
 """No late records before this: a source that has closed nothing yet cannot find anything late."""
 DAY_MS: Final = 86_400_000
@@ -184,7 +184,7 @@ def plan(traffic: Traffic) -> Iterator[Planned]:
     for turn in range(turns):
         due_ms = traffic.start_ms + turn * 1_000 // traffic.rate
         for road in range(traffic.expressways):
-            older_ms = int(choice.random() * DISORDER_MS)
+            older_ms = int(choice.random() * OUT_OF_ORDERNESS_MS)
             report = roads[road].report(max(traffic.start_ms, due_ms - older_ms))
             yield Planned(due_ms, road, report.vehicle, encode(report), report, "")
             if choice.random() < traffic.bad_share:

@@ -413,7 +413,7 @@ class Clock(Protocol):
     """Time, as an argument."""
 
     def now_ms(self) -> int:
-        """Wall clock: for lag, heartbeats and the `ahead` guard."""
+        """Wall clock: for lag, heartbeats and the `max_ahead` guard."""
 
     def monotonic_ms(self) -> int:
         """For waits and time-outs."""

@@ -25,12 +25,12 @@ class Rules:
     """What the pipeline says of a source's time, in ms."""
 
     width_ms: int
-    disorder_ms: int
+    out_of_orderness_ms: int
     idle_ms: int | None
     """A partition silent for so long may be left out while others speak."""
     source_idle_ms: int | None
     """When all of them are silent for so long the boundary may go on by the time."""
-    is_restamped: bool
+    is_reassigned: bool
     """Late rows get the first time of the open bucket; else they are dead letters. (Those of a partition that was found late get it always.)"""
 
 
@@ -124,7 +124,7 @@ def replay(name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequen
 
 def _kept_ms(partition: _Partition, rules: Rules) -> int:
     """Up to this time no record of the partition is late: nobody had waited for it before it was found (G9)."""
-    is_past = (partition.mark_ms - rules.disorder_ms - 1) // rules.width_ms >= partition.found_after
+    is_past = (partition.mark_ms - rules.out_of_orderness_ms - 1) // rules.width_ms >= partition.found_after
     return 0 if is_past else partition.found_after * rules.width_ms
 
 
@@ -132,7 +132,7 @@ def _row_of(arrival: Arrival, limit_ms: int, kept_ms: int, rules: Rules) -> Row 
     """What becomes of a record where all up to ``limit_ms`` is closed; None: no row of the stream."""
     if arrival.row is None or arrival.row[0] > limit_ms:
         return arrival.row
-    return (limit_ms + 1, *arrival.row[1:]) if rules.is_restamped or arrival.row[0] <= kept_ms else None
+    return (limit_ms + 1, *arrival.row[1:]) if rules.is_reassigned or arrival.row[0] <= kept_ms else None
 
 
 def _speak(partition: _Partition, read: Sequence[Arrival], record: Taken) -> None:
@@ -166,7 +166,7 @@ class _LowMark:
                 and not _is_passed_by(arrivals[at][partition.next :], record)
             )
             (left_out if is_idle else counted).append(partition.mark_ms)
-        self.ms = max(self.ms, (min(counted) if counted else max(left_out)) - rules.disorder_ms)
+        self.ms = max(self.ms, (min(counted) if counted else max(left_out)) - rules.out_of_orderness_ms)
         if rules.source_idle_ms is not None:
             self._pass(now_ms - rules.source_idle_ms, partitions, rules)
 
@@ -176,7 +176,7 @@ class _LowMark:
         if since_ms != self.silent_since_ms:
             self.silent_since_ms, self.before_silence_ms = since_ms, self.ms
         if spoken and upto_ms > since_ms:
-            self.ms = max(self.before_silence_ms, min(spoken) - rules.disorder_ms) + upto_ms - since_ms
+            self.ms = max(self.before_silence_ms, min(spoken) - rules.out_of_orderness_ms) + upto_ms - since_ms
 
 
 def _is_passed_by(unread: Sequence[Arrival], record: Taken) -> bool:

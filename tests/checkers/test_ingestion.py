@@ -8,7 +8,7 @@ import pytest
 
 from checkers.ingestion import Arrival, Replay, Rules, Taken, check_order, replay
 
-RULES = Rules(width_ms=100, disorder_ms=10, idle_ms=500, source_idle_ms=None, is_restamped=False)
+RULES = Rules(width_ms=100, out_of_orderness_ms=10, idle_ms=500, source_idle_ms=None, is_reassigned=False)
 
 
 def row(time_ms: int, at_ms: int | None = None) -> Arrival:
@@ -42,7 +42,7 @@ def test_a_right_log_passes_and_says_what_the_stream_must_be() -> None:
 
 def test_late_rows_may_be_kept_with_the_first_time_that_is_open() -> None:
     records = [*RECORDS[:3], replace(RECORDS[3], rows=[(901, 1)])]
-    found = judged(records, replace(RULES, is_restamped=True))
+    found = judged(records, replace(RULES, is_reassigned=True))
     assert (found.wrong, found.late, found.buckets[10]) == ([], set(), [(1_000, 1), (901, 1)])
     assert judged(records).wrong, "a dead letter in the stream"
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService, build
-from anabranch.pipeline.model import EventTime, Idle, Pipeline, Source
+from anabranch.pipeline.model import EventTime, IdleTimeout, Pipeline, Source
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Chunk, Clock, Entropy, EventLog, TopicPartition
 from anabranch.protocol.boundary_log import StreamFold
@@ -53,8 +53,8 @@ def pipeline(prefix: str, topics: Iterable[str] = ("reports",), *, bucket_ms: in
     """A pipeline of one source, ``reports``; its topics get ``prefix``. ``source``: fields of ``Source`` that differ."""
     names = [f"{prefix}.{topic}" for topic in topics]
     facts: dict[str, Any] = {
-        "record": REPORT, "event_time": EventTime(field="time"), "ahead_ms": None, "dead_letter": f"{names[0]}.rejected",
-        "idle": Idle(partition_ms=None), **source,
+        "record": REPORT, "event_time": EventTime(field="time"), "max_ahead_ms": None, "dead_letter": f"{names[0]}.rejected",
+        "idle_timeout": IdleTimeout(partition_ms=None), **source,
     }  # fmt: skip
     one = Source(name="reports", topics=names, **facts)
     return Pipeline(

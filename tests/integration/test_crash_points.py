@@ -53,10 +53,10 @@ sources:
     record: report.avsc
     format: json
     event_time: {{field: time, unit: ms}}
-    disorder: 5s
-    ahead: unlimited
-    end: last_record
-    idle: {{partition: never}}
+    out_of_orderness: 5s
+    max_ahead: unlimited
+    bounded: true
+    idle_timeout: {{partition: never}}
 stages:
   totals: {{participant: north, reads: [reports], transform: "functions:same", replicas: 2}}
 outputs:

@@ -102,7 +102,7 @@ class Source:
 
 @pytest.fixture
 def source(log: KafkaEventLog, topic_prefix: str) -> Iterator[Source]:
-    of = pipeline(topic_prefix, end="last_record", disorder_ms=500)
+    of = pipeline(topic_prefix, bounded=True, out_of_orderness_ms=500)
     create_topics(log, of)
     made = Source(log, of)
     yield made
@@ -183,7 +183,7 @@ def test_a_late_record_is_a_dead_letter(source: Source) -> None:
 
 
 def test_a_record_of_ten_megabytes(log: KafkaEventLog, topic_prefix: str) -> None:
-    of = pipeline(topic_prefix, end="last_record")
+    of = pipeline(topic_prefix, bounded=True)
     create_topics(log, of, 1, config={"max.message.bytes": str(12 * 1024 * 1024)})
     source = Source(log, of)
     huge = report(1_000, road="x" * TEN_MB)
@@ -196,7 +196,7 @@ def test_a_record_of_ten_megabytes(log: KafkaEventLog, topic_prefix: str) -> Non
 
 def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(log: KafkaEventLog, kafka: str, topic_prefix: str) -> None:
     """17 MiB that the user's compression made small; 6 MB that nothing makes small, where the input took them by itself."""
-    of = pipeline(topic_prefix, end="last_record")
+    of = pipeline(topic_prefix, bounded=True)
     create_topics(log, of, 1, config={"max.message.bytes": str(8 * 1024 * 1024)})
     source = Source(log, of)
     users = Producer({"bootstrap.servers": kafka, "compression.type": "gzip", "message.max.bytes": 64 * 1024 * 1024, "linger.ms": 0})
@@ -235,7 +235,7 @@ def test_partitions_that_are_far_ahead_are_held_back_and_read_later(source: Sour
 
 
 def test_records_of_a_partition_that_is_found_late_are_not_late(log: KafkaEventLog, kafka: str, topic_prefix: str) -> None:
-    of = pipeline(topic_prefix, end="last_record")
+    of = pipeline(topic_prefix, bounded=True)
     create_topics(log, of, 1)
     source = Source(log, of)
     process = source.process()
@@ -250,7 +250,7 @@ def test_records_of_a_partition_that_is_found_late_are_not_late(log: KafkaEventL
     another.close()
     source.run(process, 95)
     assert source.view.cars() == [1, 2, 3]
-    assert (source.dead(), process.status.detail["restamped"]) == ([], 1)
+    assert (source.dead(), process.status.detail["reassigned"]) == ([], 1)
     source.close()
 
 
@@ -286,7 +286,7 @@ def avro(**changed: object) -> bytes:
 
 
 def test_bad_avro_is_dead_letters(log: KafkaEventLog, topic_prefix: str) -> None:
-    of = pipeline(topic_prefix, end="last_record", format="avro")
+    of = pipeline(topic_prefix, bounded=True, format="avro")
     create_topics(log, of, 1)
     source = Source(log, of)
     good = avro()
@@ -384,14 +384,16 @@ def test_kills_neither_lose_nor_repeat(kafka: str, source: Source, tmp_path: Pat
 
 def test_neither_a_record_from_the_year_2100_nor_silence_closes_anything(kafka: str, source: Source, tmp_path: Path) -> None:
     clock = SystemClock()
-    file = _pipeline_file(tmp_path, source, settings=("disorder: 500ms", "ahead: 1m", "idle: {partition: 300ms, source: never}"))
+    file = _pipeline_file(
+        tmp_path, source, settings=("out_of_orderness: 500ms", "max_ahead: 1m", "idle_timeout: {partition: 300ms, source: never}")
+    )
     child = _spawn(kafka, file, tmp_path)
     try:
         now_ms = clock.now_ms()
         source.produce(0, report(now_ms, 1))
         source.produce(1, report(now_ms, 2))
         closed = (now_ms - 500 + 99) // 100 - 1
-        wait_until(lambda: source.view.closed() >= closed, DEADLINE_S, "what is not newer than the disorder is closed")
+        wait_until(lambda: source.view.closed() >= closed, DEADLINE_S, "what is not newer than the out_of_orderness is closed")
         assert source.view.closed() == closed
 
         source.produce(0, report(YEAR_2100_MS, 3))
@@ -433,7 +435,7 @@ def _spawn(kafka: str, file: Path, state_dir: Path) -> subprocess.Popen[bytes]:
 def _pipeline_file(
     folder: Path,
     source: Source,
-    settings: Sequence[str] = ("disorder: 5s", "ahead: unlimited", "end: last_record", "idle: {partition: never}"),
+    settings: Sequence[str] = ("out_of_orderness: 5s", "max_ahead: unlimited", "bounded: true", "idle_timeout: {partition: never}"),
 ) -> Path:
     lines = "\n    ".join(settings)
     (folder / "functions.py").write_text("def same(reports):\n    return reports\n")

@@ -17,7 +17,7 @@ from anabranch.protocol.records import InputPosition
 from harness.examples import examples
 
 WIDTH = 10
-DISORDER = 15
+OUT_OF_ORDERNESS = 15
 Row = tuple[int, int]
 """(input partition, offset)"""
 
@@ -95,14 +95,14 @@ class Shell:
 
 
 @st.composite
-def partition(draw: st.DrawFn, disorder: int = DISORDER) -> list[int]:
-    """Event times of one partition, none older than the newest before it minus ``disorder``."""
-    steps = draw(st.lists(st.tuples(st.integers(0, 25), st.integers(0, disorder)), max_size=12))
-    newest = clock = draw(st.integers(disorder + 1, 200))
+def partition(draw: st.DrawFn, out_of_orderness: int = OUT_OF_ORDERNESS) -> list[int]:
+    """Event times of one partition, none older than the newest before it minus ``out_of_orderness``."""
+    steps = draw(st.lists(st.tuples(st.integers(0, 25), st.integers(0, out_of_orderness)), max_size=12))
+    newest = clock = draw(st.integers(out_of_orderness + 1, 200))
     event_times: list[int] = []
     for step, back in steps:
         clock += step
-        event_times.append(max(clock - back, newest - disorder))
+        event_times.append(max(clock - back, newest - out_of_orderness))
         newest = max(newest, event_times[-1])
     return event_times
 
@@ -111,7 +111,7 @@ sources = st.lists(partition(), min_size=1, max_size=3)
 schedules = st.lists(
     st.tuples(st.lists(st.integers(0, 5), min_size=3, max_size=3), st.sampled_from(["", "", "before", "after"])), max_size=30
 )
-patient = SourceRules(bucket_ms=WIDTH, disorder_ms=DISORDER, partition_idle_ms=None, ends=True, ahead_ms=None)
+patient = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=OUT_OF_ORDERNESS, partition_idle_ms=None, bounded=True, max_ahead_ms=None)
 
 
 def run(data: list[list[int]], schedule: list[tuple[list[int], str]], rules: SourceRules = patient) -> Log:
@@ -141,7 +141,7 @@ def test_any_chunking_and_any_crash_give_the_same_buckets(data: list[list[int]],
 
 @examples(100)
 @given(st.lists(st.lists(st.integers(1, 300), max_size=10), min_size=1, max_size=3), schedules)
-def test_wild_disorder_neither_loses_nor_repeats(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
+def test_wild_out_of_orderness_neither_loses_nor_repeats(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
     log = run(data, schedule)
     everything = {(i, offset) for i, event_times in enumerate(data) for offset in range(len(event_times))}
     assert len(log.named) == len(set(log.named)), "a record is named twice"
@@ -152,7 +152,7 @@ def test_wild_disorder_neither_loses_nor_repeats(data: list[list[int]], schedule
 @examples(100)
 @given(sources, schedules)
 def test_the_boundary_never_passes_a_partition_that_is_not_idle(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
-    rules = SourceRules(bucket_ms=WIDTH, disorder_ms=DISORDER, partition_idle_ms=None, ahead_ms=None)
+    rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=OUT_OF_ORDERNESS, partition_idle_ms=None, max_ahead_ms=None)
     shell = Shell(rules, data, Log())
     for counts, crash in schedule:
         shell.now_ms += 1
@@ -162,7 +162,7 @@ def test_the_boundary_never_passes_a_partition_that_is_not_idle(data: list[list[
         if min(marks) == 0:
             assert shell.log.closed == 0, "a partition that never spoke was passed"
         else:
-            assert shell.log.closed == max(0, closed_by(min(marks) - DISORDER, WIDTH))
+            assert shell.log.closed == max(0, closed_by(min(marks) - OUT_OF_ORDERNESS, WIDTH))
 
 
 @examples(100)
@@ -180,7 +180,7 @@ def test_a_drained_backlog_with_skewed_partitions_equals_the_live_result(data: l
 def test_a_record_of_the_year_2100_closes_nothing(
     data: list[list[int]], schedule: list[tuple[list[int], str]], where: int, offset: int
 ) -> None:
-    rules = SourceRules(bucket_ms=WIDTH, disorder_ms=DISORDER, partition_idle_ms=None, ends=True, ahead_ms=60_000)
+    rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=OUT_OF_ORDERNESS, partition_idle_ms=None, bounded=True, max_ahead_ms=60_000)
     i = where % len(data)
     far = [list(event_times) for event_times in data]
     far[i].insert(offset, 4_102_444_800_000)
@@ -198,7 +198,7 @@ def test_much_that_is_open_delays_but_neither_loses_nor_stops(steps: list[list[i
     hold, at_once = 8, 3
     end = WIDTH * (1 + max(sum(each) for each in steps))
     data = [[*(WIDTH * event_time for event_time in accumulate(each)), end] for each in steps]
-    shell = Shell(SourceRules(bucket_ms=WIDTH, partition_idle_ms=None, ahead_ms=None), data, Log())
+    shell = Shell(SourceRules(bucket_ms=WIDTH, partition_idle_ms=None, max_ahead_ms=None), data, Log())
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ingestion, "PENDING_PARTS_HOLD", hold)
         while not shell.drained():
@@ -225,7 +225,7 @@ events = st.lists(
 @given(events, st.integers(2_000, 6_000))
 def test_a_partition_is_left_out_only_after_observed_silence_while_others_speak(history: list[tuple[str, int, int]], idle_ms: int) -> None:
     """An independent reading of G3 from the history: who passed the low mark of a partition had the right to."""
-    rules = SourceRules(bucket_ms=WIDTH, disorder_ms=0, partition_idle_ms=idle_ms)
+    rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=0, partition_idle_ms=idle_ms)
     machine = SourceMachine(rules, {("t", i): 0 for i in range(3)}, (), 0, 0)
     now, marks = 0, [0, 0, 0]
     spoke: list[list[int]] = [[0], [0], [0]]
@@ -265,7 +265,7 @@ def _may_be_left_out(p: int, now: int, idle_ms: int, spoke: list[list[int]], loo
 @examples(100)
 @given(st.lists(st.integers(1, 4_000), max_size=40), st.integers(1, 3))
 def test_a_silent_source_closes_nothing(waits: list[int], partitions: int) -> None:
-    rules = SourceRules(bucket_ms=WIDTH, disorder_ms=0, partition_idle_ms=2_000)
+    rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=0, partition_idle_ms=2_000)
     shell = Shell(rules, [[500 + 7 * i, 600 + 50 * i] for i in range(partitions)], Log())
     shell.round([2] * partitions)
     closed = shell.machine.closed
@@ -279,7 +279,7 @@ def test_a_silent_source_closes_nothing(waits: list[int], partitions: int) -> No
 @examples(100)
 @given(st.lists(st.tuples(st.sampled_from(["silence", "pause"]), st.integers(1, 5_000)), max_size=12))
 def test_a_source_that_may_be_silent_goes_on_by_observed_time_only(spans: list[tuple[str, int]]) -> None:
-    rules = SourceRules(bucket_ms=WIDTH, disorder_ms=5, partition_idle_ms=None, source_idle_ms=1_000)
+    rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=5, partition_idle_ms=None, source_idle_ms=1_000)
     shell = Shell(rules, [[500], [900]], Log())
     shell.round([1, 1])
     watched = 0

@@ -133,7 +133,9 @@ def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
 def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.Replay:
     """What a source's stream and dead letters must be, from its input and from how far each boundary record says that it has read."""
     options = run.options
-    rules = ingestion.Rules(options.bucket_ms, options.disorder_ms, options.idle_ms, options.source_idle_ms, options.late == "restamp")
+    rules = ingestion.Rules(
+        options.bucket_ms, options.out_of_orderness_ms, options.idle_ms, options.source_idle_ms, options.late == "reassign"
+    )
     topic = run.pipeline.topic_names.boundaries(source)
     appended = _appends(run)
     is_clock_right = not any(fault.kind in ("clock", "drift") and fault.target == f"ingestion/{source}" for fault in run.faults)
@@ -265,7 +267,9 @@ def judge(run: Run) -> list[str]:
     if only_silence(run) and speaks_in_time(run):
         # Once a branch runs, later buckets get the short wait.
         later_ms = min((waits(run.pipeline, stage.name).next_ms for stage in options.stages), default=0)
-        silent = {fault.target for fault in run.faults} | silent_by_themselves(run, later_ms - options.bucket_ms - options.disorder_ms)
+        silent = {fault.target for fault in run.faults} | silent_by_themselves(
+            run, later_ms - options.bucket_ms - options.out_of_orderness_ms
+        )
     wrong += told("tentative", branches.check(options, sources, readings, blocks, silent))
     wrong += told("forks", _forks(run, readings))
     wrong += told("conservation", _conservation(run, sources, replays))
@@ -538,7 +542,7 @@ def _behind_ms(run: Run) -> int | None:
         lags = [at_ms - (closed * width_ms - workload.BASE_MS) for at_ms, closed in moves if at_ms <= begun_ms]
         if not lags:
             return None
-        found.append(max(0, min(lags) - run.options.disorder_ms))
+        found.append(max(0, min(lags) - run.options.out_of_orderness_ms))
     return max(found)
 
 

@@ -61,7 +61,7 @@ MUTANTS: Final = (
     Mutant("positions_ahead", f"{_SOURCE}.positions", "p.offset_next, p.event_time_max_ms", "p.offset_next + 1, p.event_time_max_ms", "rule 17, G6", by=("ingestion",)),
     Mutant("low_mark_forgotten", f"{_SOURCE}.add", "event_time_max_ms=known.event_time_max_ms", "event_time_max_ms=0", "rule 17, G6", by=("ingestion",)),
     Mutant("fastest_partition_leads", f"{_SOURCE}._raise_low", "min(counted) - self", "max(counted) - self", "G2", by=("ingestion",)),
-    Mutant("disorder_ignored", f"{_SOURCE}._raise_low", "- self._rules.disorder_ms", "", "G2", by=("ingestion",)),
+    Mutant("out_of_orderness_ignored", f"{_SOURCE}._raise_low", "- self._rules.out_of_orderness_ms", "", "G2", by=("ingestion",)),
     Mutant("closes_the_open_bucket", "protocol.buckets:closed_by", "- 1", "", "B3", by=("ingestion",)),
     Mutant("silence_not_observed", f"{_SOURCE}._leave_out", "silent = observed is not None and observed[1] - observed[0] >= idle_ms", "silent = True", "G3", ("cut", "cut_to", "cut_from", "pause")),
     Mutant("found_partition_is_late", f"{_SOURCE}.limits", "ahead, never_late, said_ms)", "ahead, {}, said_ms)", "G9", ("grown",), by=("ingestion",)),
@@ -164,7 +164,7 @@ def _near(chosen: Options) -> set[str]:
         "idle": is_left_out,
         "late edges": is_left_out and chosen.edge_percent > 0,
         "source idle": chosen.source_idle_ms is not None,
-        "ahead": chosen.ahead_ms is not None,
+        "ahead": chosen.max_ahead_ms is not None,
         "bad records": chosen.hostile_percent > 0,
     }
     return {name for name, is_there in traits.items() if is_there}

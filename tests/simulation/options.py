@@ -9,7 +9,7 @@ from typing import Literal
 
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import topic_settings
-from anabranch.pipeline.model import EventTime, Idle, LiveSink, Output, Pipeline, Sink, Source, Stage
+from anabranch.pipeline.model import EventTime, IdleTimeout, LiveSink, Output, Pipeline, Sink, Source, Stage
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin
 from simulation import scenarios
@@ -62,9 +62,9 @@ class Options:
     buckets: int
     rows_max: int
     """Rows of a bucket in one input partition, at most."""
-    disorder_ms: int
+    out_of_orderness_ms: int
     hostile_percent: int
-    late: Literal["dead_letter", "restamp"]
+    late: Literal["dead_letter", "reassign"]
     idle_ms: int | None
     stages: tuple[StageOptions, ...]
     is_live: bool
@@ -102,7 +102,7 @@ class Options:
 
     source_idle_ms: int | None = None
     """A source that is silent as a whole for so long goes on by the time."""
-    ahead_ms: int | None = None
+    max_ahead_ms: int | None = None
     """Records further in front of the clock are dead letters. More than any clock here is wrong by."""
 
     @property
@@ -132,7 +132,7 @@ def _idling(options: Options) -> Options:
     rng = random.Random(f"{options.seed}/idling")
     if rng.random() < 0.15:
         options = replace(options, source_idle_ms=rng.choice((600, 1_500)))
-    return replace(options, ahead_ms=400_000, hostile_percent=10) if rng.random() < 0.15 else options
+    return replace(options, max_ahead_ms=400_000, hostile_percent=10) if rng.random() < 0.15 else options
 
 
 def _grown(options: Options) -> Options:
@@ -173,9 +173,9 @@ def _draw(seed: int, *, stages_max: int) -> Options:
         max_delay_ms=rng.choice((1_600, 2_500)),
         buckets=buckets,
         rows_max=rng.choice((1, 2, 4)),
-        disorder_ms=rng.choice((0, 50, 150)),
+        out_of_orderness_ms=rng.choice((0, 50, 150)),
         hostile_percent=rng.choice((0, 0, 5)),
-        late="restamp"
+        late="reassign"
         if rng.random() < 0.3 and stages
         else "dead_letter",  # a source's own rows have a time beside event time, which orders them
         idle_ms=rng.choice((None, None, 600, 1_500)),
@@ -253,7 +253,7 @@ def _deep_join(options: Options) -> Options:
     policy: Policy = rng.choice(("process", "process", "delay"))
     operator: Operator = rng.choice(("map", "sum", "both"))
     join = StageOptions(f"s{len(hops)}", (*options.sources, hops[-1].name), operator, rng.choice((1, 2)), True, policy)
-    options = replace(options, stages=(*hops, join), is_live=True, idle_ms=None, hostile_percent=0, disorder_ms=0)
+    options = replace(options, stages=(*hops, join), is_live=True, idle_ms=None, hostile_percent=0, out_of_orderness_ms=0)
     buckets, bucket_ms = rng.randint(24, 30), rng.choice((250, 300))
     return replace(
         options, max_delay_ms=rng.choice((1_600, 2_000)), buckets=buckets, bucket_ms=bucket_ms, heal_ms=buckets * bucket_ms + 3_000
@@ -279,15 +279,15 @@ def pipeline(options: Options) -> Pipeline:
     """The pipeline that a file with these options would give."""
     sources = {
         name: Source(
-            name=name, topics=[f"in.{name}"], record=SCHEMA, event_time=EventTime(field="time"), disorder_ms=options.disorder_ms,
-            idle=Idle(partition_ms=options.idle_ms, source_ms=options.source_idle_ms), ahead_ms=options.ahead_ms, late=options.late, dead_letter=f"in.{name}.rejected",
+            name=name, topics=[f"in.{name}"], record=SCHEMA, event_time=EventTime(field="time"), out_of_orderness_ms=options.out_of_orderness_ms,
+            idle_timeout=IdleTimeout(partition_ms=options.idle_ms, source_ms=options.source_idle_ms), max_ahead_ms=options.max_ahead_ms, late=options.late, dead_letter=f"in.{name}.rejected",
         )
         for name in options.sources
     }  # fmt: skip
     stages = {
         stage.name: Stage(
             name=stage.name, participant="north", reads=list(stage.reads), transform=["m:f"], replicas=stage.replicas,
-            when_late=stage.policy,
+            on_missing_input=stage.policy,
         )
         for stage in options.stages
     }  # fmt: skip

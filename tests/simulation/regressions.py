@@ -27,7 +27,7 @@ _MOSTLY: Final = Options(
     max_delay_ms=1600,
     buckets=14,
     rows_max=4,
-    disorder_ms=0,
+    out_of_orderness_ms=0,
     hostile_percent=0,
     late="dead_letter",
     idle_ms=None,
@@ -52,7 +52,7 @@ _MOSTLY: Final = Options(
     quiet=(0, 0),
     edge_percent=0,
     source_idle_ms=None,
-    ahead_ms=None,
+    max_ahead_ms=None,
 )
 """What most of them have, every option said: a default that changes must not change a run. Each says what it has otherwise."""
 
@@ -62,7 +62,7 @@ REGRESSIONS: Final = (
         replace(
             _MOSTLY,
             seed=5,
-            disorder_ms=50,
+            out_of_orderness_ms=50,
             stages=(
                 StageOptions(name="s0", reads=("a",), operator="both", replicas=2, is_batch_safe=False, policy="suspend"),
                 StageOptions(name="s1", reads=("s0",), operator="both", replicas=1, is_batch_safe=True, policy="process"),
@@ -159,7 +159,7 @@ REGRESSIONS: Final = (
             source_partitions=2,
             partitions=1,
             buckets=12,
-            late="restamp",
+            late="reassign",
             idle_ms=1500,
             stages=(
                 StageOptions(name="s0", reads=("a", "b"), operator="sum", replicas=1, is_batch_safe=False, policy="delay"),
@@ -188,8 +188,8 @@ REGRESSIONS: Final = (
             max_delay_ms=2500,
             buckets=16,
             rows_max=1,
-            disorder_ms=50,
-            late="restamp",
+            out_of_orderness_ms=50,
+            late="reassign",
             idle_ms=1500,
             stages=(StageOptions(name="s0", reads=("a",), operator="map", replicas=3, is_batch_safe=True, policy="process"),),
             has_manager=False,

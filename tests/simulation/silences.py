@@ -34,7 +34,7 @@ def silent_by_themselves(run: Run, silence_ms: int) -> set[str]:
 def speaks_in_time(run: Run) -> bool:
     """No producer is silent by itself for so long that a stage would not wait for it: a bucket is whole some time after its last record."""
     wait_ms = min((waits(run.pipeline, stage.name).first_ms for stage in run.options.stages), default=0)
-    return not is_ever_silent_for(run, wait_ms - run.options.bucket_ms - run.options.disorder_ms)
+    return not is_ever_silent_for(run, wait_ms - run.options.bucket_ms - run.options.out_of_orderness_ms)
 
 
 def leaves_time_to_hold(run: Run) -> bool:

@@ -38,7 +38,7 @@ class Sent:
 
 
 HEARTBEAT_LAG_MS = 40
-"""A producer's heartbeat says a time that no record after it is behind, disorder apart: records are sent with this much jitter at most."""
+"""A producer's heartbeat says a time that no record after it is behind, out-of-orderness apart: records are sent with this much jitter at most."""
 
 
 def first_bucket(options: Options) -> int:
@@ -62,7 +62,7 @@ def ends(options: Options, bucket: int) -> int:
 
 def data_end_ms(options: Options) -> int:
     """Virtual time from which on there are heartbeats only."""
-    return options.buckets * options.bucket_ms + options.disorder_ms + HEARTBEAT_LAG_MS
+    return options.buckets * options.bucket_ms + options.out_of_orderness_ms + HEARTBEAT_LAG_MS
 
 
 def records(options: Options) -> list[Sent]:
@@ -86,7 +86,7 @@ def records(options: Options) -> list[Sent]:
                         is_ahead, ahead_ms = False, options.ahead[1] * width
                     row: Row | None = (event_time_ms + ahead_ms, number, rng.randrange(3), rng.randrange(100))
                     ahead_ms = 0
-                    mine.append((event_time_ms - BASE_MS + rng.randint(0, options.disorder_ms), row))
+                    mine.append((event_time_ms - BASE_MS + rng.randint(0, options.out_of_orderness_ms), row))
                     if rng.randrange(100) < options.hostile_percent:
                         mine.append((mine[-1][0], None))
             for due_ms, row in sorted(mine, key=lambda item: (item[0], item[1] or (0, 0, 0, 0))):
@@ -106,7 +106,7 @@ def _in_order(sent: list[Sent]) -> list[Sent]:
 
 
 def _value(row: Row | None, due_ms: int, options: Options, rng: random.Random) -> bytes | None:
-    if row is None and options.ahead_ms is not None and rng.random() < 0.5:
+    if row is None and options.max_ahead_ms is not None and rng.random() < 0.5:
         row = BASE_MS + due_ms + AHEAD_MS, 0, 0, 0
     if row is None:
         return rng.choice((b"{", b"", None, b'{"time": null, "id": 1, "key": 1, "v": 1}', b'{"id": "x"}'))

@@ -54,7 +54,7 @@ sources:
     topics: [readings]
     record: reading.avsc
     event_time: {field: time, unit: ms}
-    ahead: unlimited
+    max_ahead: unlimited
 stages:
   totals: {participant: north, reads: [readings], transform: "functions:totals"}
   shaky: {participant: north, reads: [readings], transform: "functions:shaky"}

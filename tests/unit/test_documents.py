@@ -166,7 +166,7 @@ def tables(text: str) -> list[dict[str, list[str]]]:
 PIPELINE_TABLES: dict[str, tuple[tuple[str, ...], type[pydantic.BaseModel]]] = {
     "file": (file._FILE_KEYS, model.Pipeline),
     "source": (file._SOURCE_KEYS, model.Source),
-    "idle": (("partition", "source"), model.Idle),
+    "idle_timeout": (("partition", "source"), model.IdleTimeout),
     "stage": (file._STAGE_KEYS, model.Stage),
     "output": (file._OUTPUT_KEYS, model.Output),
     "sink": (file._LIVE_KEYS, model.LiveSink),
@@ -190,13 +190,13 @@ def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_pat
     for name, content in files_of((ROOT / "README.md").read_text()).items():
         (tmp_path / name).write_text(content)
     with_live = (tmp_path / "pipeline.yaml").read_text() + "    live: {topic: hottest.live}\n"
-    (tmp_path / "pipeline.yaml").write_text(re.sub(r"^ *idle: .*\n", "", with_live, flags=re.MULTILINE))
+    (tmp_path / "pipeline.yaml").write_text(re.sub(r"^ *idle_timeout: .*\n", "", with_live, flags=re.MULTILINE))
     pipeline = load(tmp_path / "pipeline.yaml")
     live = pipeline.outputs["hottest"].live
     values = [
         pipeline,
         pipeline.sources["readings"],
-        pipeline.sources["readings"].idle,
+        pipeline.sources["readings"].idle_timeout,
         pipeline.stages["hottest"],
         pipeline.outputs["hottest"],
         live,

@@ -33,7 +33,7 @@ def give_up(
     A source that falls silent holds back every final result, for good or bad: the live topic goes on without it, the corrected one waits.
     If what it owes will never come, say so. Its buckets from the place where it stands up to now are closed with what was read of
     them; the stages then correct, and what lacks the source names it in the header `anabranch-missing`. This cannot be taken back:
-    what comes of these buckets later is late (a dead letter, or restamped). The source may come back at any time and goes on after them;
+    what comes of these buckets later is late (a dead letter, or reassigned). The source may come back at any time and goes on after them;
     while it stays away results wait again, until the next such command. For a source that is gone for ever, change the stages that read it.
 
     TIME is ISO 8601 (UTC where it names no zone), or ms since 1970. Running ingestion of the source restarts once, by itself.

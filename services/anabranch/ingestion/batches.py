@@ -120,9 +120,9 @@ class Judged:
     rejected: list[tuple[int, RecordRejected]]
     """(number of the record, why) of each dead letter, ascending."""
     facts: list[ChunkFacts]
-    restamped: int = 0
+    reassigned: int = 0
     late: int = 0
-    """Records that came too late, restamped ones included; not those whose partition was found too late."""
+    """Records that came too late, reassigned ones included; not those whose partition was found too late."""
     size_bytes: int = 0
     """Of the values of all records but heartbeats."""
     buckets: int = field(default=0)
@@ -149,12 +149,12 @@ def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: EventTim
     rejected += refused_beats
     facts = _facts(batch, numbers, marks, beats)
     drop = ahead if timed.bad is None else ahead | timed.bad
-    late_count, restamped = int(late.sum()), int(found.sum())
-    if restamped:
-        times = np.where(found, limits.restamp_ms, times)
+    late_count, reassigned = int(late.sum()), int(found.sum())
+    if reassigned:
+        times = np.where(found, limits.reassigned_ms, times)
     rejected += [(_number(numbers, row), _is_ahead(int(times[row]), limits)) for row in np.flatnonzero(ahead).tolist()]
-    if late_count and source.late == "restamp":
-        times, restamped = np.where(late, limits.restamp_ms, times), restamped + late_count
+    if late_count and source.late == "reassign":
+        times, reassigned = np.where(late, limits.reassigned_ms, times), reassigned + late_count
     elif late_count:
         rejected += [(_number(numbers, row), _is_late(int(times[row]), limits)) for row in np.flatnonzero(late).tolist()]
         drop = drop | late
@@ -163,7 +163,7 @@ def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: EventTim
         table, times = table.filter(pa.array(~drop)), times[~drop]
     rejected.sort(key=lambda item: item[0])
     buckets = len(np.unique(-(-times // bucket_ms)))
-    return Judged(table, rejected, facts, restamped=restamped, late=late_count, size_bytes=decoded.size_bytes, buckets=buckets)
+    return Judged(table, rejected, facts, reassigned=reassigned, late=late_count, size_bytes=decoded.size_bytes, buckets=buckets)
 
 
 def _number(numbers: event_time.Times | None, row: int) -> int:

@@ -93,7 +93,7 @@ class IngestionService:
         self._find_next_ms = self._count_next_ms = 0
         self._backlog = False
         self._batch = 0
-        self._counts = {"records": 0, "rejected": 0, "late": 0, "restamped": 0, "heartbeats": 0, "boundary_records": 0}
+        self._counts = {"records": 0, "rejected": 0, "late": 0, "reassigned": 0, "heartbeats": 0, "boundary_records": 0}
         self._rejected = Counter(
             "anabranch_ingestion_rejected", "Records that became dead letters, by reason", (*_LABELS, "reason"), registry=context.registry
         )
@@ -332,7 +332,7 @@ class IngestionService:
         self._counts["records"] += batch.records
         self._counts["rejected"] += len(judged.rejected)
         self._counts["late"] += judged.late
-        self._counts["restamped"] += judged.restamped
+        self._counts["reassigned"] += judged.reassigned
         self._counts["heartbeats"] += len(batch.heartbeats)
 
     def _report(self) -> None:
@@ -365,9 +365,9 @@ def _names(partitions: Iterable[tuple[str, int]]) -> str:
 def _rules(pipeline: Pipeline, source: Source) -> SourceRules:
     return SourceRules(
         bucket_ms=pipeline.bucket_ms,
-        disorder_ms=source.disorder_ms,
-        partition_idle_ms=source.idle.partition_ms,
-        source_idle_ms=source.idle.source_ms,
-        ends=source.end == "last_record",
-        ahead_ms=source.ahead_ms,
+        out_of_orderness_ms=source.out_of_orderness_ms,
+        partition_idle_ms=source.idle_timeout.partition_ms,
+        source_idle_ms=source.idle_timeout.source_ms,
+        bounded=source.bounded,
+        max_ahead_ms=source.max_ahead_ms,
     )

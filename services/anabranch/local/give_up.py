@@ -135,11 +135,11 @@ def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) 
     Raises:
         ConfigurationError: it lies in the future; or it is left out where times are not those of the clock.
     """
-    is_simulated = source in pipeline.sources and pipeline.sources[source].ahead_ms is None
+    is_simulated = source in pipeline.sources and pipeline.sources[source].max_ahead_ms is None
     if until is None:
         if is_simulated:
             raise ConfigurationError(
-                f"source {source} has `ahead: unlimited`, so its times may not be those of the clock: say --until TIME"
+                f"source {source} has `max_ahead: unlimited`, so its times may not be those of the clock: say --until TIME"
             )
         return now_ms
     found = time_of("--until", until)

@@ -21,7 +21,7 @@ from anabranch.codec import catalog, record_schema
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
-from anabranch.pipeline.model import EventTime, HaMode, Idle, LiveSink, Output, Pipeline, Sink, Source, Stage
+from anabranch.pipeline.model import EventTime, HaMode, IdleTimeout, LiveSink, Output, Pipeline, Sink, Source, Stage
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import TopicNames
@@ -33,8 +33,19 @@ _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0
 
 _FILE_KEYS: Final = ("version", "pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "nodes", "outputs")
 _NEEDED: Final = "pipeline, sources, stages and outputs"
-_SOURCE_KEYS: Final = ("topics", "record", "format", "event_time", "disorder", "idle", "end", "ahead", "late", "dead_letter")
-_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "when_late", "version", "parameters")
+_SOURCE_KEYS: Final = (
+    "topics",
+    "record",
+    "format",
+    "event_time",
+    "out_of_orderness",
+    "idle_timeout",
+    "bounded",
+    "max_ahead",
+    "late",
+    "dead_letter",
+)
+_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "on_missing_input", "version", "parameters")
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 _OUTPUT_KEYS: Final = ("stage", "corrected", "live")
 _SINK_KEYS: Final = ("topic", "format", "key", "partitions")
@@ -163,16 +174,16 @@ class _Walk(Document):
             self.topic(topic, place)
         record = self._record(raw.get("record", MISSING), (*at, "record"))
         event_time = self._event_time(raw.get("event_time", MISSING), (*at, "event_time"), record)
-        idle = self.mapping(raw.get("idle", {}), (*at, "idle"), ("partition", "source"))
-        end = self.choice(raw.get("end", "never"), (*at, "end"), ("never", "last_record"))
+        idle = self.mapping(raw.get("idle_timeout", {}), (*at, "idle_timeout"), ("partition", "source"))
+        bounded = self.boolean(raw.get("bounded", False), (*at, "bounded"))
         format_ = self.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro"))
-        late = self.choice(raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "restamp"))
+        late = self.choice(raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign"))
         default = f"{topics[0][0]}.rejected" if topics else "rejected"
         dead_letter = self.topic(raw.get("dead_letter", default), (*at, "dead_letter"), alone=False)
-        disorder_ms = self.duration(raw.get("disorder", "0ms"), (*at, "disorder"))
-        partition_ms = self.duration(idle.get("partition", "5s"), (*at, "idle", "partition"), 1, word="never")
-        source_ms = self.duration(idle.get("source", "never"), (*at, "idle", "source"), 1, word="never")
-        ahead_ms = self.duration(raw.get("ahead", "1m"), (*at, "ahead"), 1, word="unlimited")
+        out_of_orderness_ms = self.duration(raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness"))
+        partition_ms = self.duration(idle.get("partition", "5s"), (*at, "idle_timeout", "partition"), 1, word="never")
+        source_ms = self.duration(idle.get("source", "never"), (*at, "idle_timeout", "source"), 1, word="never")
+        max_ahead_ms = self.duration(raw.get("max_ahead", "1m"), (*at, "max_ahead"), 1, word="unlimited")
         if record is None or event_time is None:
             return None
         return Source(
@@ -181,11 +192,11 @@ class _Walk(Document):
             record=record,
             format=cast("Literal['json', 'avro']", format_),
             event_time=event_time,
-            disorder_ms=disorder_ms or 0,
-            idle=Idle(partition_ms=partition_ms, source_ms=source_ms),
-            end=cast("Literal['never', 'last_record']", end),
-            ahead_ms=ahead_ms,
-            late=cast("Literal['dead_letter', 'restamp']", late),
+            out_of_orderness_ms=out_of_orderness_ms or 0,
+            idle_timeout=IdleTimeout(partition_ms=partition_ms, source_ms=source_ms),
+            bounded=bounded,
+            max_ahead_ms=max_ahead_ms,
+            late=cast("Literal['dead_letter', 'reassign']", late),
             dead_letter=dead_letter,
         )
 
@@ -270,7 +281,9 @@ class _Walk(Document):
             replicas=replicas,
             ha=ha,
             reach_ms=reach_ms,
-            when_late=cast("Any", self.choice(raw.get("when_late", "process"), (*at, "when_late"), ("process", "delay", "suspend"))),
+            on_missing_input=cast(
+                "Any", self.choice(raw.get("on_missing_input", "process"), (*at, "on_missing_input"), ("process", "delay", "suspend"))
+            ),
             version=self.integer(raw.get("version", 1), (*at, "version"), 1, limits.STAGE_VERSION_MAX),
             parameters=parameters,
         )

@@ -15,7 +15,20 @@ from anabranch.codec.record_schema import Field, RecordSchema
 from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.placement import PlacedStage, Places, place
 
-__all__ = ["EventTime", "Field", "Format", "HaMode", "Idle", "LiveSink", "Output", "Pipeline", "RecordSchema", "Sink", "Source", "Stage"]
+__all__ = [
+    "EventTime",
+    "Field",
+    "Format",
+    "HaMode",
+    "IdleTimeout",
+    "LiveSink",
+    "Output",
+    "Pipeline",
+    "RecordSchema",
+    "Sink",
+    "Source",
+    "Stage",
+]
 
 Format = Literal["json", "avro"]
 HaMode = Literal["active", "passive", "upstream_backup", "amnesia"]
@@ -33,7 +46,7 @@ class EventTime(_Model):
     unit: Literal["ms", "s", "us"] = "ms"
 
 
-class Idle(_Model):
+class IdleTimeout(_Model):
     """How long silence holds the boundary back."""
 
     partition_ms: int | None = 5_000
@@ -50,13 +63,13 @@ class Source(_Model):
     record: RecordSchema
     format: Format = "json"
     event_time: EventTime
-    disorder_ms: int = 0
+    out_of_orderness_ms: int = 0
     """A record may be older than its partition's newest by so much."""
-    idle: Idle = Idle()
-    end: Literal["never", "last_record"] = "never"
-    ahead_ms: int | None = 60_000
+    idle_timeout: IdleTimeout = IdleTimeout()
+    bounded: bool = False
+    max_ahead_ms: int | None = 60_000
     """Records further in front of the clock are dead letters; None: unlimited."""
-    late: Literal["dead_letter", "restamp"] = "dead_letter"
+    late: Literal["dead_letter", "reassign"] = "dead_letter"
     dead_letter: str
 
 
@@ -74,7 +87,7 @@ class Stage(_Model):
     """What is done for the loss of a process or its disk (docs/concepts.md)."""
     reach_ms: int | None = None
     """A record changes results at most so much later than itself; None: not known. Always known for ``upstream_backup`` and ``amnesia``."""
-    when_late: Literal["process", "delay", "suspend"] = "process"
+    on_missing_input: Literal["process", "delay", "suspend"] = "process"
     version: int = 1
     """Of what the stage computes: raised when that changes, it replaces the versions before at one bucket (L15 of ``protocol.boundary_log``)."""
     parameters: dict[str, object] = {}

@@ -42,7 +42,7 @@ def has_live(pipeline: Pipeline, stage: str) -> bool:
 
 
 def normal_ms(pipeline: Pipeline, stage: str) -> int:
-    """From the first sign of a bucket to the end of it, without failures: its width, the sources' disorder, and the hops of deeper inputs."""
+    """From the first sign of a bucket to the end of it, without failures: its width, the sources' out-of-orderness, and the hops of deeper inputs."""
     return _shallow_ms(pipeline, stage) + HOP_MS * max(_deeper(pipeline, stage).values())
 
 
@@ -53,7 +53,7 @@ def lags(pipeline: Pipeline, stage: str) -> InputLags:
 
 def policy(pipeline: Pipeline, stage: str) -> Policy:
     """What the stage does without input. Where nobody sees tentative results it waits."""
-    return Policy(pipeline.stages[stage].when_late) if has_live(pipeline, stage) else Policy.SUSPEND
+    return Policy(pipeline.stages[stage].on_missing_input) if has_live(pipeline, stage) else Policy.SUSPEND
 
 
 def waits(pipeline: Pipeline, stage: str) -> Waits:
@@ -67,7 +67,7 @@ def told(pipeline: Pipeline) -> list[str]:
     for stage in pipeline.order():
         chosen, wait = policy(pipeline, stage), waits(pipeline, stage)
         if chosen is Policy.SUSPEND:
-            why = "when_late is suspend" if has_live(pipeline, stage) else "no output of it has a live topic"
+            why = "on_missing_input is suspend" if has_live(pipeline, stage) else "no output of it has a live topic"
             found.append(f"stage {stage}: waits for missing input for as long as it takes ({why})")
             continue
         later = wait.next_ms if chosen is Policy.PROCESS else wait.first_ms
@@ -90,7 +90,7 @@ def too_short(pipeline: Pipeline) -> list[str]:
 
 def _shallow_ms(pipeline: Pipeline, stage: str) -> int:
     """As ``normal_ms``, of the shallowest input."""
-    return pipeline.bucket_ms + _disorder_ms(pipeline, stage)
+    return pipeline.bucket_ms + _out_of_orderness_ms(pipeline, stage)
 
 
 def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
@@ -100,11 +100,11 @@ def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
     return {name: hops - shallowest for name, hops in found.items()}
 
 
-def _disorder_ms(pipeline: Pipeline, stage: str) -> int:
+def _out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
     """The largest of the sources that ``stage`` is made from."""
     seen, left = {stage}, [stage]
     while left:
         new = set(pipeline.stages[left.pop()].reads) - seen
         seen |= new
         left += new & pipeline.stages.keys()
-    return max(pipeline.sources[stream].disorder_ms for stream in seen if stream in pipeline.sources)
+    return max(pipeline.sources[stream].out_of_orderness_ms for stream in seen if stream in pipeline.sources)

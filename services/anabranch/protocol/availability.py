@@ -58,8 +58,8 @@ def waits_of(max_delay_ms: int, normal_ms: int, depth: int, height: int, *, hop_
 
     Args:
         max_delay_ms: What a failure may add to the delay of new results, for the whole pipeline.
-        normal_ms: How long a bucket takes without failures from the first sign of it: its width, the sources' disorder, and the hops that one input
-            has behind it and another has not, at HOP_MS each (``protocol.input_lags`` measures them).
+        normal_ms: How long a bucket takes without failures from the first sign of it: its width, the sources' out-of-orderness, and the
+            hops that one input has behind it and another has not, at HOP_MS each (``protocol.input_lags`` measures them).
         depth: Stages before this one on the longest path to a source.
         height: Stages from this one to an output on the longest path, itself included.
         hop_ms: What a stage takes from its input to its output.

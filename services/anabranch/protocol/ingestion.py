@@ -1,11 +1,11 @@
 """Ingestion's decisions: how far a source has been read, which buckets are closed, which records are late or ahead.
 
 Theory of operation. A source is a set of input partitions, each read in order. The *low mark* of a partition is its largest event time
-minus the disorder that its producers may have; the boundary is the last bucket that the lowest of the low marks closes. Silence must never
-look like an empty bucket, so a partition that says nothing holds the boundary back, unless the rules for idleness say otherwise. Silence
-counts only while it is *observed*: by looks at the end of the partition, none further from the next than LOOK_GAP_MS. So neither a pause of
-this process nor an outage of the broker is taken for silence, and producers that were cut off get the whole time again once the contact is
-back.
+minus the out-of-orderness that its producers may have; the boundary is the last bucket that the lowest of the low marks closes. Silence
+must never look like an empty bucket, so a partition that says nothing holds the boundary back, unless the rules for idleness say otherwise.
+Silence counts only while it is *observed*: by looks at the end of the partition, none further from the next than LOOK_GAP_MS. So neither a
+pause of this process nor an outage of the broker is taken for silence, and producers that were cut off get the whole time again once the
+contact is back.
 
 Everything that is read is at once part of the stream, as parts of closed or open buckets, or is a dead letter; so the positions alone say where
 to go on (rule 17). With them stands what a restart must not forget: which partitions are left out, and where the boundary stood when one was found.
@@ -67,14 +67,14 @@ InputPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SourceRules:
-    """What the pipeline file says about a source's time. All in ms; None means never, and unlimited for ``ahead_ms``."""
+    """What the pipeline file says about a source's time. All in ms; None means never, and unlimited for ``max_ahead_ms``."""
 
     bucket_ms: int
-    disorder_ms: int = 0
+    out_of_orderness_ms: int = 0
     partition_idle_ms: int | None = 5_000
     source_idle_ms: int | None = None
-    ends: bool = False
-    ahead_ms: int | None = 60_000
+    bounded: bool = False
+    max_ahead_ms: int | None = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +97,20 @@ class EventTimeLimits:
     late_upto_ms: int
     ahead_above_ms: int
     never_late: Mapping[InputPartition, int] = field(default_factory=dict)
-    """Records of these partitions up to this event time are not late but restamped (G9)."""
+    """Records of these partitions up to this event time are not late but reassigned (G9)."""
     said_ms: int | None = None
     """Largest event time that any partition has said, or the wall clock while none has; None: the clock bounds heartbeats as it does records."""
 
     @property
-    def restamp_ms(self) -> int:
+    def reassigned_ms(self) -> int:
         """The first event time of the open bucket: what a record of a closed bucket gets that is kept."""
         return self.late_upto_ms + 1
 
     def beat_above_ms(self, newest_ms: int = 0) -> int:
         """A heartbeat is ahead above it. ``newest_ms``: the largest event time of the records that are read together with it; 0: none.
 
-        One heartbeat closes its partition up to what it says. Where no clock bounds that (``ahead_ms`` None) the times of the source itself do.
+        One heartbeat closes its partition up to what it says. Where no clock bounds that (``max_ahead_ms`` None) the times of the source
+        itself do.
         """
         if self.said_ms is None:
             return self.ahead_above_ms
@@ -227,14 +228,14 @@ class SourceMachine:
 
     def limits(self, wall_ms: int) -> EventTimeLimits:
         """What makes a record late or ahead, at wall-clock time ``wall_ms``. Holds until ``advance`` is called."""
-        ahead = EVENT_TIME_MS_MAX if self._rules.ahead_ms is None else min(EVENT_TIME_MS_MAX, wall_ms + self._rules.ahead_ms)
-        width_ms, disorder_ms = self._rules.bucket_ms, self._rules.disorder_ms
+        ahead = EVENT_TIME_MS_MAX if self._rules.max_ahead_ms is None else min(EVENT_TIME_MS_MAX, wall_ms + self._rules.max_ahead_ms)
+        width_ms, out_of_orderness_ms = self._rules.bucket_ms, self._rules.out_of_orderness_ms
         never_late = {
             at: bound_ms(p.found_after, width_ms)
             for at, p in self._partitions.items()
-            if p.found_after > max(0, closed_by(p.event_time_max_ms - disorder_ms, width_ms))
+            if p.found_after > max(0, closed_by(p.event_time_max_ms - out_of_orderness_ms, width_ms))
         }
-        said_ms = None if self._rules.ahead_ms is not None else self._event_time_max() or wall_ms
+        said_ms = None if self._rules.max_ahead_ms is not None else self._event_time_max() or wall_ms
         return EventTimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, said_ms)
 
     def to_read(self, open_parts: int, blocks_kept: int = 0) -> frozenset[InputPartition]:
@@ -254,9 +255,9 @@ class SourceMachine:
 
     def holding(self) -> frozenset[InputPartition]:
         """The partitions that hold the boundary back where it is."""
-        disorder_ms, bucket_ms = self._rules.disorder_ms, self._rules.bucket_ms
+        out_of_orderness_ms, bucket_ms = self._rules.out_of_orderness_ms, self._rules.bucket_ms
         counted = ((at, partition.event_time_max_ms) for at, partition in self._partitions.items() if not partition.left_out)
-        return frozenset(at for at, event_time_ms in counted if closed_by(event_time_ms - disorder_ms, bucket_ms) <= self._closed)
+        return frozenset(at for at, event_time_ms in counted if closed_by(event_time_ms - out_of_orderness_ms, bucket_ms) <= self._closed)
 
     def read(self, facts: Iterable[ChunkFacts], now_ms: int) -> None:
         """Records were read, and will all be named by the next boundary record. A chunk without any event time moves only the position.
@@ -296,7 +297,7 @@ class SourceMachine:
     def looks_due(self, now_ms: int) -> list[InputPartition]:
         """Partitions whose end must be looked at now, because their silence may matter."""
         rules = self._rules
-        matters = rules.ends or rules.source_idle_ms is not None or (rules.partition_idle_ms is not None and len(self._partitions) > 1)
+        matters = rules.bounded or rules.source_idle_ms is not None or (rules.partition_idle_ms is not None and len(self._partitions) > 1)
         return [at for at, partition in self._partitions.items() if matters and now_ms >= partition.look_next_ms]
 
     def looked(self, at: InputPartition, *, empty: bool | None, begun_ms: int, done_ms: int) -> None:
@@ -332,12 +333,12 @@ class SourceMachine:
             self._advance_in_silence(*silence)
         if self._low_ms is not None:
             self._closed = max(self._closed, closed_by(self._low_ms, self._rules.bucket_ms))
-        if silence is not None and self._rules.ends and silence[1] - silence[0] >= END_SILENCE_MS:
+        if silence is not None and self._rules.bounded and silence[1] - silence[0] >= END_SILENCE_MS:
             self._closed = max(self._closed, bucket_of(self._event_time_max(), self._rules.bucket_ms))
         if self._closed > before:
             self._moved_ms = now_ms
         if self._low_ms is not None and self._low_ms != low_ms:
-            self._pace.moved(self._low_ms + self._rules.disorder_ms, now_ms)
+            self._pace.moved(self._low_ms + self._rules.out_of_orderness_ms, now_ms)
         self._pace.go_on(self._event_time_max(), now_ms, speaks=self._speaks)
         self._speaks = False
         return self._closed
@@ -351,7 +352,7 @@ class SourceMachine:
         """
         if now_ms - self._moved_ms >= STILL_AFTER_MS:
             return APPEND_OPEN_EVERY_MS
-        closing_ms = bound_ms(self._closed + 1, self._rules.bucket_ms) + 1 + self._rules.disorder_ms
+        closing_ms = bound_ms(self._closed + 1, self._rules.bucket_ms) + 1 + self._rules.out_of_orderness_ms
         due_ms = max((p.risen_ms + closing_ms - p.event_time_max_ms for p in self._partitions.values() if not p.left_out), default=now_ms)
         return min(max(due_ms - now_ms, APPEND_EVERY_MS), APPEND_OPEN_EVERY_MS)
 
@@ -384,14 +385,14 @@ class SourceMachine:
         spoken = [partition.event_time_max_ms for partition in self._partitions.values() if partition.event_time_max_ms]
         if elapsed_ms <= self._silence_counted_ms or not spoken:
             return
-        low_ms = min(spoken) - self._rules.disorder_ms if self._low_ms is None else self._low_ms
+        low_ms = min(spoken) - self._rules.out_of_orderness_ms if self._low_ms is None else self._low_ms
         self._low_ms = low_ms + elapsed_ms - self._silence_counted_ms
         self._silence_counted_ms = elapsed_ms
 
     def _raise_low(self) -> None:
         counted = [partition.event_time_max_ms for partition in self._partitions.values() if not partition.left_out]
         if counted and min(counted) > 0:
-            low_ms = min(counted) - self._rules.disorder_ms
+            low_ms = min(counted) - self._rules.out_of_orderness_ms
             self._low_ms = low_ms if self._low_ms is None else max(self._low_ms, low_ms)
 
     def _event_time_max(self) -> int:

@@ -126,7 +126,7 @@ LOOK_GAP_MS: Final = 2_500
 """Silence with a longer hole between two looks was not observed: it may have been an outage of the broker, and is counted anew."""
 
 HEARTBEAT_AHEAD_MS: Final = 86_400_000
-"""How far a producer's heartbeat may be in front of all that its source has said where ``ahead`` is unlimited: a day. One from the year 2100 would
+"""How far a producer's heartbeat may be in front of all that its source has said where ``max_ahead`` is unlimited: a day. One from the year 2100 would
 close its partition for good. Simulated time that jumps further has a record there."""
 
 END_SILENCE_MS: Final = 2_000

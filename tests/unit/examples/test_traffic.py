@@ -5,7 +5,7 @@ from collections import Counter
 
 import polars as pl
 
-from examples.toll_road.traffic import BAD, COLUMNS, DAY_MS, DISORDER_MS, Traffic, Truth, plan, span
+from examples.toll_road.traffic import BAD, COLUMNS, DAY_MS, OUT_OF_ORDERNESS_MS, Traffic, Truth, plan, span
 
 START_MS = 1_700_000_000_000
 TRAFFIC = Traffic(start_ms=START_MS, end_ms=START_MS + 20_000, rate=300, expressways=3, seed=7, bad_share=0.02)
@@ -18,12 +18,12 @@ def test_same_seed_makes_the_same_records_and_another_seed_others() -> None:
     assert list(plan(again)) != list(plan(other))
 
 
-def test_rate_order_and_disorder_are_as_asked() -> None:
+def test_rate_order_and_out_of_orderness_are_as_asked() -> None:
     planned = list(plan(TRAFFIC))
     good = [record for record in planned if not record.refused]
     assert len(good) == TRAFFIC.reports_total() == 18_000
     assert [record.due_ms for record in planned] == sorted(record.due_ms for record in planned)
-    assert all(0 <= record.due_ms - record.report.time < DISORDER_MS for record in good)
+    assert all(0 <= record.due_ms - record.report.time < OUT_OF_ORDERNESS_MS for record in good)
     assert all(START_MS <= record.report.time < START_MS + 20_000 for record in good)
     assert Counter(record.xway for record in good) == {0: 6_000, 1: 6_000, 2: 6_000}
 

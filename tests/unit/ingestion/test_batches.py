@@ -43,7 +43,7 @@ def test_good_records_of_several_partitions() -> None:
     assert result.table.column("event_time").to_pylist() == [2_000, 1_500, 3_000]
     assert result.table.column_names[-1] == "event_time"
     assert result.facts == [ChunkFacts(("t", 0), 3, 2_000), ChunkFacts(("t", 1), 9, 3_000)]
-    assert (result.rejected, result.late, result.restamped, result.buckets) == ([], 0, 0, 3)
+    assert (result.rejected, result.late, result.reassigned, result.buckets) == ([], 0, 0, 3)
 
 
 def test_bad_ones_among_good_ones() -> None:
@@ -61,11 +61,11 @@ def test_what_belongs_below_the_boundary_at_which_its_partition_was_found_is_not
     assert result.table.column("car").to_pylist() == [2, 3]
     assert result.table.column("event_time").to_pylist() == [2_000, 1_001]
     assert reasons(result) == [(0, "late"), (4, "out_of_range"), (5, "late"), (6, "late")]
-    assert (result.late, result.restamped) == (3, 1)
+    assert (result.late, result.reassigned) == (3, 1)
     assert result.facts[1].event_time_max_ms == 2_500
-    result = judged(known, chunk(1, report(900, 3), report(950, 4), report(950, 5)), limits=limits, late="restamp")
+    result = judged(known, chunk(1, report(900, 3), report(950, 4), report(950, 5)), limits=limits, late="reassign")
     assert result.table.column("event_time").to_pylist() == [1_001, 2_000, 1_001, 1_001, 1_001]
-    assert (result.late, result.restamped) == (3, 4)
+    assert (result.late, result.reassigned) == (3, 4)
 
 
 def test_nothing_usable_moves_only_the_position() -> None:
@@ -78,15 +78,15 @@ def test_late_ones_are_dead_letters_and_still_count_as_speech() -> None:
     result = judged(chunk(0, report(1_000, 1), report(1_001, 2)), chunk(1, report(900, 3)))
     assert result.table.column("car").to_pylist() == [2]
     assert reasons(result) == [(0, "late"), (2, "late")]
-    assert (result.late, result.restamped) == (2, 0)
+    assert (result.late, result.reassigned) == (2, 0)
     assert [fact.event_time_max_ms for fact in result.facts] == [1_001, 900]
 
 
-def test_late_ones_may_be_restamped() -> None:
-    result = judged(chunk(0, report(1_000, 1), report(1_500, 2), report(-4, 3)), late="restamp")
+def test_late_ones_may_be_reassigned() -> None:
+    result = judged(chunk(0, report(1_000, 1), report(1_500, 2), report(-4, 3)), late="reassign")
     assert result.table.column("event_time").to_pylist() == [1_001, 1_500]
     assert result.table.column("time").to_pylist() == [1_000, 1_500], "the record itself stays as it was"
-    assert (result.late, result.restamped) == (1, 1)
+    assert (result.late, result.reassigned) == (1, 1)
     assert reasons(result) == [(2, "out_of_range")]
     assert result.facts[0].event_time_max_ms == 1_500
 

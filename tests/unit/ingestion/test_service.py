@@ -14,7 +14,7 @@ from anabranch.codec import control_records
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.ingestion.service import IngestionService
-from anabranch.pipeline.model import EventTime, Idle
+from anabranch.pipeline.model import EventTime, IdleTimeout
 from anabranch.ports import TopicPartition
 from anabranch.protocol import boundary_log as fold
 from anabranch.protocol import ingestion as rules
@@ -89,7 +89,7 @@ def test_rows_come_into_their_buckets() -> None:
 
 
 def test_finite_data_is_closed_to_the_end() -> None:
-    world = World(end="last_record")
+    world = World(bounded=True)
     world.produce(0, *(report(1_000 + i, i) for i in range(50)))
     process = world.process()
     world.run(process, lambda: world.view.closed() == 11)
@@ -135,19 +135,19 @@ def test_bad_records_become_dead_letters_and_their_neighbours_rows() -> None:
     assert process.status.detail["rejected"] == 3
 
 
-def test_late_records_may_be_restamped() -> None:
-    world = World(1, late="restamp", end="last_record")
+def test_late_records_may_be_reassigned() -> None:
+    world = World(1, late="reassign", bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1))
     world.run(process)
     world.produce(0, report(300, 2))
     world.run(process, lambda: world.view.closed() == 10)
     assert {bucket: sorted(rows.column("car").to_pylist()) for bucket, rows in world.view.stable().items()} == {10: [1, 2]}
-    assert process.status.detail["restamped"] == 1
+    assert process.status.detail["reassigned"] == 1
 
 
 def test_records_ahead_of_the_clock_close_nothing() -> None:
-    world = World(1, ahead_ms=60_000)
+    world = World(1, max_ahead_ms=60_000)
     now = world.clock.now_ms()
     world.produce(0, report(now, 1), report(4_102_444_800_000, 2), report(now + 200, 3))
     world.run(world.process())
@@ -167,7 +167,7 @@ def test_a_heartbeat_moves_the_boundary() -> None:
 
 
 def test_an_idle_partition_is_left_out() -> None:
-    world = World(idle=Idle(partition_ms=1_000))
+    world = World(idle_timeout=IdleTimeout(partition_ms=1_000))
     process = world.process()
     world.produce(1, report(1_000))
     for i in range(100):
@@ -177,7 +177,7 @@ def test_an_idle_partition_is_left_out() -> None:
 
 
 def test_a_source_that_may_be_silent_goes_on() -> None:
-    world = World(idle=Idle(source_ms=500))
+    world = World(idle_timeout=IdleTimeout(source_ms=500))
     process = world.process()
     world.produce(0, report(1_000, 1))
     world.produce(1, report(1_000, 2))
@@ -186,7 +186,7 @@ def test_a_source_that_may_be_silent_goes_on() -> None:
 
 
 def test_what_stands_in_a_new_partition_when_it_is_found_is_not_late() -> None:
-    world = World(1, idle=Idle(partition_ms=1_000))
+    world = World(1, idle_timeout=IdleTimeout(partition_ms=1_000))
     process = world.process()
     begun_ms = world.clock.monotonic_ms()
     for i in range(60):
@@ -197,7 +197,7 @@ def test_what_stands_in_a_new_partition_when_it_is_found_is_not_late() -> None:
             world.produce(1, report(1_000 + 100 * i, 1_000 + i))
         process.step()
         world.clock.sleep_ms(max(0, begun_ms + 100 * (i + 1) - world.clock.monotonic_ms()))
-    assert process.status.detail["restamped"]
+    assert process.status.detail["reassigned"]
     process.stop()
     assert world.view.closed() > 60
     world.run(world.process())
@@ -205,7 +205,7 @@ def test_what_stands_in_a_new_partition_when_it_is_found_is_not_late() -> None:
 
 
 def test_where_nobody_answers_a_new_partition_is_found_later() -> None:
-    world = World(1, idle=Idle(partition_ms=1_000))
+    world = World(1, idle_timeout=IdleTimeout(partition_ms=1_000))
     process = world.process()
     world.produce(0, report(9_000, 1))
     world.run(process)
@@ -214,12 +214,12 @@ def test_where_nobody_answers_a_new_partition_is_found_later() -> None:
         world.produce(partition, report(1_000, partition))
     for _ in range(3):
         world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="p.reports")
-    world.run(process, lambda: process.status.detail["restamped"] == 2)
+    world.run(process, lambda: process.status.detail["reassigned"] == 2)
     assert world.dead() == []
 
 
 def test_a_restart_does_not_wait_again_for_an_idle_partition() -> None:
-    world = World(idle=Idle(partition_ms=5_000))
+    world = World(idle_timeout=IdleTimeout(partition_ms=5_000))
     process = world.process()
     world.produce(1, report(1_000))
     for i in range(130):
@@ -236,7 +236,7 @@ def test_a_restart_does_not_wait_again_for_an_idle_partition() -> None:
 
 
 def test_an_unanswered_look_is_not_silence() -> None:
-    world = World(1, end="last_record")
+    world = World(1, bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1))
     world.run(process, 1)
@@ -249,7 +249,7 @@ def test_an_unanswered_look_is_not_silence() -> None:
 
 def test_many_silent_partitions_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other they would take longer than a look counts for, and none would ever be left out."""
-    world = World(100, idle=Idle(partition_ms=1_000))
+    world = World(100, idle_timeout=IdleTimeout(partition_ms=1_000))
     offsets, ends = LocalLogReader.offsets, LocalLogReader.ends
 
     def slow_offsets(reader: LocalLogReader, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
@@ -274,7 +274,7 @@ def test_many_silent_partitions_are_looked_at_together(monkeypatch: pytest.Monke
 
 
 def test_an_open_transaction_is_not_silence() -> None:
-    world = World(1, end="last_record")
+    world = World(1, bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1))
     writer = world.log.transactional_writer("user")
@@ -289,7 +289,7 @@ def test_an_open_transaction_is_not_silence() -> None:
 
 
 def test_an_aborted_transaction_is_skipped() -> None:
-    world = World(1, end="last_record")
+    world = World(1, bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1))
     writer = world.log.transactional_writer("user")
@@ -302,7 +302,7 @@ def test_an_aborted_transaction_is_skipped() -> None:
 
 
 def test_a_restart_with_pending_records_neither_loses_nor_repeats() -> None:
-    world = World(disorder_ms=300, end="last_record")
+    world = World(out_of_orderness_ms=300, bounded=True)
     numbers = [3, 1, 0, 2, 7, 5, 4, 6, 9, 8]
     for i in numbers:
         world.produce(i % 2, report(1_000 + 100 * i, i))
@@ -327,7 +327,7 @@ def test_a_restarted_process_knows_what_is_late() -> None:
 
 @pytest.mark.parametrize("applied", [0, None])
 def test_a_crash_between_blocks_and_boundary_record_repeats_nothing(applied: int | None) -> None:
-    world = World(1, end="last_record")
+    world = World(1, bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1), b"bad", report(1_001, 2))
     world.log.fail_next(Operation.FLUSH, applied=applied, error=Unavailable, topic="p.reports.rejected")
@@ -341,7 +341,7 @@ def test_a_crash_between_blocks_and_boundary_record_repeats_nothing(applied: int
 
 @pytest.mark.parametrize("applied", [0, None])
 def test_an_unknown_outcome_of_the_boundary_record_repeats_nothing(applied: int | None) -> None:
-    world = World(1, end="last_record")
+    world = World(1, bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1), report(1_001, 2))
     world.log.fail_next(Operation.FLUSH, applied=applied, topic="p.reports.boundaries")
@@ -350,7 +350,7 @@ def test_an_unknown_outcome_of_the_boundary_record_repeats_nothing(applied: int 
 
 
 def test_an_unknown_outcome_of_blocks_repeats_nothing() -> None:
-    world = World(1, end="last_record")
+    world = World(1, bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1), report(1_001, 2))
     world.log.fail_next(Operation.FLUSH, applied=1, topic="p.reports.blocks.0")
@@ -359,7 +359,7 @@ def test_an_unknown_outcome_of_blocks_repeats_nothing() -> None:
 
 
 def test_the_older_of_two_processes_is_fenced() -> None:
-    world = World(1, end="last_record")
+    world = World(1, bounded=True)
     older = world.process()
     world.produce(0, report(1_000, 1))
     world.run(older, 1)
@@ -373,7 +373,7 @@ def test_the_older_of_two_processes_is_fenced() -> None:
 
 def test_sparse_records_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "PARTS_PER_RECORD_MAX", 10)
-    world = World(end="last_record")
+    world = World(bounded=True)
     for partition in (0, 1):
         world.produce(partition, *(report(1_000 * (i + 1), i) for i in range(partition, 80, 2)))
     process = world.process()
@@ -425,7 +425,7 @@ class TestTooMuchOpen:
         world.run(process, lambda: process.status.detail["records"] == 550)
 
     def test_a_partition_that_is_idle_is_left_out_all_the_same(self) -> None:
-        world = World(idle=Idle(partition_ms=1_000))
+        world = World(idle_timeout=IdleTimeout(partition_ms=1_000))
         world.produce(1, report(1_000, 9_999))
         self.backlog(world, 0)
         process = world.process()
@@ -433,7 +433,7 @@ class TestTooMuchOpen:
         assert world.view.cars() == [*range(299), 9_999]
 
     def test_a_partition_that_fills_it_alone_is_named(self) -> None:
-        world = World(disorder_ms=3_600_000)
+        world = World(out_of_orderness_ms=3_600_000)
         self.backlog(world, 0, first_ms=10_000_000)
         self.backlog(world, 1, first_ms=10_000_000)
         with pytest.raises(TooManyParts, match=r"1000000 parts .* source reports is held back by p\.reports\[[01]\]"):
@@ -443,7 +443,7 @@ class TestTooMuchOpen:
 def test_a_source_whose_readers_are_too_far_behind_takes_no_more_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "BLOCKS_KEPT_MAX", 10)
     monkeypatch.setattr(under_test, "COUNT_KEPT_EVERY_MS", 1_000)
-    world = World(1, idle=Idle(partition_ms=1_000, source_ms=1_000))
+    world = World(1, idle_timeout=IdleTimeout(partition_ms=1_000, source_ms=1_000))
     process = world.process()
     for i in range(80):
         world.produce(0, report(1_000 + 100 * i, i))
@@ -477,7 +477,7 @@ def test_a_source_whose_readers_are_too_far_behind_takes_no_more_input(monkeypat
 
 def test_large_records_are_taken_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "SOURCE_BATCH_BYTES", 3_000)
-    world = World(1, end="last_record")
+    world = World(1, bounded=True)
     world.produce(0, report(1_000, 0, road="x" * 900))
     process = world.process()
     world.run(process, 1)
@@ -488,7 +488,7 @@ def test_large_records_are_taken_in_small_batches(monkeypatch: pytest.MonkeyPatc
 
 
 def test_arrival_is_the_time_of_the_broker() -> None:
-    world = World(1, config={"message.timestamp.type": "LogAppendTime"}, event_time=EventTime(field=None), end="last_record")
+    world = World(1, config={"message.timestamp.type": "LogAppendTime"}, event_time=EventTime(field=None), bounded=True)
     world.produce(0, report(1, 1))
     arrived = world.clock.now_ms()
     world.run(world.process(), lambda: bool(world.view.stable()))
@@ -524,7 +524,7 @@ def test_a_stop_before_the_start_is_fine() -> None:
 
 def test_everything_that_decides_about_tuples_is_in_the_fingerprint() -> None:
     source = pipeline("p").sources["reports"]
-    same, other = pipeline("p", disorder_ms=9).sources["reports"], pipeline("p", late="restamp").sources["reports"]
+    same, other = pipeline("p", out_of_orderness_ms=9).sources["reports"], pipeline("p", late="reassign").sources["reports"]
     assert under_test.fingerprint(source, 100) == under_test.fingerprint(same, 100)
     assert len({under_test.fingerprint(s, width) for s in (source, other) for width in (100, 200)}) == 4
 

@@ -131,7 +131,7 @@ def test_what_is_no_time(text: str) -> None:
 
 
 def test_until_now_and_never_later(world: World) -> None:
-    simulated, live = world.pipeline, pipeline("p", ahead_ms=60_000)
+    simulated, live = world.pipeline, pipeline("p", max_ahead_ms=60_000)
     assert until_when(live, "reports", None, 5_000) == 5_000
     assert until_when(live, "reports", "4000", 5_000) == 4_000
     assert until_when(simulated, "reports", "9000", 5_000) == 9_000

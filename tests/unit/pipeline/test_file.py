@@ -25,9 +25,9 @@ sources:
     record: position_report
     format: json
     event_time: {field: time, unit: ms}
-    disorder: 200ms
-    idle: {partition: 5s, source: never}
-    ahead: 1m
+    out_of_orderness: 200ms
+    idle_timeout: {partition: 5s, source: never}
+    max_ahead: 1m
     late: dead_letter
     dead_letter: reports.rejected
 stages:
@@ -36,7 +36,7 @@ stages:
     reads: [reports]
     transform: stages:tolls
     replicas: 2
-    when_late: process
+    on_missing_input: process
     parameters: {window: 1 minute}
 outputs:
   tolls:
@@ -51,9 +51,9 @@ sources:
     topics: reports
     record: records/other.avsc
     event_time: arrival
-    idle: {partition: never, source: 1s}
-    end: last_record
-    ahead: unlimited
+    idle_timeout: {partition: never, source: 1s}
+    bounded: true
+    max_ahead: unlimited
 stages:
   a: {reads: reports, transform: [stages:chain, stages:chain]}
 outputs:
@@ -93,8 +93,13 @@ def test_everything_that_the_file_says_is_in_the_pipeline(folder: Path) -> None:
     found = loaded(folder, GOOD)
     assert (found.name, found.bucket_ms, found.max_delay_ms, found.partitions) == ("toll-road", 250, 3_000, 4)
     source = found.sources["reports"]
-    assert (source.topics, source.format, source.disorder_ms, source.ahead_ms) == (["reports"], "json", 200, 60_000)
-    assert (source.idle.partition_ms, source.idle.source_ms, source.end, source.late) == (5_000, None, "never", "dead_letter")
+    assert (source.topics, source.format, source.out_of_orderness_ms, source.max_ahead_ms) == (["reports"], "json", 200, 60_000)
+    assert (source.idle_timeout.partition_ms, source.idle_timeout.source_ms, source.bounded, source.late) == (
+        5_000,
+        None,
+        False,
+        "dead_letter",
+    )
     assert (source.event_time.field, source.event_time.unit, source.dead_letter) == ("time", "ms", "reports.rejected")
     assert (source.record.name, source.record.version, len(source.record.older)) == ("position_report", 2, 1)
     stage = found.stages["tolls"]
@@ -112,8 +117,8 @@ def test_what_is_left_out_has_defaults(folder: Path) -> None:
     found = loaded(folder, SMALL)
     assert (found.bucket_ms, found.max_delay_ms, found.partitions) == (250, 3_000, 4)
     source = found.sources["reports"]
-    assert (source.event_time.field, source.idle.partition_ms, source.idle.source_ms) == (None, None, 1_000)
-    assert (source.end, source.ahead_ms, source.dead_letter) == ("last_record", None, "reports.rejected")
+    assert (source.event_time.field, source.idle_timeout.partition_ms, source.idle_timeout.source_ms) == (None, None, 1_000)
+    assert (source.bounded, source.max_ahead_ms, source.dead_letter) == (True, None, "reports.rejected")
     assert found.stages["a"].transform == ["stages:chain", "stages:chain"]
     assert found.stages["a"].participant == "local"
     assert (found.outputs["out"].live, found.outputs["out"].corrected.key) == (None, [])
@@ -168,9 +173,9 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
         ("{field: time, unit: ms}", "{field: zzz}", "its integer fields are time, vid"),
         ("{field: time, unit: ms}", "{field: speed}", "speed is not an integer field"),
         ("{field: time, unit: ms}", "{field: time, unit: minutes}", "10: sources.reports.event_time.unit: 'minutes' is not known"),
-        ("idle: {partition: 5s, source: never}", "idle: {partitions: 5s}", "12: sources.reports.idle.partitions: unknown key"),
-        ("source: never}", "source: nevr}", "12: sources.reports.idle.source: 'nevr' is not a duration"),
-        ("ahead: 1m", "ahead: 5 parsecs", "13: sources.reports.ahead: '5 parsecs' has the unknown unit 'parsecs'"),
+        ("idle_timeout: {partition: 5s, source: never}", "idle_timeout: {partitions: 5s}", "12: sources.reports.idle_timeout.partitions: unknown key"),
+        ("source: never}", "source: nevr}", "12: sources.reports.idle_timeout.source: 'nevr' is not a duration"),
+        ("max_ahead: 1m", "max_ahead: 5 parsecs", "13: sources.reports.max_ahead: '5 parsecs' has the unknown unit 'parsecs'"),
         ("reads: [reports]", "reads: [reportz]", "19: stages.tolls.reads[0]: there is no source or stage reportz; did you mean 'reports'?"),
         ("reads: [reports]", "reads: [reports, 3]", "19: stages.tolls.reads[1]: a text is wanted"),
         ("    reads: [reports]\n", "", "17: stages.tolls.reads: is missing; name at least one stream"),
@@ -187,8 +192,8 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
         ("replicas: 2", "ha: amnesia", "21: stages.tolls.ha: amnesia wants to know how much later than itself"),
         ("replicas: 2", "ha: amnesia\n    reach: soon", "22: stages.tolls.reach: 'soon' is not a duration"),
         ("replicas: 2", "ha: pasive", "21: stages.tolls.ha: 'pasive' is not known; did you mean 'passive'?"),
-        ("when_late: process", "version: 0", "22: stages.tolls.version: "),
-        ("when_late: process", "when_late: wait", "22: stages.tolls.when_late: 'wait' is not known"),
+        ("on_missing_input: process", "version: 0", "22: stages.tolls.version: "),
+        ("on_missing_input: process", "on_missing_input: wait", "22: stages.tolls.on_missing_input: 'wait' is not known"),
         ("{window: 1 minute}", "{reports: 1}", "23: stages.tolls.parameters.reports: reports is an input of the stage already"),
         ("{window: 1 minute}", "{a-b: 1}", "a parameter is an argument of a function"),
         ("{window: 1 minute}", "{window: .nan}", "is not a plain value"),

@@ -14,15 +14,20 @@ from anabranch.protocol.availability import Policy, waits_of
 from anabranch.protocol.limits import HOP_MS, SLACK_MS
 
 
-def source(name: str, disorder_ms: int = 0) -> Source:
+def source(name: str, out_of_orderness_ms: int = 0) -> Source:
     record = RecordSchema(name="r", version=1, avro={}, fields=(Field("v", "long"),), schema_id=1)
     return Source(
-        name=name, topics=[name], record=record, event_time=EventTime(field=None), disorder_ms=disorder_ms, dead_letter=f"{name}.dead"
+        name=name,
+        topics=[name],
+        record=record,
+        event_time=EventTime(field=None),
+        out_of_orderness_ms=out_of_orderness_ms,
+        dead_letter=f"{name}.dead",
     )
 
 
-def stage(name: str, *reads: str, when_late: Literal["process", "delay", "suspend"] = "process") -> Stage:
-    return Stage(name=name, participant="north", reads=list(reads), transform=["m:f"], when_late=when_late)
+def stage(name: str, *reads: str, on_missing_input: Literal["process", "delay", "suspend"] = "process") -> Stage:
+    return Stage(name=name, participant="north", reads=list(reads), transform=["m:f"], on_missing_input=on_missing_input)
 
 
 def pipeline(*stages: Stage, live: str = "", corrected: str = "", max_delay_ms: int = 3_000) -> Pipeline:
@@ -52,7 +57,7 @@ def test_the_longest_path_counts() -> None:
     assert [height(found, name) for name in names] == [4, 2, 3, 2, 1]
 
 
-def test_a_bucket_takes_its_width_and_the_disorder_of_the_sources_before() -> None:
+def test_a_bucket_takes_its_width_and_the_out_of_orderness_of_the_sources_before() -> None:
     found = pipeline(*DIAMOND, live="last")
     assert [normal_ms(found, name) for name in ("first", "short", "long1", "last")] == [290, 290, 950 + HOP_MS, 950 + HOP_MS], (
         "a hop of first, and of long1"
@@ -77,21 +82,21 @@ def test_live_results_are_seen_downstream_too() -> None:
     ]
 
 
-@pytest.mark.parametrize("when_late", ["process", "delay", "suspend"])
-def test_a_stage_does_what_the_file_says_where_somebody_sees_it(when_late: Literal["process", "delay", "suspend"]) -> None:
-    entry = stage("one", "s", when_late=when_late)
-    assert policy(pipeline(entry, live="one"), "one") is Policy(when_late)
+@pytest.mark.parametrize("on_missing_input", ["process", "delay", "suspend"])
+def test_a_stage_does_what_the_file_says_where_somebody_sees_it(on_missing_input: Literal["process", "delay", "suspend"]) -> None:
+    entry = stage("one", "s", on_missing_input=on_missing_input)
+    assert policy(pipeline(entry, live="one"), "one") is Policy(on_missing_input)
     assert policy(pipeline(entry, corrected="one"), "one") is Policy.SUSPEND, "nobody does: it waits"
 
 
 def test_people_are_told() -> None:
-    stages = (stage("a", "s"), stage("b", "a", when_late="delay"), stage("c", "b", when_late="suspend"), stage("d", "b"))
+    stages = (stage("a", "s"), stage("b", "a", on_missing_input="delay"), stage("c", "b", on_missing_input="suspend"), stage("d", "b"))
     sentences = told(pipeline(*stages, live="c"))
     first = waits_of(3_000, 290, 0, 3)
     assert sentences[0] == f"stage a: goes on without an input after {first.first_ms} ms, tentatively; then {first.next_ms} ms per bucket"
     assert sentences[1].endswith(f"then {waits_of(3_000, 290, 1, 2).first_ms} ms per bucket")
     assert sentences[2:] == [
-        "stage c: waits for missing input for as long as it takes (when_late is suspend)",
+        "stage c: waits for missing input for as long as it takes (on_missing_input is suspend)",
         "stage d: waits for missing input for as long as it takes (no output of it has a live topic)",
     ]
 

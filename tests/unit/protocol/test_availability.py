@@ -231,8 +231,8 @@ class TestSigns:
         Partition 1 falls silent at ``silent_ms``. At 10 s a record comes that is ``ahead_ms`` in front. Event time goes ``factor`` times as
         fast as the clock.
         """
-        width, disorder = self.WIDTH * factor, 200 * factor
-        machine = SourceMachine(SourceRules(width, disorder, partition_idle_ms=None), {("t", 0): 0, ("t", 1): 0}, (), 0, 0)
+        width, out_of_orderness = self.WIDTH * factor, 200 * factor
+        machine = SourceMachine(SourceRules(width, out_of_orderness, partition_idle_ms=None), {("t", 0): 0, ("t", 1): 0}, (), 0, 0)
         fold, waits = StreamFold(["0"]), waits_of(3_000, self.WIDTH + 200, 0, 1)
         availability = Availability(["s"], waits, Policy.PROCESS)
         fold.apply(0, started())

@@ -59,7 +59,7 @@ class TestPast:
     """G11."""
 
     def test_is_what_the_boundary_would_have_passed_while_a_partition_is_silent(self) -> None:
-        m = machine(disorder_ms=50)
+        m = machine(out_of_orderness_ms=50)
         for now_ms in range(0, 2_001, 50):
             speak(m, now_ms, a=10_000 + now_ms, b=10_000 + now_ms)
         assert (m.closed, m.past) == (119, 119), "12 000 lies in bucket 120"
@@ -68,7 +68,7 @@ class TestPast:
             assert (m.closed, m.past) == (119, (10_000 + now_ms - 1) // 100)
 
     def test_one_record_in_front_of_the_clock_moves_it_no_faster(self) -> None:
-        m = machine(disorder_ms=50)
+        m = machine(out_of_orderness_ms=50)
         for now_ms in range(0, 40_001, 50):
             speak(m, now_ms, a=10_000 + now_ms + (30_000 if now_ms == 10_000 else 0), b=10_000 + now_ms)
             assert m.past <= (10_000 + now_ms - 1) // 100
@@ -93,7 +93,7 @@ class TestPast:
 
 class TestBoundary:
     def test_is_the_lowest_low_mark_and_strict(self) -> None:
-        m = machine(disorder_ms=50)
+        m = machine(out_of_orderness_ms=50)
         assert speak(m, 1, a=1_000) == 0, "b has not spoken"
         assert speak(m, 2, b=2_000) == 9, "950: bucket 10 (901..1000) is open"
         assert speak(m, 3, a=1_050) == 9, "1000 itself may still come, and is in bucket 10"
@@ -128,20 +128,20 @@ class TestLimits:
         m = machine(1)
         speak(m, 1, a=1_000)
         assert m.limits(0).late_upto_ms == 900
-        assert m.limits(0).restamp_ms == 901
+        assert m.limits(0).reassigned_ms == 901
 
     def test_ahead_is_by_the_wall_clock(self) -> None:
-        assert machine(ahead_ms=60_000).limits(5_000).ahead_above_ms == 65_000
-        assert machine(ahead_ms=None).limits(5_000).ahead_above_ms == EVENT_TIME_MS_MAX
-        assert machine(ahead_ms=EVENT_TIME_MS_MAX).limits(5_000).ahead_above_ms == EVENT_TIME_MS_MAX
+        assert machine(max_ahead_ms=60_000).limits(5_000).ahead_above_ms == 65_000
+        assert machine(max_ahead_ms=None).limits(5_000).ahead_above_ms == EVENT_TIME_MS_MAX
+        assert machine(max_ahead_ms=EVENT_TIME_MS_MAX).limits(5_000).ahead_above_ms == EVENT_TIME_MS_MAX
 
     def test_a_heartbeat_is_bounded_by_what_the_source_says_where_no_clock_bounds_it(self) -> None:
-        m = machine(ahead_ms=None)
+        m = machine(max_ahead_ms=None)
         assert m.limits(5_000).beat_above_ms() == 5_000 + HEARTBEAT_AHEAD_MS, "nobody has said anything"
         speak(m, 1, a=1_000)
         assert m.limits(5_000).beat_above_ms() == 1_000 + HEARTBEAT_AHEAD_MS
         assert m.limits(5_000).beat_above_ms(3_000) == 3_000 + HEARTBEAT_AHEAD_MS
-        assert machine(ahead_ms=60_000).limits(5_000).beat_above_ms(9_000) == 65_000
+        assert machine(max_ahead_ms=60_000).limits(5_000).beat_above_ms(9_000) == 65_000
 
 
 class TestRestart:
@@ -181,7 +181,7 @@ class TestFoundPartition:
     """B exists for a while, and has records, when it is found."""
 
     def test_what_belongs_below_the_boundary_of_that_moment_is_not_late(self) -> None:
-        m = machine(1, disorder_ms=50)
+        m = machine(1, out_of_orderness_ms=50)
         speak(m, 1, a=30_000)
         m.add(B, 2, 2)
         assert m.limits(0) == EventTimeLimits(29_900, 60_000, {B: 29_900})
@@ -311,7 +311,7 @@ class TestIdlePartition:
 
 class TestIdleSource:
     def test_goes_on_by_the_time_observed(self) -> None:
-        m = machine(disorder_ms=50, source_idle_ms=1_000)
+        m = machine(out_of_orderness_ms=50, source_idle_ms=1_000)
         speak(m, 0, a=1_000, b=3_000)
         assert watch(m, 400, 1_300, A, B) == 9
         assert watch(m, 1_400, 2_400, A, B) == 19, "since 400, less 1000: 950 + 1000"
@@ -368,7 +368,7 @@ class TestIdleSource:
 
 class TestEnd:
     def test_closes_the_last_bucket_once_all_is_read(self) -> None:
-        m = machine(ends=True, disorder_ms=500)
+        m = machine(bounded=True, out_of_orderness_ms=500)
         speak(m, 0, a=1_000, b=3_120)
         assert m.closed == 4
         assert watch(m, 400, 300 + END_SILENCE_MS, A, B) == 4
@@ -376,19 +376,19 @@ class TestEnd:
         assert m.waiting_for(600_000) is None
 
     def test_what_was_closed_stays_closed_when_more_comes(self) -> None:
-        m = machine(ends=True)
+        m = machine(bounded=True)
         speak(m, 0, a=1_000, b=3_120)
         watch(m, 400, 3_000, A, B)
         assert speak(m, 3_100, a=3_150) == 32
         assert speak(m, 3_200, a=5_000, b=4_000) == 39
 
     def test_unread_records_keep_it_open(self) -> None:
-        m = machine(ends=True)
+        m = machine(bounded=True)
         speak(m, 0, a=1_000, b=3_120)
         assert watch(m, 400, 9_000, A) == 9
 
     def test_empty_topics_close_nothing(self) -> None:
-        assert watch(machine(ends=True), 0, 9_000, A, B) == 0
+        assert watch(machine(bounded=True), 0, 9_000, A, B) == 0
 
 
 class TestLooks:
@@ -396,7 +396,7 @@ class TestLooks:
         assert machine(1, partition_idle_ms=5_000).looks_due(9) == [], "there are no others"
         assert machine(2, partition_idle_ms=5_000).looks_due(9) == [A, B]
         assert machine(1, partition_idle_ms=None, source_idle_ms=1).looks_due(9) == [A]
-        assert machine(1, partition_idle_ms=None, ends=True).looks_due(9) == [A]
+        assert machine(1, partition_idle_ms=None, bounded=True).looks_due(9) == [A]
 
     def test_have_a_pause_between_them(self) -> None:
         m = machine()
@@ -485,10 +485,10 @@ class TestTooMuchOpen:
 
 
 class TestAppendPause:
-    """Of a source with buckets of 1 000 ms and a disorder of 200 ms unless said otherwise."""
+    """Of a source with buckets of 1 000 ms and an out-of-orderness of 200 ms unless said otherwise."""
 
     def _at(self, now_ms: int, **event_times: int) -> SourceMachine:
-        m = machine(bucket_ms=1_000, disorder_ms=200)
+        m = machine(bucket_ms=1_000, out_of_orderness_ms=200)
         speak(m, now_ms, **event_times)
         m.advance(now_ms)
         return m
