@@ -52,8 +52,8 @@ MODES: Final = {
     "active, replicas: 1": "replicas: 1",
     "active, replicas: 2": "replicas: 2",
     "passive, replicas: 2": "ha: passive\n    replicas: 2",
-    "upstream_backup": "ha: upstream_backup\n    reach: 2s",
-    "amnesia": "ha: amnesia\n    reach: 2s",
+    "upstream_backup": "ha: upstream_backup\n    state_horizon: 2s",
+    "amnesia": "ha: amnesia\n    state_horizon: 2s",
 }
 _RECORD: Final = """
 {"type": "record", "name": "reading", "fields": [

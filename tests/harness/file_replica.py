@@ -28,12 +28,12 @@ from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.identifiers import BatchId, TopicNames
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.reach import Reach
 from anabranch.protocol.records import BoundaryRecord, Part
-from anabranch.runtime.block_reach import last_gone, missing_blocks
+from anabranch.protocol.state_horizon import StateHorizon
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.gone_blocks import last_gone, missing_blocks
 from harness import spark_files
 from harness.replica_bench import WAITS, WIDTH_MS
 
@@ -98,7 +98,7 @@ class FileReplica:
     def __init__(
         self, log: EventLog, names: TopicNames, replica: str, folder: Path, clock: Clock, entropy: Entropy,
         *, point: Callable[[str], None] = lambda _: None, wait: Callable[[str], None] = lambda _: None,
-        reach: Reach | None = None, fenced: Callable[[], Mapping[str, int]] = dict,
+        horizon: StateHorizon | None = None, fenced: Callable[[], Mapping[str, int]] = dict,
     ) -> None:  # fmt: skip
         self._input = BoundaryReader(log, names.boundaries(INPUT), ["0"])
         self._log, self._names = log, names
@@ -108,7 +108,7 @@ class FileReplica:
         self.runner = ReplicaRunner(
             replica=replica, inputs={INPUT: self._input}, traits=TRAITS, boundary=self.boundary, disk=self.disk,
             availability=Availability([INPUT], WAITS, Policy.SUSPEND), width_ms=WIDTH_MS, clock=clock, crash_point=point, may_wait=False,
-            recovery=Recovery(tuple(siblings), self._missing, wait, reach, LateStart(self._last_gone), fenced), rows_max=3,
+            recovery=Recovery(tuple(siblings), self._missing, wait, horizon, LateStart(self._last_gone), fenced), rows_max=3,
         )  # fmt: skip
         self._attempts = 0
         self.checkpoint = folder

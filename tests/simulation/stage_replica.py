@@ -27,9 +27,9 @@ from anabranch.protocol.records import BoundaryKind, Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import QueryPosition
 from anabranch.protocol.staggering import CorrectionGate
-from anabranch.runtime.block_reach import missing_blocks
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.gone_blocks import missing_blocks
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from simulation.disk import SimulatedDisk

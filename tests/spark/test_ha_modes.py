@@ -142,11 +142,11 @@ def test_a_standby_takes_over_and_the_old_primary_is_fenced(kafka: str, topic_pr
 
 
 def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Upstream backup goes on from the input that its reach needs, and sees that this was enough; amnesia closes a gap, and says so."""
+    """Upstream backup goes on from the input that its horizon needs, and sees that this was enough; amnesia closes a gap, and says so."""
 
-    def pipeline(reach_ms: int) -> Pipeline:
+    def pipeline(state_horizon_ms: int) -> Pipeline:
         stages = "".join(
-            f"{name}:\n  reads: [a]\n  ha: {mode}\n  reach: {reach_ms}ms\n  transform: MODULE:both\n"
+            f"{name}:\n  reads: [a]\n  ha: {mode}\n  state_horizon: {state_horizon_ms}ms\n  transform: MODULE:both\n"
             for name, mode in (("m", "amnesia"), ("u", "upstream_backup"))
         )
         return write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages)
@@ -159,7 +159,7 @@ def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) ->
     run.lose_disk("u.0")
     run.lose_disk("m.0")
     run.give(29, 36)
-    # Two reaches of two buckets each before bucket 28: blocks up to bucket 24 are deleted, and 25 has none.
+    # Two horizons of two buckets each before bucket 28: blocks up to bucket 24 are deleted, and 25 has none.
     ((_, _, kept),) = run.feed.boundary.fold.stable(25, 26)
     admin, blocks = run.log.admin(), run.pipeline.topic_names.blocks("a", "0")
     admin.delete_before({TopicPartition(blocks, part.partition): part.offset_first for part in kept})
@@ -181,7 +181,7 @@ def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) ->
     run.lose_disk("u.0")
     run.pipeline = pipeline(100)
     with run.start("u.0") as upstream:
-        wait_until(lambda: "give the stage a longer reach" in upstream.log(), 120, "the replica says why it cannot start")
+        wait_until(lambda: "give the stage a longer state_horizon" in upstream.log(), 120, "the replica says why it cannot start")
         upstream.check()
     assert run.outputs["u"].reader.fold.upto == 46
     run.close()

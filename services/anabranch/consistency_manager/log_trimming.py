@@ -16,7 +16,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
-from anabranch.protocol.reach import buckets_of
+from anabranch.protocol.state_horizon import buckets_of
 from anabranch.protocol.summaries import LogSummaries, forgettable
 from anabranch.runtime.crash_points import crash_point
 
@@ -37,7 +37,7 @@ class _Log:
 
     at: TopicPartition
     writer: str
-    reach_buckets: int
+    horizon_buckets: int
     summaries: LogSummaries
     deleted_below: int = 0
     told: str = ""
@@ -53,11 +53,11 @@ class LogTrimming:
         self._context, self._logs = context, dict[str, _Log]()
         for stream in pipeline.streams():
             writers, stage = pipeline.stream_writers(stream), pipeline.stages.get(stream)
-            reach_ms = None if stage is None else stage.backup_reach_ms
+            state_horizon_ms = None if stage is None else stage.backup_horizon_ms
             self._logs[stream] = _Log(
                 TopicPartition(pipeline.topic_names.boundaries(stream), 0),
                 writers[0],
-                buckets_of(reach_ms or 0, pipeline.bucket_ms),
+                buckets_of(state_horizon_ms or 0, pipeline.bucket_ms),
                 LogSummaries(writers, limits.SUMMARY_EVERY_RECORDS),
             )
         self._writer: LogWriter | None = None
@@ -127,7 +127,7 @@ class LogTrimming:
 
     @staticmethod
     def _forgettable(log: _Log, reader: BoundaryReader, trim_point: int) -> int:
-        return forgettable(reader.fold, trim_point, log.writer, log.reach_buckets)
+        return forgettable(reader.fold, trim_point, log.writer, log.horizon_buckets)
 
     def _sum_up(self, stream: str, log: _Log, reader: BoundaryReader, trim_point: int, audit: StreamAudit) -> None:
         as_of, summaries = reader.offset_next, log.summaries

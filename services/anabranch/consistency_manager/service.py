@@ -26,8 +26,8 @@ from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.consistency import AlarmBook, IndexImage, Mismatch, StreamAudit
 from anabranch.protocol.control import Alarm, ControlRecord
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
-from anabranch.protocol.reach import GapBook, buckets_of
 from anabranch.protocol.records import BoundaryRecord, LogEntry, Summary
+from anabranch.protocol.state_horizon import GapBook, buckets_of
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.service import ServiceContext, ServiceStatus
@@ -65,7 +65,7 @@ class ConsistencyManager:
         self._floats = FloatAudit(context)
         self._book = AlarmBook()
         self._gaps = {
-            name: GapBook(name, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms), self._pipeline.bucket_ms)
+            name: GapBook(name, buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms), self._pipeline.bucket_ms)
             for name, stage in self._pipeline.stages.items()
             if stage.ha == "amnesia"
         }

@@ -14,9 +14,9 @@ from anabranch.ports import Clock, EventLog
 from anabranch.protocol.boundary_log import contents
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.records import Part
-from anabranch.runtime.block_reach import last_gone
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.gone_blocks import last_gone
 
 Stable = list[tuple[int, str, tuple[Part, ...]]]
 """Non-empty buckets: (bucket, writer to read it from, its parts)."""

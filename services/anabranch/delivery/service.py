@@ -29,10 +29,10 @@ from anabranch.protocol.late_start import output_begins_after
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
 from anabranch.protocol.records import Part
 from anabranch.runtime.block_asker import BlockAsker
-from anabranch.runtime.block_reach import gone_range
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.gone_blocks import gone_range
 from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings

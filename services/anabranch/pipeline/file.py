@@ -45,7 +45,7 @@ _SOURCE_KEYS: Final = (
     "late",
     "dead_letter",
 )
-_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "reach", "on_missing_input", "version", "parameters")
+_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "state_horizon", "on_missing_input", "version", "parameters")
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 _OUTPUT_KEYS: Final = ("stage", "corrected", "live")
 _SINK_KEYS: Final = ("topic", "format", "key", "partitions")
@@ -272,7 +272,7 @@ class _Walk(Document):
             if problem is not None:
                 self.mistake(place, problem)
         replicas = self.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX)
-        ha, reach_ms = self._ha(raw, at, replicas)
+        ha, state_horizon_ms = self._ha(raw, at, replicas)
         return Stage(
             name=name,
             participant=participant,
@@ -280,7 +280,7 @@ class _Walk(Document):
             transform=[reference for reference, _ in references],
             replicas=replicas,
             ha=ha,
-            reach_ms=reach_ms,
+            state_horizon_ms=state_horizon_ms,
             on_missing_input=cast(
                 "Any", self.choice(raw.get("on_missing_input", "process"), (*at, "on_missing_input"), ("process", "delay", "suspend"))
             ),
@@ -289,18 +289,20 @@ class _Walk(Document):
         )
 
     def _ha(self, raw: dict[str, Any], at: Place, replicas: int) -> tuple[HaMode, int | None]:
-        """How the stage outlives the loss of a process: (mode, reach in ms)."""
+        """How the stage outlives the loss of a process: (mode, state horizon in ms)."""
         mode = cast("HaMode", self.choice(raw.get("ha", "active"), (*at, "ha"), _HA_MODES))
         alone = mode in ("upstream_backup", "amnesia")
-        reach_ms = self.duration(raw["reach"], (*at, "reach"), 0, limits.REACH_MS_MAX) if "reach" in raw else None
+        state_horizon_ms = (
+            self.duration(raw["state_horizon"], (*at, "state_horizon"), 0, limits.STATE_HORIZON_MS_MAX) if "state_horizon" in raw else None
+        )
         if mode == "passive" and replicas < limits.PASSIVE_REPLICAS_MIN:
             self.mistake((*at, "ha"), "passive wants replicas: 2 or more: one runs, the others stand by; a single process is ha: active")
         if alone and replicas > 1:
             self.mistake((*at, "ha"), f"{mode} is one process; use replicas: 1, or ha: active")
-        if alone and "reach" not in raw:
-            example = "reach: 10s for windows of 10 seconds, 0ms for a function of single rows that keeps event_time"
+        if alone and "state_horizon" not in raw:
+            example = "state_horizon: 10s for windows of 10 seconds, 0ms for a function of single rows that keeps event_time"
             self.mistake((*at, "ha"), f"{mode} wants to know how much later than itself a record can still change results; say {example}")
-        return mode, reach_ms
+        return mode, state_horizon_ms
 
     def _references(self, value: object, at: Place) -> list[tuple[str, Place]]:
         """As ``texts``, but the same function may come twice in a chain."""

@@ -85,7 +85,7 @@ class Stage(_Model):
     replicas: int = 1
     ha: HaMode = "active"
     """What is done for the loss of a process or its disk (docs/concepts.md)."""
-    reach_ms: int | None = None
+    state_horizon_ms: int | None = None
     """A record changes results at most so much later than itself; None: not known. Always known for ``upstream_backup`` and ``amnesia``."""
     on_missing_input: Literal["process", "delay", "suspend"] = "process"
     version: int = 1
@@ -93,9 +93,9 @@ class Stage(_Model):
     parameters: dict[str, object] = {}
 
     @property
-    def backup_reach_ms(self) -> int | None:
-        """The reach by which a stage begins again that saves its state nowhere else (``protocol.reach``); None: another kind of stage."""
-        return self.reach_ms if self.ha in ("upstream_backup", "amnesia") else None
+    def backup_horizon_ms(self) -> int | None:
+        """The horizon by which a stage begins again that saves its state nowhere else (``protocol.state_horizon``); None: another kind of stage."""
+        return self.state_horizon_ms if self.ha in ("upstream_backup", "amnesia") else None
 
     def process_ids(self) -> list[str]:
         """Ids of the processes that run the stage or stand by."""

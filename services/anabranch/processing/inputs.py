@@ -12,7 +12,7 @@ import pyarrow as pa
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
-from anabranch.runtime.block_reach import gone_range, last_gone
+from anabranch.runtime.gone_blocks import gone_range, last_gone
 
 if TYPE_CHECKING:
     import threading

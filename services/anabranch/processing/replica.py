@@ -109,14 +109,14 @@ class ReplicaRunner:
         availability: Availability, width_ms: int, clock: Clock, upstream: Upstream | None = None, lock: threading.Condition | None = None,
         rows_max: int = BATCH_ROWS_MAX, stopping: Callable[[], bool] = lambda: False, crash_point: Callable[[str], None] = lambda _: None,
         may_wait: bool = True, pace_ms: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0, recovery: Recovery | None = None,
-        reach_buckets: int | None = None,
+        horizon_buckets: int | None = None,
     ) -> None:  # fmt: skip
         """``lock``: the one that the readers of ``inputs`` hold while their folds change. ``may_wait``: ``advance`` may block a little.
 
-        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.replica.Replica`` has them. ``reach_buckets``: of the stage; None: not
-        known.
+        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.replica.Replica`` has them. ``horizon_buckets``: of the
+        stage; None: not known.
         """
-        self._reach_buckets = reach_buckets
+        self._horizon_buckets = horizon_buckets
         self._recovery = recovery if recovery is not None else Recovery()
         self.lock = lock if lock is not None else threading.Condition()
         self.log_lock = threading.Lock()
@@ -128,7 +128,7 @@ class ReplicaRunner:
         self._empty_every_ms, self._successor_after_ms = empty_every_ms, successor_after_ms
         self._replica: Replica | None = None
         self.given_up = 0
-        """Buckets of the output up to this one are given up (``protocol.reach``); 0: none."""
+        """Buckets of the output up to this one are given up (``protocol.state_horizon``); 0: none."""
         self._queries: dict[str, _Query] = {}
         self._orders: list[Order] = []
         self._successor: StartQuery | None = None
@@ -188,7 +188,7 @@ class ReplicaRunner:
         plan = fold.fingerprint(self._name)
         own = OwnChain(
             fold.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, fold.upto),
-            is_open=recovery.reach is not None and recovery.reach.is_open(fold.origin(self._name)), replica=self._name,
+            is_open=recovery.horizon is not None and recovery.horizon.is_open(fold.origin(self._name)), replica=self._name,
         )  # fmt: skip
         lineage = carry_out(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, fold.upto), own), self._step)
         self._boundary.listen(None)
@@ -329,8 +329,8 @@ class ReplicaRunner:
                 made_from=tuple((name, start.after.bucket) for name in self._inputs), written_ms=self._clock.now_ms(),
             )  # fmt: skip
             record = named(record, self._lacks(start.before.bucket + 1, record.closed))
-        if self._recovery.reach is not None:
-            self._recovery.reach.check(record)
+        if self._recovery.horizon is not None:
+            self._recovery.horizon.check(record)
         try:
             with self.log_lock:
                 for piece in pieces(record):
@@ -351,7 +351,7 @@ class ReplicaRunner:
     def _lacks(self, first: int, last: int) -> tuple[GivenUp, ...]:
         """Which of the results in buckets ``first..last`` lack what was given up of the inputs."""
         inputs = [reader.fold.given_up for reader in self._inputs.values()]
-        return of_results(inputs, first, last, self._reach_buckets, is_stateful=self._traits.is_stateful)
+        return of_results(inputs, first, last, self._horizon_buckets, is_stateful=self._traits.is_stateful)
 
     def failed(self, query: str, cause: Exception) -> bool:
         """``query`` died of ``cause``. Whether the process may go on without it: it was a branch, or had been dropped before.

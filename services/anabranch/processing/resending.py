@@ -27,8 +27,8 @@ from anabranch.protocol.records import BoundaryKind, Part
 from anabranch.protocol.regeneration import Regeneration, resent_records
 from anabranch.protocol.replica import JointPlan
 from anabranch.protocol.serialization import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
-from anabranch.runtime.block_reach import BlockReach
 from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.gone_blocks import GoneBlocks
 from anabranch.runtime.heartbeats import ControlWriter
 
 if TYPE_CHECKING:
@@ -193,14 +193,14 @@ class Resending:
             fold = own.fold
             if ask.bucket_first <= fold.forgotten:
                 raise _UnableError(f"buckets of {made.stage} up to {fold.forgotten} are trimmed, and its log describes them no more")
-            reach = BlockReach(reader, partial(self._names.blocks, made.stage))
+            gone_blocks = GoneBlocks(reader, partial(self._names.blocks, made.stage))
             stable = fold.stable(ask.bucket_first, min(ask.bucket_last, fold.upto)) if ask.bucket_first <= fold.upto else []
-            wanted = self._gone(reach, stable)
+            wanted = self._gone(gone_blocks, stable)
             if not wanted:
                 return AskOutcome.RESENT, "nothing of it is gone"
-            parts, rest = self._still_there(fold, reach, wanted)
+            parts, rest = self._still_there(fold, gone_blocks, wanted)
             if rest:
-                regeneration = self._make_again(rest, BlockReach(reader, str), points, fold.upto)
+                regeneration = self._make_again(rest, GoneBlocks(reader, str), points, fold.upto)
                 different = regeneration.different()
                 if different is not None:
                     return AskOutcome.DIFFERENT, f"bucket {different} has other rows now, so nothing of the range is used"
@@ -226,12 +226,12 @@ class Resending:
             raise
         return reader
 
-    def _gone(self, reach: BlockReach, stable: list[TakenBucket]) -> list[TakenBucket]:
+    def _gone(self, gone_blocks: GoneBlocks, stable: list[TakenBucket]) -> list[TakenBucket]:
         """Those of ``stable`` whose blocks are gone. Where this replica may not look at a sibling's topic, the ask is believed."""
         wanted, unseen = list[TakenBucket](), set[str]()
         for bucket, writer, parts in stable:
             try:
-                is_gone = writer in unseen or reach.is_gone(writer, parts)
+                is_gone = writer in unseen or gone_blocks.is_gone(writer, parts)
             except Unavailable:
                 if writer == self._made.replica:
                     raise
@@ -241,19 +241,26 @@ class Resending:
                 wanted.append((bucket, writer, parts))
         return wanted[:ASK_BUCKETS_MAX]
 
-    def _still_there(self, fold: StreamFold, reach: BlockReach, wanted: list[TakenBucket]) -> tuple[tuple[Part, ...], list[TakenBucket]]:
+    def _still_there(
+        self, fold: StreamFold, gone_blocks: GoneBlocks, wanted: list[TakenBucket]
+    ) -> tuple[tuple[Part, ...], list[TakenBucket]]:
         """(parts of the own version of wanted buckets that still is there, the other buckets)."""
         parts: list[Part] = []
         rest: list[TakenBucket] = []
         for bucket, writer, theirs in wanted:
             own = fold.replica_bucket(self._made.replica, bucket)
-            if own and writer != self._made.replica and contents(own) == contents(theirs) and not reach.is_gone(self._made.replica, own):
+            if (
+                own
+                and writer != self._made.replica
+                and contents(own) == contents(theirs)
+                and not gone_blocks.is_gone(self._made.replica, own)
+            ):
                 parts += own
             else:
                 rest.append((bucket, writer, theirs))
         return tuple(parts), rest
 
-    def _make_again(self, wanted: list[TakenBucket], reach: BlockReach, points: CleanPoints, upto: int) -> Regeneration:
+    def _make_again(self, wanted: list[TakenBucket], gone_blocks: GoneBlocks, points: CleanPoints, upto: int) -> Regeneration:
         """Run the query that makes ``wanted`` again."""
         made, inputs = self._made, dict[str, BoundaryReader]()
         name = lineage_name(made.epoch, _LINEAGE_NUMBER)
@@ -263,7 +270,7 @@ class Resending:
             folds = {stream: reader.fold for stream, reader in inputs.items()}
             regeneration = Regeneration(wanted, folds, made.traits)
             made.disk.remove(name)
-            self._begin_at(name, regeneration, folds, reach, points, upto)
+            self._begin_at(name, regeneration, folds, gone_blocks, points, upto)
             query = RangeQuery(name, regeneration, self._pipeline.bucket_ms, regeneration.wanted)
             made.run(query)
             if not query.finished.is_set():
@@ -275,7 +282,13 @@ class Resending:
                 reader.close()
 
     def _begin_at(
-        self, name: str, regeneration: Regeneration, folds: Mapping[str, StreamFold], reach: BlockReach, points: CleanPoints, upto: int
+        self,
+        name: str,
+        regeneration: Regeneration,
+        folds: Mapping[str, StreamFold],
+        gone_blocks: GoneBlocks,
+        points: CleanPoints,
+        upto: int,
     ) -> None:
         """Make the directory ``name`` in which the query starts.
 
@@ -284,7 +297,7 @@ class Resending:
         """
         made, last = self._made, regeneration.last
         if not made.traits.is_stateful:
-            self._need_input(folds, reach, regeneration.first - 1, last)
+            self._need_input(folds, gone_blocks, regeneration.first - 1, last)
             made.disk.create(name)
             return
         newest = made.disk.newest()
@@ -294,14 +307,14 @@ class Resending:
                 tip = newest.tip(batch) if batch >= max(0, newest.lowest) else None
                 base = None if tip is None else points.base(made.replica, tip, made.fingerprint, upto)
                 if base is not None and base < regeneration.first and made.disk.whole(name, (batch,)) is not None:
-                    self._need_input(folds, reach, made.disk.bucket(name, batch), last)
+                    self._need_input(folds, gone_blocks, made.disk.bucket(name, batch), last)
                     made.disk.cut_back(name, batch, keep_plan=False)
                     return
             made.disk.remove(name)
-        self._need_input(folds, reach, 0, last)
+        self._need_input(folds, gone_blocks, 0, last)
         made.disk.create(name)
 
-    def _need_input(self, folds: Mapping[str, StreamFold], reach: BlockReach, after: int, last: int) -> None:
+    def _need_input(self, folds: Mapping[str, StreamFold], gone_blocks: GoneBlocks, after: int, last: int) -> None:
         for stream, fold in folds.items():
             if fold.upto < last:
                 raise _UnableError(f"{stream} is not known up to bucket {last}")
@@ -310,7 +323,7 @@ class Resending:
                     f"no checkpoint is older than the range, and the log of {stream} describes its buckets up to {fold.forgotten} no more"
                 )
             for bucket, writer, parts in fold.stable(after + 1, last):
-                if reach.is_gone(self._names.blocks(stream, writer), parts):
+                if gone_blocks.is_gone(self._names.blocks(stream, writer), parts):
                     raise _UnableError(
                         f"no checkpoint is older than the range, and the blocks of {stream} from bucket {bucket} on are deleted"
                     )

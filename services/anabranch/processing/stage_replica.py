@@ -32,9 +32,9 @@ from anabranch.protocol.fencing import fenced_epochs
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
 from anabranch.protocol.presence import Presence
-from anabranch.protocol.reach import Reach, buckets_of
 from anabranch.protocol.serialization import EmptyBatches
 from anabranch.protocol.staggering import CorrectionGate
+from anabranch.protocol.state_horizon import StateHorizon, buckets_of
 from anabranch.runtime.block_asker import BlockAsker
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
@@ -96,10 +96,10 @@ class StageReplica:
         self._asker = BlockAsker(context, f"processing.{settings.name}", self._stage.reads)
         self._resending: Resending | None = None
         self._standby: Standby | None = None
-        self._reach: Reach | None = None
-        if self._stage.backup_reach_ms is not None:
+        self._horizon: StateHorizon | None = None
+        if self._stage.backup_horizon_ms is not None:
             complete = self._inputs.complete if self._stage.ha == "amnesia" else None
-            self._reach = Reach(stage, self._stage.backup_reach_ms, pipeline.bucket_ms, complete)
+            self._horizon = StateHorizon(stage, self._stage.backup_horizon_ms, pipeline.bucket_ms, complete)
         self._ended = False
         self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
@@ -178,10 +178,10 @@ class StageReplica:
             policy(self._pipeline, name), lags(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
             rows_max=self._engine.rows_max, pace_ms=self._engine.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
             successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
-            reach_buckets=None if stage.reach_ms is None else buckets_of(stage.reach_ms, self._pipeline.bucket_ms),
+            horizon_buckets=None if stage.state_horizon_ms is None else buckets_of(stage.state_horizon_ms, self._pipeline.bucket_ms),
             recovery=Recovery(
-                tuple(self._siblings), self._inputs.missing, self._wait_for_blocks, reach=self._reach, fenced=self._fenced, resent=self._inputs.resent,
-                late=LateStart(self._inputs.last_gone, buckets_of(stage.reach_ms or 0, self._pipeline.bucket_ms)),
+                tuple(self._siblings), self._inputs.missing, self._wait_for_blocks, horizon=self._horizon, fenced=self._fenced, resent=self._inputs.resent,
+                late=LateStart(self._inputs.last_gone, buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms)),
             ),
         )  # fmt: skip
         try:
@@ -376,9 +376,9 @@ class StageReplica:
 
     def _held(self, runner: ReplicaRunner) -> int:
         """The inputs up to this bucket are never read again (rule 18)."""
-        if self._reach is None or self._boundary is None:
+        if self._horizon is None or self._boundary is None:
             return runner.synced_bucket
-        return self._reach.held(self._boundary.fold.closed(self._replica), runner.synced_bucket)
+        return self._horizon.held(self._boundary.fold.closed(self._replica), runner.synced_bucket)
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop. Idempotent."""

@@ -1,7 +1,7 @@
 """A process of a stage that stands by: it listens, copies the primary's checkpoint, says what it has, and sees when its turn has come.
 
-A replica that is moved stands by in the same way. It copies nothing: what is within its reach is the replica's own directory, or those of siblings,
-and its take-over goes on from there.
+A replica that is moved stands by in the same way. It copies nothing: what is within its horizon is the replica's own directory, or those of
+siblings, and its take-over goes on from there.
 
 What holds after a crash: the newest lineage file names a whole copy, or an older one. Nothing that it writes is read by anybody but its next
 process and trimming.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _POLL_MS: Final = 50
 _REACH_EVERY_MS: Final = 500
-"""Between two looks of one that is moved at what is within its reach."""
+"""Between two looks of one that is moved at what is within its horizon."""
 
 
 class Standby:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.late_start import LateStart
-from anabranch.protocol.reach import Reach
 from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.state_horizon import StateHorizon
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Recovery:
     """(bucket) -> what is gone, in words, of the inputs' blocks of later buckets; empty: they are there."""
     wait: Callable[[str], None] = lambda _missing: None
     """Tell people what is missing, and wait a while; raises to give up."""
-    reach: Reach | None = None
+    horizon: StateHorizon | None = None
     """Of a stage that saves its state nowhere else."""
     late: LateStart | None = None
     """Of a stage that may have been added to a pipeline of which blocks are deleted."""
@@ -46,10 +46,10 @@ class Recovery:
     def begins_after(self, fold: StreamFold, closed: int) -> int:
         """The bucket after which a replica without a checkpoint reads its inputs, when its stream ``fold`` is closed up to ``closed``."""
         late = 0 if self.late is None else self.late.decide(fold)
-        return late or (0 if self.reach is None else self.reach.after(closed))
+        return late or (0 if self.horizon is None else self.horizon.after(closed))
 
     def begin(self, fold: StreamFold, replica: str, *, is_fresh: bool) -> tuple[int, int]:
         """(after, given up to) for the process's first query. ``is_fresh``: it begins without a checkpoint, where ``begins_after`` said last."""
         if is_fresh and self.late is not None and self.late.after:
             return self.late.after, self.late.given_up
-        return (0, 0) if self.reach is None else self.reach.begin(fold, replica, is_fresh=is_fresh)
+        return (0, 0) if self.horizon is None else self.horizon.begin(fold, replica, is_fresh=is_fresh)

@@ -55,8 +55,8 @@ from anabranch.protocol.limits import (
     HEARTBEATS_MAX,
     INDEXED_BOUNDARIES_MAX,
 )
-from anabranch.protocol.reach import GAP
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part, Resent, Summary
+from anabranch.protocol.state_horizon import GAP
 
 MISMATCH: Final = "digest_mismatch"
 FLOAT_MISMATCH: Final = "float_mismatch"

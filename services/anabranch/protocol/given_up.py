@@ -6,9 +6,9 @@ them as given up. To everybody that is a new process of the source (rule 1): a z
 operator's boundary from the same positions, and what it reads of the closed buckets is late. What had been read of them is in them.
 
 A bucket that is given up may lack anything, and so may what is made from it. So each stable record of a stage names those of the buckets that it
-closes to which a given-up bucket of an input can still contribute: within the stage's *reach* (``protocol.reach``); without state that is the
-bucket itself, and with state and without a known reach everything from there on. The fold of a stream keeps these names by bucket, so every reader
-has them, however it came to its place in the log.
+closes to which a given-up bucket of an input can still contribute: within the stage's *state horizon* (``protocol.state_horizon``); without
+state that is the bucket itself, and with state and without a known horizon everything from there on. The fold of a stream keeps these names
+by bucket, so every reader has them, however it came to its place in the log.
 
 Invariants:
     Q1  an operator's boundary closes only buckets that were open: nothing that is final changes (L4).
@@ -59,13 +59,13 @@ class GivenUpBuckets:
 
 
 def of_results(
-    inputs: Iterable[GivenUpBuckets], first: int, last: int, reach_buckets: int | None, *, is_stateful: bool
+    inputs: Iterable[GivenUpBuckets], first: int, last: int, horizon_buckets: int | None, *, is_stateful: bool
 ) -> tuple[GivenUp, ...]:
-    """What the results in buckets ``first..last`` lack (Q3). ``reach_buckets``: of the stage, None: not known."""
-    reach = reach_buckets if reach_buckets is not None else BUCKET_MAX if is_stateful else 0
+    """What the results in buckets ``first..last`` lack (Q3). ``horizon_buckets``: of the stage, None: not known."""
+    horizon = horizon_buckets if horizon_buckets is not None else BUCKET_MAX if is_stateful else 0
     found = GivenUpBuckets()
     for given_up in inputs:
-        clipped = (GivenUp(each.source, max(first, each.first), min(last, each.last + reach)) for each in given_up.ranges())
+        clipped = (GivenUp(each.source, max(first, each.first), min(last, each.last + horizon)) for each in given_up.ranges())
         found.add(each for each in clipped if each.first <= each.last)
     return found.ranges()[:GIVEN_UP_MAX]
 

@@ -5,8 +5,9 @@ can anybody make it again, if the inputs of the stage before are gone as well. S
 bucket of which blocks are gone. It closes empty what it leaves out, and its first record names every input as missing. Whoever has made
 anything at all has a state that may not be left out: it waits for blocks or a checkpoint (``protocol.lineage``).
 
-A result may need input from before the beginning (a window that began earlier). Where the stage's reach is known (``protocol.reach``) the buckets
-within it are given up too, and what follows is whole; where it is not, the first results are made from what there is.
+A result may need input from before the beginning (a window that began earlier). Where the stage's state horizon is known
+(``protocol.state_horizon``) the buckets within it are given up too, and what follows is whole; where it is not, the first results are made
+from what there is.
 
 An output begins late in the same way, as long as it has delivered nothing.
 
@@ -49,9 +50,9 @@ def live_begins_after(delivered: int | None, forgotten: int, gone: Callable[[], 
 class LateStart:
     """Of one process of a stage."""
 
-    def __init__(self, gone: Callable[[], int], reach_buckets: int = 0) -> None:
+    def __init__(self, gone: Callable[[], int], horizon_buckets: int = 0) -> None:
         """``gone``: the last bucket of which an input's blocks are gone, the inputs' logs read to their end; 0: none is."""
-        self._gone, self._reach_buckets = gone, reach_buckets
+        self._gone, self._horizon_buckets = gone, horizon_buckets
         self.after = 0
         """What ``decide`` said last."""
 
@@ -65,4 +66,4 @@ class LateStart:
     @property
     def given_up(self) -> int:
         """The output is given up to this bucket; 0: nothing is left out."""
-        return self.after + self._reach_buckets if self.after else 0
+        return self.after + self._horizon_buckets if self.after else 0

@@ -380,8 +380,8 @@ ASK_REFUSED_MS: Final = 60_000
 PASSIVE_REPLICAS_MIN: Final = 2
 """Processes of a stage with ``ha: passive``: with fewer nobody stands by."""
 
-REACH_MS_MAX: Final = 86_400_000
-"""The longest ``reach`` of a stage: so much input, and as much again, is kept for a process that lost its disk."""
+STATE_HORIZON_MS_MAX: Final = 86_400_000
+"""The longest ``state_horizon`` of a stage: so much input, and as much again, is kept for a process that lost its disk."""
 
 PRIMARY_SILENT_MS: Final = 5_000
 """Observed silence of a primary after which a standby takes over: it ends the other, so a slow one must not be taken for dead as soon as one

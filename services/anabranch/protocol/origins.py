@@ -1,9 +1,9 @@
 """Where does what a writer has closed come from?
 
 Theory of operation. Some decisions of a start need more of the stage's own log than its end: whether a stage has ever made anything
-(``protocol.late_start``), with what its newest chain begins, and which function made the last results (``protocol.reach``). These facts are
-few, and each follows from the facts before a record and that record. So the fold carries them for each writer, and a summary says them:
-whoever begins to read there knows them too.
+(``protocol.late_start``), with what its newest chain begins, and which function made the last results (``protocol.state_horizon``). These
+facts are few, and each follows from the facts before a record and that record. So the fold carries them for each writer, and a summary says
+them: whoever begins to read there knows them too.
 
 Invariants:
     O1  the facts depend on the accepted stable records of the writer alone, and on the plans of their epochs.

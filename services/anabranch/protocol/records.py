@@ -154,7 +154,7 @@ class Origin:
     made_after: int = 0
     """The last bucket before these."""
     gap: int | None = None
-    """What the chain begins with has given up results (``protocol.reach``), and closed buckets up to here; None: it has not."""
+    """What the chain begins with has given up results (``protocol.state_horizon``), and closed buckets up to here; None: it has not."""
     open_upto: int = 0
     """The chain began when this bucket was the last one closed, and has closed no new one since; 0: it has."""
     late_upto: int = 0

@@ -124,7 +124,7 @@ class Replica:
         are cheaper.
         ``empty_every_ms``: see EMPTY_EVERY_MS; 0: empty batches run at once. ``successor_after_ms``: see SUCCESSOR_AFTER_MS.
         ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up to here the output is given up, and a batch
-        ends there (``protocol.reach``).
+        ends there (``protocol.state_horizon``).
         """
         self.epoch, self.main = epoch, main
         self.branch: str | None = None
@@ -430,7 +430,7 @@ class RecordChain:
     def __init__(self, replica: str, epoch: int, lineage: Lineage, *, is_stateful: bool, given_up: int = 0) -> None:
         """``is_stateful``: what was missing once is missing in everything that the branch makes afterwards.
 
-        ``given_up``: buckets up to this one are closed empty, and said to be missing (``protocol.reach``).
+        ``given_up``: buckets up to this one are closed empty, and said to be missing (``protocol.state_horizon``).
         """
         self._given_up = given_up
         self._replica, self._epoch, self._lineage, self._is_stateful = replica, epoch, lineage.name, is_stateful

@@ -121,7 +121,7 @@ class EmptyBatches:
 
 
 def begun_after(bucket: int, folds: Mapping[str, StreamFold]) -> Plan:
-    """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and closes them (``protocol.reach``)."""
+    """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and closes them (``protocol.state_horizon``)."""
     before = QueryPosition()
     after = QueryPosition(1, bucket)
     return Plan(before=before, after=after, inputs=tuple((name, ()) for name in folds), rows=0)

@@ -8,7 +8,7 @@ Deleted is what lies below the newest summary that is far enough behind the newe
 overtaken; whoever is ends, and begins again. How a reader begins in the middle is ``protocol.log_start``.
 
 What a summary may not forget, though readers have passed it: the last results of a stage that makes them again after it lost its disk, and
-compares (``protocol.reach``).
+compares (``protocol.state_horizon``).
 
 Invariants:
     S1  nothing is deleted that the first summary which is left does not sum up: a start from there is a start from the beginning (L8).
@@ -29,10 +29,10 @@ from anabranch.protocol.limits import REPLICAS_MAX, SUMMARY_EVERY_PARTS, SUMMARY
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Resent, Summary
 
 
-def forgettable(fold: StreamFold, trim_point: int, writer: str, reach_buckets: int) -> int:
-    """Buckets up to this one need not be described. ``reach_buckets``: of a stage that has a reach, whose only writer is ``writer``; else 0."""
+def forgettable(fold: StreamFold, trim_point: int, writer: str, horizon_buckets: int) -> int:
+    """Buckets up to this one need not be described. ``horizon_buckets``: of a stage that has a horizon, whose only writer is ``writer``; else 0."""
     upto = min(trim_point, fold.upto)
-    return max(0, min(upto, fold.closed(writer) - 2 * reach_buckets)) if reach_buckets else upto
+    return max(0, min(upto, fold.closed(writer) - 2 * horizon_buckets)) if horizon_buckets else upto
 
 
 def items(summary: Summary) -> int:

@@ -120,7 +120,7 @@ def test_a_replica_that_two_contradict_is_fenced_once_over_restarts() -> None:
 
 def test_a_gap_is_an_alarm_once_over_restarts() -> None:
     world = World(replicas=1)
-    stage = world.pipeline.stages["totals"].model_copy(update={"ha": "amnesia", "reach_ms": 200})
+    stage = world.pipeline.stages["totals"].model_copy(update={"ha": "amnesia", "state_horizon_ms": 200})
     world.pipeline = world.pipeline.model_copy(update={"stages": {"totals": stage}})
     manager = world.manager()
     world.replicas[0].close_buckets(3, {2: rows(2, 6)})

@@ -188,9 +188,9 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
         ("transform: stages:tolls", "transform: stages:join", "join has no argument window for the parameter window"),
         ("replicas: 2", "replicas: 99", "21: stages.tolls.replicas: an integer from 1 to 16"),
         ("replicas: 2", "replicas: 1\n    ha: passive", "22: stages.tolls.ha: passive wants replicas: 2 or more"),
-        ("replicas: 2", "ha: upstream_backup\n    reach: 1s\n    replicas: 2", "21: stages.tolls.ha: upstream_backup is one process"),
+        ("replicas: 2", "ha: upstream_backup\n    state_horizon: 1s\n    replicas: 2", "21: stages.tolls.ha: upstream_backup is one process"),
         ("replicas: 2", "ha: amnesia", "21: stages.tolls.ha: amnesia wants to know how much later than itself"),
-        ("replicas: 2", "ha: amnesia\n    reach: soon", "22: stages.tolls.reach: 'soon' is not a duration"),
+        ("replicas: 2", "ha: amnesia\n    state_horizon: soon", "22: stages.tolls.state_horizon: 'soon' is not a duration"),
         ("replicas: 2", "ha: pasive", "21: stages.tolls.ha: 'pasive' is not known; did you mean 'passive'?"),
         ("on_missing_input: process", "version: 0", "22: stages.tolls.version: "),
         ("on_missing_input: process", "on_missing_input: wait", "22: stages.tolls.on_missing_input: 'wait' is not known"),
@@ -237,18 +237,18 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("keys", "reach_ms", "writers", "processes"),
+    ("keys", "state_horizon_ms", "writers", "processes"),
     [
         ("ha: active", None, ["0", "1"], ["0", "1"]),
         ("ha: passive", None, ["0"], ["0", "1"]),
-        ("ha: upstream_backup\n    reach: 10s", 10_000, ["0"], ["0"]),
-        ("ha: amnesia\n    reach: 0ms", 0, ["0"], ["0"]),
+        ("ha: upstream_backup\n    state_horizon: 10s", 10_000, ["0"], ["0"]),
+        ("ha: amnesia\n    state_horizon: 0ms", 0, ["0"], ["0"]),
     ],
 )
-def test_each_mode_of_ha(folder: Path, keys: str, reach_ms: int | None, writers: list[str], processes: list[str]) -> None:
+def test_each_mode_of_ha(folder: Path, keys: str, state_horizon_ms: int | None, writers: list[str], processes: list[str]) -> None:
     stage = loaded(folder, GOOD.replace("replicas: 2", f"replicas: {len(processes)}\n    {keys}")).stages["tolls"]
     assert stage.ha == keys.split()[1]
-    assert stage.reach_ms == reach_ms
+    assert stage.state_horizon_ms == state_horizon_ms
     assert (stage.replica_ids(), stage.process_ids()) == (writers, processes)
 
 

@@ -26,10 +26,10 @@ TRAITS = pytest.mark.parametrize(
 class TestGivenUp:
     """An operator gives ``a`` up in buckets 6 to 8."""
 
-    @pytest.mark.parametrize(("reach", "lacking"), [(None, range(6, 14)), (2, range(6, 11)), (0, range(6, 9))])
-    def test_what_is_made_of_it_names_it(self, reach: int | None, lacking: range) -> None:
+    @pytest.mark.parametrize(("horizon", "lacking"), [(None, range(6, 14)), (2, range(6, 11)), (0, range(6, 9))])
+    def test_what_is_made_of_it_names_it(self, horizon: int | None, lacking: range) -> None:
         world, process = running(STATEFUL)
-        process.runner._reach_buckets = reach
+        process.runner._horizon_buckets = horizon
         world.close("b", 14, 7, 9)
         process.settle()
         world.close("a", 8, 7, given_up=(GivenUp("a", 6, 8),))

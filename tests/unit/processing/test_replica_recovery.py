@@ -13,8 +13,8 @@ from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.identifiers import TopicNames
-from anabranch.protocol.reach import Reach
 from anabranch.protocol.records import BoundaryRecord
+from anabranch.protocol.state_horizon import StateHorizon
 from harness import spark_files
 from harness.file_replica import FileReplica, Source, create_topics, replica_rows, stable_rows, stage_fold
 from harness.replica_bench import WIDTH_MS
@@ -42,7 +42,7 @@ class Stage:
         raise Crash
 
     def start(
-        self, replica: str, point: Callable[[str], None] = lambda _: None, *, disk: str = "", reach: Reach | None = None
+        self, replica: str, point: Callable[[str], None] = lambda _: None, *, disk: str = "", horizon: StateHorizon | None = None
     ) -> FileReplica:
         """``disk``: of a process of a passive replica, each of which has one of its own."""
         self._started += 1
@@ -55,7 +55,7 @@ class Stage:
             SeededEntropy(self._started),
             point=point,
             wait=self._wait,
-            reach=reach,
+            horizon=horizon,
             fenced=lambda: self.fenced,
         )
         made.start()
@@ -487,27 +487,27 @@ def test_g7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record(
     stage.check(36)
 
 
-REACH_MS = 3_000
+STATE_HORIZON_MS = 3_000
 """Of the replica's operator: ``AHEAD`` buckets."""
 
 
-def last_of_all(stage: Stage, reach_ms: int) -> None:
+def last_of_all(stage: Stage, state_horizon_ms: int) -> None:
     """A stage with ``upstream_backup`` has closed 20, and loses its disk; there is more input."""
     for upto in range(2, 21, 2):
         stage.source.close(upto, upto - 1, upto)
-    first = stage.start("0", disk="d", reach=Reach("s", reach_ms, WIDTH_MS))
+    first = stage.start("0", disk="d", horizon=StateHorizon("s", state_horizon_ms, WIDTH_MS))
     first.settle()
     first.close()
     shutil.rmtree(stage.folder / "d")
     stage.source.close(26, 21, 22, 25)
 
 
-def test_b3_a_reach_that_is_too_short_stops_one_process_after_the_other(stage: Stage) -> None:
+def test_b3_a_state_horizon_that_is_too_short_stops_one_process_after_the_other(stage: Stage) -> None:
     """What it has closed is right, and nothing is added to it."""
     last_of_all(stage, WIDTH_MS)
     for _ in range(4):
-        again = stage.start("0", disk="d", reach=Reach("s", WIDTH_MS, WIDTH_MS))
-        with pytest.raises(StageFunctionError, match="give the stage a longer reach"):
+        again = stage.start("0", disk="d", horizon=StateHorizon("s", WIDTH_MS, WIDTH_MS))
+        with pytest.raises(StageFunctionError, match="give the stage a longer state_horizon"):
             again.settle()
         again.close()
     stage.check(20)
@@ -515,17 +515,17 @@ def test_b3_a_reach_that_is_too_short_stops_one_process_after_the_other(stage: S
 
 @pytest.mark.parametrize("batches", range(1, 4))
 def test_b3_processes_that_are_killed_while_they_compare_begin_anew(stage: Stage, batches: int) -> None:
-    last_of_all(stage, REACH_MS)
+    last_of_all(stage, STATE_HORIZON_MS)
     for _ in range(3):
-        again = stage.start("0", disk="d", reach=Reach("s", REACH_MS, WIDTH_MS))
+        again = stage.start("0", disk="d", horizon=StateHorizon("s", STATE_HORIZON_MS, WIDTH_MS))
         assert again.batch == -1
         for _ in range(batches):
             assert again.step()
         again.close()
-    again = stage.start("0", disk="d", reach=Reach("s", REACH_MS, WIDTH_MS))
+    again = stage.start("0", disk="d", horizon=StateHorizon("s", STATE_HORIZON_MS, WIDTH_MS))
     again.settle()
     stage.check(26)
     again.close()
     batch = again.batch
-    again = stage.start("0", disk="d", reach=Reach("s", REACH_MS, WIDTH_MS))
+    again = stage.start("0", disk="d", horizon=StateHorizon("s", STATE_HORIZON_MS, WIDTH_MS))
     assert again.batch == batch, "all was compared: its own checkpoint will do"

@@ -42,12 +42,12 @@ class TestResults:
         assert of_results(inputs, 6, 20, None, is_stateful=False) == (GivenUp("a", 6, 9), GivenUp("b", 7, 7))
         assert of_results(inputs, 10, 20, None, is_stateful=False) == ()
 
-    def test_with_a_reach_it_ends_so_much_later(self) -> None:
+    def test_with_a_state_horizon_it_ends_so_much_later(self) -> None:
         inputs = [buckets(GivenUp("a", 5, 9))]
         assert of_results(inputs, 10, 20, 4, is_stateful=True) == (GivenUp("a", 10, 13),)
         assert of_results(inputs, 14, 20, 4, is_stateful=True) == ()
 
-    def test_with_state_and_without_a_reach_it_does_not_end(self) -> None:
+    def test_with_state_and_without_a_state_horizon_it_does_not_end(self) -> None:
         assert of_results([buckets(GivenUp("a", 5, 9))], 1_000, 1_001, None, is_stateful=True) == (GivenUp("a", 1_000, 1_001),)
 
     def test_what_is_cut_in_any_way_names_the_same(self) -> None:

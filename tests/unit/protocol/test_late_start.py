@@ -31,7 +31,7 @@ def test_a_stage_that_made_nothing_begins_after_what_is_gone() -> None:
     assert (late.decide(fold_of()), late.after, late.given_up) == (9, 9, 9)
     late = LateStart(lambda: 0)
     assert (late.decide(fold_of()), late.given_up) == (0, 0)
-    late = LateStart(lambda: 9, reach_buckets=3)
+    late = LateStart(lambda: 9, horizon_buckets=3)
     assert (late.decide(fold_of()), late.given_up) == (9, 12)
 
 

@@ -381,8 +381,8 @@ class TestRecordChain:
             record(chain(), 4, kind=TENTATIVE)
 
 
-class TestReach:
-    """What ``protocol.reach`` has decided."""
+class TestStateHorizon:
+    """What ``protocol.state_horizon`` has decided."""
 
     def test_a_query_without_a_checkpoint_leaves_buckets_out(self) -> None:
         bench = Bench(warm_up=True, after=4)

@@ -35,8 +35,8 @@ def test_what_readers_have_passed_need_not_be_described() -> None:
     assert [forgettable(fold, point, "0", 0) for point in (0, 4, 9, 99)] == [0, 4, 9, 9]
 
 
-def test_of_a_stage_with_a_reach_the_last_results_are_described() -> None:
-    """It makes those of the last reach again, and compares; they may be half a reach older by the time."""
+def test_of_a_stage_with_a_state_horizon_the_last_results_are_described() -> None:
+    """It makes those of the last horizon again, and compares; they may be half a horizon older by the time."""
     fold = folded(started(), record(0, 0, 9))
     assert [forgettable(fold, point, "0", 2) for point in (0, 4, 9, 99)] == [0, 4, 5, 5]
     assert forgettable(fold, 9, "0", 50) == 0

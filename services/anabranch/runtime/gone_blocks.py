@@ -21,7 +21,7 @@ _BUCKETS: Final = 1_000
 """So many non-empty buckets after the position are looked at: what is deleted is deleted from the front."""
 
 
-class BlockReach:
+class GoneBlocks:
     """What is gone of one stream's blocks. The beginnings of partitions are asked for once."""
 
     def __init__(self, reader: LogReader, topic_of: Callable[[str], str]) -> None:
@@ -88,16 +88,16 @@ def last_gone(
     Raises:
         Unavailable: the log does not answer.
     """
-    reach = BlockReach(reader, topic_of)
+    gone_blocks = GoneBlocks(reader, topic_of)
     with lock:
         forgotten, stable = fold.forgotten, fold.stable(fold.forgotten + 1, fold.upto)
     for bucket, writer, parts in reversed(stable):
-        if not reach.is_gone(writer, parts):
+        if not gone_blocks.is_gone(writer, parts):
             continue
         with lock:
             versions = [(other, fold.replica_bucket(other, bucket)) for other in others if other != writer]
         alike = ((other, own) for other, own in versions if own and contents(own) == contents(parts))
-        if not any(not reach.is_gone(other, own) for other, own in alike):
+        if not any(not gone_blocks.is_gone(other, own) for other, own in alike):
             return bucket
     return forgotten
 
@@ -119,5 +119,5 @@ def gone_range(
         if fold.upto <= after:
             return None
         stable = fold.stable(max(after, fold.forgotten) + 1, fold.upto, count_max)
-    found = BlockReach(reader, topic_of).gone(stable)
+    found = GoneBlocks(reader, topic_of).gone(stable)
     return (found[0], found[-1]) if found else None

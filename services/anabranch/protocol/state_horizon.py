@@ -1,24 +1,25 @@
 """A stage that saves its state nowhere else: where does its process begin after its disk was lost, and what is lost with it?
 
-Theory of operation. The *reach* of a stage is a promise of its author: a record changes results at most so much later than itself (the length of
-a window, the bound of a join, 0 for a function of single rows). So results after time t are made from input after t - reach alone, whatever
-the function is, and an empty query that begins there makes them whole.
+Theory of operation. The *state horizon* of a stage is a promise of its author: a record changes results at most so much later than itself
+(the length of a window, the bound of a join, 0 for a function of single rows). So results after time t are made from input after t -
+horizon alone, whatever the function is, and an empty query that begins there makes them whole.
 
 ``upstream_backup``: the input's blocks are the backup. A new process begins at its output's last closed bucket less *twice* the
-reach. What it makes of the first reach may be partial, and is closed already: nobody takes it (rule 4). What it makes of the second is whole,
-and closed already: it must be what stands in the log, bucket by bucket, else the promise is wrong, and the process ends before it writes
-anything new. Until it has closed something new the comparison is *open*, which the log says, too: a process that begins then does not go on from
-the checkpoint that was made so far, of which half was never compared, but begins as the one before did. Trimming keeps what this needs. No results are lost, and by their ids none comes twice: precise.
+horizon. What it makes of the first horizon may be partial, and is closed already: nobody takes it (rule 4). What it makes of the second is
+whole, and closed already: it must be what stands in the log, bucket by bucket, else the promise is wrong, and the process ends before it
+writes anything new. Until it has closed something new the comparison is *open*, which the log says, too: a process that begins then does
+not go on from the checkpoint that was made so far, of which half was never compared, but begins as the one before did. Trimming keeps what
+this needs. No results are lost, and by their ids none comes twice: precise.
 
 ``amnesia``: a new process begins at what is complete now. The buckets from its output's last closed one to there are lost, and
-those within the reach after there would be partial: all of them are closed *empty*, and their records name every input as missing. So what is
-lost is said in the log, and what comes after the gap is right.
+those within the horizon after there would be partial: all of them are closed *empty*, and their records name every input as missing. So
+what is lost is said in the log, and what comes after the gap is right.
 
 Invariants:
-    B1  a query that begins at ``after`` makes every bucket above ``after`` + reach whole.
-    B2  upstream backup: ``after`` + reach is not above the last closed bucket: nothing is left out.
-    B3  upstream backup: no record that closes a new bucket is let through unless every bucket of the second reach was the same as before, by
-        whichever process: while that is open, each begins anew.
+    B1  a query that begins at ``after`` makes every bucket above ``after`` + horizon whole.
+    B2  upstream backup: ``after`` + horizon is not above the last closed bucket: nothing is left out.
+    B3  upstream backup: no record that closes a new bucket is let through unless every bucket of the second horizon was the same as before,
+        by whichever process: while that is open, each begins anew.
     B4  amnesia: a bucket that is not given up is whole; one that is given up is empty, and its record has ``missing``.
     B5  amnesia: a gap that a crash interrupted is gone on with: its end follows from the log.
     B6  a stage whose stream has closed nothing yet begins at the beginning, or where ``protocol.late_start`` says: it has nothing to lose.
@@ -38,17 +39,17 @@ GAP: Final = "gap"
 """Kind of an alarm: results were given up."""
 
 
-def buckets_of(reach_ms: int, width_ms: int) -> int:
-    """The reach in whole buckets, rounded up."""
-    return -(-reach_ms // width_ms)
+def buckets_of(state_horizon_ms: int, width_ms: int) -> int:
+    """The horizon in whole buckets, rounded up."""
+    return -(-state_horizon_ms // width_ms)
 
 
-class Reach:
+class StateHorizon:
     """Of one process of a stage with ``upstream_backup`` or ``amnesia``, which is the only writer of its stream."""
 
-    def __init__(self, stage: str, reach_ms: int, width_ms: int, complete: Callable[[], int] | None = None) -> None:
+    def __init__(self, stage: str, state_horizon_ms: int, width_ms: int, complete: Callable[[], int] | None = None) -> None:
         """``complete``: amnesia; the last bucket that is complete on all inputs, their logs read to the end. None: upstream backup."""
-        self._stage, self._reach_ms, self._buckets = stage, reach_ms, buckets_of(reach_ms, width_ms)
+        self._stage, self._horizon_ms, self._buckets = stage, state_horizon_ms, buckets_of(state_horizon_ms, width_ms)
         self._complete = complete
         self._after = 0
         self._expected: dict[int, tuple[int, int]] = {}
@@ -95,7 +96,7 @@ class Reach:
         """``record`` is about to be appended (B3).
 
         Raises:
-            StageFunctionError: a bucket was made again and is not the same: the reach is too short, or the function not deterministic.
+            StageFunctionError: a bucket was made again and is not the same: the horizon is too short, or the function not deterministic.
         """
         if self._compared >= self._compare_upto or record.kind is not BoundaryKind.STABLE:
             return
@@ -106,8 +107,8 @@ class Reach:
         for bucket in sorted({*self._expected, *self._made}):
             if self._compared < bucket <= upto and self._made.get(bucket, (0, 0)) != self._expected.get(bucket, (0, 0)):
                 message = (
-                    f"stage {self._stage}: bucket {bucket}, made again from {2 * self._reach_ms} ms of input, is not what it was: give the stage "
-                    "a longer reach, or ha: passive; or its function does not give the same for the same input"
+                    f"stage {self._stage}: bucket {bucket}, made again from {2 * self._horizon_ms} ms of input, is not what it was: give the stage "
+                    "a longer state_horizon, or ha: passive; or its function does not give the same for the same input"
                 )
                 raise StageFunctionError(message)
         self._compared = max(self._compared, upto)
@@ -122,8 +123,8 @@ class Reach:
 class GapBook:
     """The gaps of one stream, as its log says them: for alarms. Reading the log again gives the same, as far as it is still there."""
 
-    def __init__(self, stream: str, reach_buckets: int, width_ms: int) -> None:
-        self._stream, self._reach_buckets, self._width_ms = stream, reach_buckets, width_ms
+    def __init__(self, stream: str, horizon_buckets: int, width_ms: int) -> None:
+        self._stream, self._horizon_buckets, self._width_ms = stream, horizon_buckets, width_ms
         self._closed = 0
         self.lost = 0
         """Buckets that were given up, as far as the log was read."""
@@ -141,7 +142,7 @@ class GapBook:
         self.lost += self._closed - before
         if entry.prev is not None:
             return None
-        first, last = before + 1, max(before, entry.closed) + self._reach_buckets
+        first, last = before + 1, max(before, entry.closed) + self._horizon_buckets
         text = (
             f"{self._stream} lost its state: the results of buckets {first}..{last} (times {before * self._width_ms} to "
             f"{last * self._width_ms} ms) are given up, as ha: amnesia wants it; those after are right"

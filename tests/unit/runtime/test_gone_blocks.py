@@ -10,8 +10,8 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.boundary_log import StreamFold
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryRecord, EpochStarted, Part
-from anabranch.runtime import block_reach
-from anabranch.runtime.block_reach import gone_range, last_gone, missing_blocks
+from anabranch.runtime import gone_blocks
+from anabranch.runtime.gone_blocks import gone_range, last_gone, missing_blocks
 
 PLACES = [TopicPartition("s.0", p) for p in (0, 1)]
 
@@ -65,7 +65,7 @@ def test_the_range_that_is_gone(log: LocalEventLog, monkeypatch: pytest.MonkeyPa
     assert gone(0) is None
     log.admin().delete_before({PLACES[1]: 3})
     assert [gone(after) for after in (0, 1, 3, 9)] == [(1, 3), (2, 3), None, None]
-    monkeypatch.setattr(block_reach, "ASK_BUCKETS_MAX", 2)
+    monkeypatch.setattr(gone_blocks, "ASK_BUCKETS_MAX", 2)
     assert gone(0) == (1, 2), "what is gone beyond it is asked for afterwards"
 
 

@@ -10,8 +10,8 @@ from anabranch.protocol.boundary_log import Outcome, StreamFold
 from anabranch.protocol.control import Alarm
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.reach import GapBook, Reach, buckets_of
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, InputPosition, LogEntry, Part, Resent
+from anabranch.protocol.state_horizon import GapBook, StateHorizon, buckets_of
 
 WIDTH_MS = 100
 
@@ -23,8 +23,8 @@ def part(bucket: int, digest: int, rows: int = 1) -> Part:
 class Log:
     """The boundary log of the stage, and who listens."""
 
-    def __init__(self, reach: Reach | None = None, book: GapBook | None = None) -> None:
-        self.fold, self.reach, self.book, self.alarms = StreamFold(["0"]), reach, book, list[Alarm]()
+    def __init__(self, horizon: StateHorizon | None = None, book: GapBook | None = None) -> None:
+        self.fold, self.horizon, self.book, self.alarms = StreamFold(["0"]), horizon, book, list[Alarm]()
         self._offset = self._batch = 0
 
     def add(self, entry: LogEntry) -> None:
@@ -44,9 +44,9 @@ class Log:
         return BoundaryRecord("0", now or 0, BatchId("l", self._batch), prev, closed, parts, missing=tuple(missing))
 
 
-def backed_up(reach_ms: int = 200, *, again: str = "f") -> Log:
+def backed_up(state_horizon_ms: int = 200, *, again: str = "f") -> Log:
     """Ten buckets were closed, each with a row; then the process lost its disk."""
-    log = Log(Reach("s", reach_ms, WIDTH_MS))
+    log = Log(StateHorizon("s", state_horizon_ms, WIDTH_MS))
     log.begin()
     for bucket in range(1, 11):
         log.add(log.record(bucket, part(bucket, 1_000 + bucket)))
@@ -55,39 +55,39 @@ def backed_up(reach_ms: int = 200, *, again: str = "f") -> Log:
 
 
 def begun(log: Log) -> tuple[int, int]:
-    assert log.reach is not None
-    log.reach.after(log.fold.closed("0"))
-    return log.reach.begin(log.fold, "0", is_fresh=True)
+    assert log.horizon is not None
+    log.horizon.after(log.fold.closed("0"))
+    return log.horizon.begin(log.fold, "0", is_fresh=True)
 
 
-@pytest.mark.parametrize(("reach_ms", "buckets"), [(0, 0), (1, 1), (100, 1), (101, 2), (1_000, 10)])
-def test_the_reach_in_buckets_is_rounded_up(reach_ms: int, buckets: int) -> None:
-    assert buckets_of(reach_ms, WIDTH_MS) == buckets
+@pytest.mark.parametrize(("state_horizon_ms", "buckets"), [(0, 0), (1, 1), (100, 1), (101, 2), (1_000, 10)])
+def test_the_horizon_in_buckets_is_rounded_up(state_horizon_ms: int, buckets: int) -> None:
+    assert buckets_of(state_horizon_ms, WIDTH_MS) == buckets
 
 
-@pytest.mark.parametrize(("reach_ms", "after"), [(0, 10), (100, 8), (200, 6), (500, 0), (5_000, 0)])
-def test_b2_upstream_backup_begins_two_reaches_before_its_output(reach_ms: int, after: int) -> None:
-    assert begun(backed_up(reach_ms)) == (after, 0)
+@pytest.mark.parametrize(("state_horizon_ms", "after"), [(0, 10), (100, 8), (200, 6), (500, 0), (5_000, 0)])
+def test_b2_upstream_backup_begins_two_reaches_before_its_output(state_horizon_ms: int, after: int) -> None:
+    assert begun(backed_up(state_horizon_ms)) == (after, 0)
 
 
 def test_b6_where_nothing_was_closed_the_beginning_is_the_beginning() -> None:
     for complete in (None, lambda: 50):
-        log = Log(Reach("s", 200, WIDTH_MS, complete))
+        log = Log(StateHorizon("s", 200, WIDTH_MS, complete))
         log.begin()
         assert begun(log) == (0, 0)
-        log.reach.check(log.record(50, part(3, 5)))  # type: ignore[union-attr]
+        log.horizon.check(log.record(50, part(3, 5)))  # type: ignore[union-attr]
 
 
 def made_again(log: Log, **changed: int) -> None:
     """What a process makes of buckets 7 and 8 (partial), 9 and 10 (whole), and 11, in batches that end anywhere."""
     digests = {7: 1, 8: 2, 9: 1_009, 10: 1_010, 11: 1_011} | {int(name[1:]): digest for name, digest in changed.items()}
-    assert log.reach is not None
-    log.reach.check(log.record(6))
-    log.reach.check(replace(log.record(9, part(11, 3)), kind=BoundaryKind.TENTATIVE))
-    log.reach.check(log.record(8, part(7, digests[7]), part(8, digests[8]), part(9, 9)))
-    log.reach.check(log.record(9, part(9, digests[9] - 9, rows=0), part(10, digests[10])))
-    log.reach.check(log.record(11, part(11, digests[11])))
-    log.reach.check(log.record(12, part(12, 1)))
+    assert log.horizon is not None
+    log.horizon.check(log.record(6))
+    log.horizon.check(replace(log.record(9, part(11, 3)), kind=BoundaryKind.TENTATIVE))
+    log.horizon.check(log.record(8, part(7, digests[7]), part(8, digests[8]), part(9, 9)))
+    log.horizon.check(log.record(9, part(9, digests[9] - 9, rows=0), part(10, digests[10])))
+    log.horizon.check(log.record(11, part(11, digests[11])))
+    log.horizon.check(log.record(12, part(12, 1)))
 
 
 def test_b3_what_is_made_again_is_compared() -> None:
@@ -100,16 +100,16 @@ def test_b3_what_is_made_again_is_compared() -> None:
 def test_b3_a_difference_ends_the_process_before_anything_new_is_closed(bucket: int) -> None:
     log = backed_up()
     begun(log)
-    with pytest.raises(StageFunctionError, match=f"bucket {bucket}, made again from 400 ms of input, .* a longer reach"):
+    with pytest.raises(StageFunctionError, match=f"bucket {bucket}, made again from 400 ms of input, .* a longer state_horizon"):
         made_again(log, **{f"b{bucket}": 4_711})
 
 
 def test_b3_a_bucket_too_many_or_too_few_is_a_difference() -> None:
     log = backed_up()
     begun(log)
-    assert log.reach is not None
+    assert log.horizon is not None
     with pytest.raises(StageFunctionError, match="bucket 9"):
-        log.reach.check(log.record(11, part(10, 1_010)))
+        log.horizon.check(log.record(11, part(10, 1_010)))
 
 
 def test_another_function_is_not_compared() -> None:
@@ -120,16 +120,16 @@ def test_another_function_is_not_compared() -> None:
 
 def test_with_a_checkpoint_nothing_is_left_out_or_compared() -> None:
     log = backed_up()
-    assert log.reach is not None
-    assert log.reach.begin(log.fold, "0", is_fresh=False) == (0, 0)
+    assert log.horizon is not None
+    assert log.horizon.begin(log.fold, "0", is_fresh=False) == (0, 0)
     made_again(log, b9=4_711)
 
 
 def is_open(log: Log) -> bool:
-    assert log.reach is not None
+    assert log.horizon is not None
     again = StreamFold.from_summary(log.fold.summary(99))
     assert again.origin("0") == log.fold.origin("0")
-    return log.reach.is_open(again.origin("0"))
+    return log.horizon.is_open(again.origin("0"))
 
 
 def test_b3_until_something_new_is_closed_each_process_begins_anew() -> None:
@@ -164,7 +164,7 @@ def test_b3_blocks_that_are_written_again_end_no_comparison() -> None:
 
 
 def test_b3_the_first_process_of_all_and_one_that_gives_up_have_nothing_to_compare() -> None:
-    log = Log(Reach("s", 200, WIDTH_MS))
+    log = Log(StateHorizon("s", 200, WIDTH_MS))
     log.begin()
     log.add(log.record(0, fresh=True))
     assert not is_open(log)
@@ -183,7 +183,7 @@ def test_what_another_function_has_made_is_not_compared_after_a_restart_either()
 
 
 def test_of_a_function_that_was_changed_only_what_it_made_from_its_own_state_is_compared() -> None:
-    log = Log(Reach("s", 200, WIDTH_MS))
+    log = Log(StateHorizon("s", 200, WIDTH_MS))
     log.begin()
     log.add(log.record(7))
     log.begin("g")
@@ -198,7 +198,7 @@ def test_of_a_function_that_was_changed_only_what_it_made_from_its_own_state_is_
 
 
 def test_what_trimming_must_leave() -> None:
-    backup, forgetful = Reach("s", 200, WIDTH_MS), Reach("s", 200, WIDTH_MS, lambda: 0)
+    backup, forgetful = StateHorizon("s", 200, WIDTH_MS), StateHorizon("s", 200, WIDTH_MS, lambda: 0)
     assert backup.held(10, 9) == 6
     assert backup.held(10, 5) == 5
     assert backup.held(3, 3) == 0
@@ -206,17 +206,17 @@ def test_what_trimming_must_leave() -> None:
 
 
 def forgetful(book: GapBook | None = None) -> Log:
-    log = Log(Reach("s", 200, WIDTH_MS, lambda: 15), book)
+    log = Log(StateHorizon("s", 200, WIDTH_MS, lambda: 15), book)
     log.begin()
     log.add(log.record(10, part(10, 1)))
     log.begin()
     return log
 
 
-def test_b4_amnesia_gives_up_to_a_reach_beyond_what_is_complete() -> None:
+def test_b4_amnesia_gives_up_to_a_state_horizon_beyond_what_is_complete() -> None:
     log = forgetful()
     assert begun(log) == (15, 17)
-    log.reach.check(log.record(16, part(9, 4)))  # type: ignore[union-attr]
+    log.horizon.check(log.record(16, part(9, 4)))  # type: ignore[union-attr]
 
 
 def test_b5_a_gap_that_a_crash_interrupted_goes_on() -> None:
@@ -225,10 +225,10 @@ def test_b5_a_gap_that_a_crash_interrupted_goes_on() -> None:
     log.add(log.record(16, missing="a"))
     log.begin()
     log.add(log.record(30, fresh=True, missing="a", epoch=0))  # of a zombie
-    assert log.reach is not None
-    assert log.reach.begin(log.fold, "0", is_fresh=False) == (0, 17)
+    assert log.horizon is not None
+    assert log.horizon.begin(log.fold, "0", is_fresh=False) == (0, 17)
     log.add(log.record(17, fresh=True))
-    assert log.reach.begin(log.fold, "0", is_fresh=False) == (0, 0)
+    assert log.horizon.begin(log.fold, "0", is_fresh=False) == (0, 0)
 
 
 def test_a_gap_is_one_alarm_and_its_buckets_are_counted() -> None:
@@ -256,7 +256,7 @@ def test_only_stages_have_gaps() -> None:
 def begun_at_a_summary(log: Log, book: GapBook | None = None) -> Log:
     """Somebody who reads the log from a summary on, that was written now."""
     summary = log.fold.summary(log._offset)
-    again = Log(log.reach, book)
+    again = Log(log.horizon, book)
     again._offset, again._batch = log._offset, log._batch
     again.fold.adopt(summary)
     if book is not None:
@@ -277,8 +277,8 @@ def test_what_was_before_a_summary_is_compared_and_a_gap_in_it_goes_on() -> None
     log.add(log.record(15, fresh=True, missing="a"))
     log.add(log.record(16, missing="a"))
     log = begun_at_a_summary(log)
-    assert log.reach is not None
-    assert log.reach.begin(log.fold, "0", is_fresh=False) == (0, 17)
+    assert log.horizon is not None
+    assert log.horizon.begin(log.fold, "0", is_fresh=False) == (0, 17)
 
 
 def test_a_gap_after_a_summary_begins_where_it_does() -> None:
