@@ -91,7 +91,7 @@ def events(ordered: Sequence[Transaction]) -> list[LiveRecord]:
 
 
 class Delay(NamedTuple):
-    """How late a bucket was shown that has results, tentative or final."""
+    """How late a bucket was shown that has results, tentative or stable."""
 
     event_time_ms: int
     """The time of its results (the end of their window)."""
@@ -134,7 +134,7 @@ class Account:
     standing: set[Name] = field(default_factory=set)
     """Tentative results that nothing has voided so far."""
     corrected: int = 0
-    """Final results in the place of what was shown as tentative."""
+    """Stable results in the place of what was shown as tentative."""
     missing: set[str] = field(default_factory=set)
 
     @property

@@ -5,7 +5,7 @@ boundaries in all partitions, and the answer is followed bucket by bucket. What 
 be right about a result (its value, its time, its key, its partition) belongs into it, on both sides.
 
 When the traffic of a finite run is over, all sources are silent, and that looks like a failure. So transactions count up to the one by which
-everything until ``end_ms`` is final; a failure under way there is followed to its end, if it has one.
+everything until ``end_ms`` is stable; a failure under way there is followed to its end, if it has one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LiveRecord(NamedTuple):
     """Of a tentative result: which branch made it."""
     row: Row | None = None
     stable: int = 0
-    """Of a boundary: every bucket up to this one is final."""
+    """Of a boundary: every bucket up to this one is stable."""
     shown: int = 0
     """Of a boundary: tentative results are shown up to this bucket; 0: there is no failure."""
     sequence: int = 0
@@ -115,10 +115,10 @@ def transactions(records: Iterable[LiveRecord], partitions: int) -> tuple[list[T
 
 def until(ordered: list[Transaction], end_ms: int | None) -> list[Transaction]:
     """Those that count: see the head of this module. None: all."""
-    final = [place for place, each in enumerate(ordered) if end_ms is not None and each.stable_ms >= end_ms]
-    if not final:
+    settled = [place for place, each in enumerate(ordered) if end_ms is not None and each.stable_ms >= end_ms]
+    if not settled:
         return ordered
-    return ordered[: 1 + next((place for place in final if ordered[place].shown == 0), final[0])]
+    return ordered[: 1 + next((place for place in settled if ordered[place].shown == 0), settled[0])]
 
 
 def check_shown(records: Sequence[LiveRecord], offered: Mapping[tuple[int, tuple[int, int]], Sequence[Row]]) -> list[str]:
@@ -218,7 +218,7 @@ class _Follower:
         if self._undone:
             self._wrong("a second undo in one failure", run)
         if undos[0].ident != self._last:
-            self._wrong(f"undo names {undos[0].ident}, the last stable tuple is {self._last}", run)
+            self._wrong(f"undo names {undos[0].ident}, the last stable record is {self._last}", run)
         self._undone = True
         self._verdict.tentative.clear()
 

@@ -21,15 +21,15 @@ from rich.table import Table
 from anabranch.client import Kind, LiveRecord, LiveView, follow
 
 _ROWS: Final = 20
-_FINAL_BUCKETS_KEPT: Final = 1_000
+_STABLE_BUCKETS_KEPT: Final = 1_000
 
 
 def state_of(view: LiveView) -> str:
-    """One line: up to when the answer is final, up to when it is known, and what it lacks."""
-    final, known = (datetime.fromtimestamp(ms / 1_000, UTC).strftime("%H:%M:%S.%f")[:-5] for ms in (view.stable_ms, view.shown_ms))
+    """One line: up to when the answer is stable, up to when it is known, and what it lacks."""
+    stable, known = (datetime.fromtimestamp(ms / 1_000, UTC).strftime("%H:%M:%S.%f")[:-5] for ms in (view.stable_ms, view.shown_ms))
     if not view.in_failure:
-        return f"final up to {final}"
-    return f"final up to {final}, tentative up to {known}, without {', '.join(view.missing) or 'nothing'}"
+        return f"stable up to {stable}"
+    return f"stable up to {stable}, tentative up to {known}, without {', '.join(view.missing) or 'nothing'}"
 
 
 def newest(records: Iterable[LiveRecord], count: int) -> list[LiveRecord]:
@@ -57,13 +57,13 @@ def table_of(view: LiveView, count: int = _ROWS) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Until Ctrl-C."""
-    parser = argparse.ArgumentParser(description="The current tolls, final and tentative.")
+    parser = argparse.ArgumentParser(description="The current tolls, stable and tentative.")
     parser.add_argument("--kafka", required=True, metavar="ADDRESS", help="the broker, HOST:PORT")
     parser.add_argument("--topic", default="tolls.live", help="the live topic (default tolls.live)")
     given = parser.parse_args(arguments)
     with Live(Table(title="Tolls now"), refresh_per_second=4) as shown:
         try:
-            for view in follow(given.kafka, given.topic, buckets_kept=_FINAL_BUCKETS_KEPT):
+            for view in follow(given.kafka, given.topic, buckets_kept=_STABLE_BUCKETS_KEPT):
                 shown.update(table_of(view))
         except KeyboardInterrupt:
             pass

@@ -69,7 +69,7 @@ class LiveTopic:
             self._records.append(record)
 
     def answer(self) -> list[Delivered]:
-        """The current answer as the client library keeps it: what is final, then what is tentative."""
+        """The current answer as the client library keeps it: what is stable, then what is tentative."""
         with self._lock:
             raw = list(self._raw)
         view = LiveView(self.partitions)
@@ -182,7 +182,7 @@ class Story:
     def _cut(self, deployment: Drills) -> None:
         since_ms, ordered = received_ms() - USUAL_MS, self.topic.transactions()
         usual = percentile_ms([each.delay_ms for each in delays(ordered, seen_event_times_ms(ordered)) if each.covered_ms >= since_ms], 0.5)
-        self._line(f"so far results come {_seconds(usual)} after their window, final at once")
+        self._line(f"so far results come {_seconds(usual)} after their window, stable at once")
         deployment.drill("cut", self.source)
         self.cut_ms = received_ms()
         self._line(f"[bold]anabranch drill cut {self.source}[/]: no byte passes between it and Kafka any more")

@@ -36,8 +36,8 @@ _FETCH_RECORDS: Final = 10_000
 class LiveView(live_view.LiveView):
     """The current answer of one live topic, from the records of whatever consumer. Not thread-safe.
 
-    ``records`` is the answer as a sequence, ``by_key`` the newest record of each key; ``stable_ms`` says up to which event time it is final,
-    ``shown_ms`` up to which it reaches.
+    ``records`` is the answer as a sequence, ``by_key`` the newest record of each key; ``stable_ms`` says up to which event time it is
+    stable, ``shown_ms`` up to which it reaches.
     """
 
     def __init__(self, partitions: int, *, buckets_kept: int | None = None) -> None:

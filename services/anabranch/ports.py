@@ -359,7 +359,7 @@ class PreparedStage(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the tuples that it gives: the columns, then the time as int64 ms."""
+        """Of the rows that it gives: the columns, then the time as int64 ms."""
 
     @property
     def fingerprint(self) -> str:

@@ -201,7 +201,7 @@ def made_by(entries: Iterable[tuple[int, LogEntry]], replicas: Sequence[str]) ->
     for name, writer in reading.writers.items():
         made = {
             bucket: Digest(sum(part.rows for part in parts), sum(part.digest for part in parts) % 2**64)
-            for bucket, parts in writer.final.items()
+            for bucket, parts in writer.closed_parts.items()
             if any(part.rows for part in parts)
         }
         found[name] = Made(made, _taken_over(writer))
@@ -245,7 +245,7 @@ def compare_digests(stream: str, found: Mapping[str, Made]) -> list[str]:
 
 
 def live_promises(name: str, topic: LiveTopic, end_ms: int, road: Road, missing_of: Callable[[int], Collection[str]]) -> list[str]:
-    """What a live topic promises and did not keep, in words, up to the transaction by which everything until ``end_ms`` is final.
+    """What a live topic promises and did not keep, in words, up to the transaction by which everything until ``end_ms`` is stable.
 
     However many failures there were, each is over by then. ``missing_of``: of a bucket that was shown without results, by the logs of the
     stages.

@@ -1,4 +1,4 @@
-"""The corrected topic against the answer: every tuple once, with its own id, in order."""
+"""The corrected topic against the answer: every record once, with its own id, in order."""
 
 from __future__ import annotations
 

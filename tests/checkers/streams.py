@@ -28,7 +28,7 @@ class Writer:
     path: list[BatchId] = field(default_factory=list)
     seen: set[BatchId] = field(default_factory=set)
     pending: list[tuple[BatchId, Part]] = field(default_factory=list)
-    final: dict[int, list[Part]] = field(default_factory=dict)
+    closed_parts: dict[int, list[Part]] = field(default_factory=dict)
     accepted: list[tuple[int, BoundaryRecord]] = field(default_factory=list)
     """(offset, record), of those that are stable."""
     branch: tuple[int, int] = (-1, -1)
@@ -105,7 +105,7 @@ def _take(writer: Writer, record: BoundaryRecord) -> str:
     writer.pending += [(record.id, part) for part in record.parts if part.bucket > writer.closed]
     for ident, part in list(writer.pending):
         if part.bucket <= record.closed:
-            writer.final.setdefault(part.bucket, []).append(part)
+            writer.closed_parts.setdefault(part.bucket, []).append(part)
             writer.pending.remove((ident, part))
     writer.closed = max(writer.closed, record.closed)
     return "accepted"
@@ -164,10 +164,10 @@ def check(name: str, reading: Reading, answer: Mapping[int, Sequence[Row]], rows
     """What is wrong with the closed buckets of a stream, in words."""
     wrong = [f"{name}.{replica}: a branch lost {part}" for replica, writer in reading.writers.items() for part in writer.left_out]
     for replica, writer in reading.writers.items():
-        buckets = {bucket for bucket in {*writer.final, *answer} if writer.base < bucket <= writer.closed}
+        buckets = {bucket for bucket in {*writer.closed_parts, *answer} if writer.base < bucket <= writer.closed}
         for bucket in sorted(buckets):
             rows: list[Row] = []
-            for part in writer.final.get(bucket, ()):
+            for part in writer.closed_parts.get(bucket, ()):
                 found = rows_of(replica, part)
                 if found is None:
                     wrong.append(f"{name}.{replica}: blocks of bucket {bucket} are missing: {part}")

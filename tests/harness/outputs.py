@@ -18,7 +18,7 @@ from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Stage
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition
 from anabranch.protocol.control import DeliveryProgress
-from anabranch.protocol.identifiers import BatchId, TupleId
+from anabranch.protocol.identifiers import BatchId, RecordId
 from anabranch.protocol.live_delivery import Kind
 from anabranch.protocol.live_view import LiveRecord, LiveView
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part, Resent
@@ -79,7 +79,7 @@ def service(log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy) -> Deli
 
 
 def rows(bucket: int, count: int) -> pa.Table:
-    """Tuples of a bucket, not in canonical order."""
+    """Rows of a bucket, not in canonical order."""
     numbers = range(count - 1, -1, -1)
     return pa.table(
         {
@@ -166,7 +166,7 @@ class Replica:
         self._boundaries.close()
 
 
-def delivered(log: EventLog, of: Pipeline) -> list[tuple[int, TupleId, bytes | None, bytes | None]]:
+def delivered(log: EventLog, of: Pipeline) -> list[tuple[int, RecordId, bytes | None, bytes | None]]:
     """(partition, id, key, value) of all records that committed readers see, each partition in its order."""
     admin = log.admin()
     topic = of.outputs["out"].corrected.topic
@@ -177,7 +177,7 @@ def delivered(log: EventLog, of: Pipeline) -> list[tuple[int, TupleId, bytes | N
         for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True):
             known = dict(headers)
             if "anabranch-id" in known:
-                found.append((chunk.at.partition, TupleId.parse((known["anabranch-id"] or b"").decode()), key, value))
+                found.append((chunk.at.partition, RecordId.parse((known["anabranch-id"] or b"").decode()), key, value))
     return found
 
 
@@ -227,9 +227,9 @@ def live_view(log: EventLog, of: Pipeline) -> LiveView:
     return view
 
 
-def ids(sizes: Mapping[int, int] | Iterable[tuple[int, int]]) -> list[TupleId]:
+def ids(sizes: Mapping[int, int] | Iterable[tuple[int, int]]) -> list[RecordId]:
     """Every id of buckets with so many rows."""
-    return [TupleId(bucket, position) for bucket, count in sorted(dict(sizes).items()) for position in range(count)]
+    return [RecordId(bucket, position) for bucket, count in sorted(dict(sizes).items()) for position in range(count)]
 
 
 def progress(log: EventLog, of: Pipeline) -> list[DeliveryProgress]:

@@ -101,7 +101,7 @@ def create_topics(kafka: str, pipeline: Pipeline) -> None:
 
 
 def readings(rows: Iterable[tuple[int, ...] | dict[str, Any]]) -> pa.Table:
-    """Tuples of the record ``reading``: (event time, key, value), or columns by name."""
+    """Rows of the record ``reading``: (event time, key, value), or columns by name."""
     full = []
     for row in rows:
         given = row if isinstance(row, dict) else {"event_time": row[0], "key": row[1], "value": row[2]}

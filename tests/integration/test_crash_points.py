@@ -25,7 +25,7 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
-from anabranch.protocol.identifiers import BatchId, TopicNames, TupleId
+from anabranch.protocol.identifiers import BatchId, RecordId, TopicNames
 from anabranch.protocol.limits import SUMMARY_EVERY_RECORDS
 from anabranch.protocol.live_delivery import Kind
 from anabranch.protocol.records import BoundaryRecord, EpochStarted
@@ -183,7 +183,7 @@ def test_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str, sec
     replica.close()
 
 
-def _delivered(world: World) -> list[TupleId]:
+def _delivered(world: World) -> list[RecordId]:
     try:
         return sorted(ident for _, ident, _, _ in delivered(world.log, world.pipeline))
     except KeyError:  # the topic is not there yet
@@ -223,7 +223,7 @@ def test_live_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str
     replica.close()
 
 
-def _live(world: World) -> list[TupleId]:
+def _live(world: World) -> list[RecordId]:
     """Ids of the stable answer that a client has; nothing while some of it is tentative."""
     try:
         view = live_view(world.log, world.pipeline)

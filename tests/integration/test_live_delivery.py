@@ -74,7 +74,7 @@ class World:
         return plain[0]
 
     def check(self) -> None:
-        """The final answer is the corrected one."""
+        """The last answer is the corrected one."""
         view = current(self.log, self.live)
         assert [(r.id, r.key, r.value) for r in view.stable()] == sorted((i, k, v) for _, i, k, v in delivered(self.log, self.pipeline))
         assert (list(view.tentative()), view.in_failure, view.gaps, view.foreign) == ([], False, 0, 0)
@@ -265,7 +265,7 @@ def world_has_topic(world: World) -> bool:
 
 
 def test_a_tentative_bucket_is_soon_there_beside_a_backlog(world: World) -> None:
-    """Corrections and the corrected topic have a backlog of 120 000 tuples while a branch goes on; its buckets do not wait for them.
+    """Corrections and the corrected topic have a backlog of 120 000 rows while a branch goes on; its buckets do not wait for them.
 
     The bound is ten times what was measured on a quiet machine.
     """

@@ -15,7 +15,7 @@ from anabranch.local.links import Cut
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.runtime.heartbeats import ControlWriter, HeartbeatSender
 from harness import outputs, sources
 from harness.cut_link import ANSWER_LOST, REQUEST_LATE, REQUEST_LOST, CutBroker
@@ -57,7 +57,7 @@ def visible(broker: CutBroker, of: Pipeline, sizes: dict[int, int]) -> None:
     """Every id once; a commit is answered a moment before committed readers see it."""
     wanted = outputs.ids(sizes)
 
-    def found() -> list[TupleId]:
+    def found() -> list[RecordId]:
         return sorted(ident for _, ident, _, _ in outputs.delivered(broker.direct, of))
 
     wait_until(lambda: len(found()) >= len(wanted), DEADLINE_S, "all are visible")

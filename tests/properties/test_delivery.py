@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.delivery import REJECTED, CorrectedDelivery, Form, Slice, partition_of
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
 
 OUTCOMES = ("committed", "applied, unknown", "lost, unknown", "torn", "torn without progress", "killed before commit")
@@ -22,11 +22,11 @@ OUTCOMES = ("committed", "applied, unknown", "lost, unknown", "torn", "torn with
 class Topic:
     """An output topic and its progress topic; ``None`` stands for a control record or one of another producer."""
 
-    partitions: list[list[TupleId | None]]
+    partitions: list[list[RecordId | None]]
     progress: list[DeliveryProgress] = field(default_factory=list)
     torn: bool = False
 
-    def apply(self, batch: list[tuple[int, TupleId]], record: DeliveryProgress, outcome: str, rng: random.Random) -> None:
+    def apply(self, batch: list[tuple[int, RecordId]], record: DeliveryProgress, outcome: str, rng: random.Random) -> None:
         if outcome in ("lost, unknown", "killed before commit"):
             kept: set[int] = set()
         elif outcome.startswith("torn"):
@@ -58,7 +58,7 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
     rng = random.Random(seed)
     last = max(sizes, default=1)
     topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions + 1)])
-    refused = {TupleId(b, i) for b, n in sizes.items() for i in range(n) if rng.random() < large}
+    refused = {RecordId(b, i) for b, n in sizes.items() for i in range(n) if rng.random() < large}
     upto, todo = rng.randint(0, last), list(outcomes)
     machine = take_over(topic, upto)
     for _ in range(1_000):
@@ -69,7 +69,7 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
                 return topic
             upto = rng.randint(upto + 1, last)
             continue
-        ids = [TupleId(s.bucket, i) for s in run.slices for i in range(s.start, s.stop)]
+        ids = [RecordId(s.bucket, i) for s in run.slices for i in range(s.start, s.stop)]
         placed = [(partition_of(None if i.position % 4 == 3 else b"%d" % (i.position % 3), i, partitions), i) for i in ids]
         batch = [(p, i) for p, i in placed if not (machine.comparing and machine.there(i, p))]
         if not batch:
@@ -103,7 +103,7 @@ def test_every_id_once_whatever_becomes_of_transactions(
 ) -> None:
     topic = deliver(seed, sizes, partitions, outcomes, large)
     found = [ident for p in topic.partitions for ident in p if ident is not None]
-    assert sorted(found) == [TupleId(b, i) for b in sorted(sizes) for i in range(sizes[b])]
+    assert sorted(found) == [RecordId(b, i) for b in sorted(sizes) for i in range(sizes[b])]
     if not topic.torn:
         for p in topic.partitions:
             ids = [ident for ident in p if ident is not None]
@@ -122,11 +122,11 @@ def test_partitions_of_many_are_those_of_each(batches: list[list[bytes]], partit
     partitioner = Partitioner(partitions)
     for keys in batches:
         found = partitioner.partitions_of(keys, [Slice(1, 0, len(keys))])
-        assert found == [partition_of(key, TupleId(1, i), partitions) for i, key in enumerate(keys)]
+        assert found == [partition_of(key, RecordId(1, i), partitions) for i, key in enumerate(keys)]
 
 
 @given(bucket=st.integers(0, 2**40), start=st.integers(0, 2**30), count=st.integers(0, 9), partitions=st.integers(1, 50))
 def test_records_without_key_go_where_their_ids_say(bucket: int, start: int, count: int, partitions: int) -> None:
     slices = [Slice(bucket, start, start + count), Slice(bucket + 2, 0, 1)]
-    ids = [TupleId(s.bucket, i) for s in slices for i in range(s.start, s.stop)]
+    ids = [RecordId(s.bucket, i) for s in slices for i in range(s.start, s.stop)]
     assert Partitioner(partitions).partitions_of([None] * len(ids), slices) == [partition_of(None, i, partitions) for i in ids]

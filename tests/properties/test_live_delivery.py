@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from anabranch.codec import live_records
 from anabranch.protocol import live_delivery as module
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.live_delivery import Available, Kind, LiveDelivery, LiveProgress, LiveRun
 from anabranch.protocol.live_view import LiveRecord, LiveView
 from anabranch.protocol.upsert_view import State, UpsertView, Version, Write
@@ -56,7 +56,7 @@ class Log:
         return Available(self.upto, stable, last, new, [(b, n) for b, n in reversed(filled) if floor < b <= now.shown], self.settled)
 
 
-def key_of(ident: TupleId) -> bytes:
+def key_of(ident: RecordId) -> bytes:
     return b"k%d" % ((ident.bucket * 7 + ident.position) % 5)
 
 
@@ -64,9 +64,9 @@ class Strict:
     """A reader that checks what every transaction may hold."""
 
     def __init__(self) -> None:
-        self.stable: dict[TupleId, bytes | None] = {}
-        self.tentative: dict[TupleId, bytes | None] = {}
-        self.upto, self.last, self.failure, self.undone, self.ended_failure = 0, TupleId(0, 0), False, False, False
+        self.stable: dict[RecordId, bytes | None] = {}
+        self.tentative: dict[RecordId, bytes | None] = {}
+        self.upto, self.last, self.failure, self.undone, self.ended_failure = 0, RecordId(0, 0), False, False, False
 
     def take(self, record: LiveRecord) -> None:
         kind, ident = record.kind, record.id
@@ -87,7 +87,7 @@ class Strict:
         elif kind is Kind.UNDO:
             assert self.failure, "undo without failure"
             assert not self.undone, "one undo per failure"
-            assert ident == (self.last if self.last.bucket else None), "it names the last stable tuple"
+            assert ident == (self.last if self.last.bucket else None), "it names the last stable record"
             self.undone = True
             self.tentative.clear()
         elif kind is Kind.REC_DONE:
@@ -140,7 +140,7 @@ class Topic:
         for bucket in buckets:
             branch = 0 if stable else self.log.tentative[bucket]
             for position in range(self.log.sizes[bucket] if stable else self.log.rows(bucket, branch)):
-                ident, text = TupleId(bucket, position), f"{bucket}.{position}/{branch}".encode()
+                ident, text = RecordId(bucket, position), f"{bucket}.{position}/{branch}".encode()
                 found.append((key_of(ident), Version(ident, bucket * WIDTH_MS, text, None if stable else (1, branch))))
         return found
 
@@ -233,7 +233,7 @@ def test_what_a_strict_reader_sees(seed: int, sizes: dict[int, int], events: lis
         assert len(undos) <= 1
         correctable = {b for b in shown if b > reader.upto and topic.log.sizes.get(b, 0) > 3}
         assert correctable <= reader.shown_buckets(), "the live answer fell back"
-    wanted = {TupleId(b, i): f"{b}.{i}/0".encode() for b, n in sizes.items() for i in range(n)}
+    wanted = {RecordId(b, i): f"{b}.{i}/0".encode() for b, n in sizes.items() for i in range(n)}
     assert reader.stable == wanted
     assert not reader.tentative
     assert not reader.failure
@@ -257,7 +257,7 @@ def test_a_view_shows_only_ends_of_transactions(seed: int, sizes: dict[int, int]
             assert ({(r.id, r.branch) for r in view.records()}, view.in_failure) == answers[view.sequence]
     assert view.sequence == len(topic.transactions)
     assert {r.key: r.value for r in view.by_key().values()} == {
-        key_of(i): f"{i}/0".encode() for i in sorted(TupleId(b, p) for b, n in sizes.items() for p in range(n))
+        key_of(i): f"{i}/0".encode() for i in sorted(RecordId(b, p) for b, n in sizes.items() for p in range(n))
     }
 
 

@@ -27,7 +27,7 @@ from anabranch.codec.edge import Decoder, Format
 from anabranch.pipeline import file as pipeline_file
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, RecordRejected, RemoteProtocolError
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import MIB, RECORD_BYTES_MAX
 from anabranch.protocol.live_delivery import LiveProgress
 from harness import boundary_logs, sources
@@ -89,7 +89,7 @@ def live(value: bytes) -> None:
 
 def texts(value: bytes) -> None:
     text = value.decode("utf-8", "replace")
-    TupleId.parse(text)
+    RecordId.parse(text)
 
 
 def parts(value: bytes) -> object:
@@ -131,7 +131,7 @@ READINGS = {
     ),
     "control": Reading(control_records.decode, RemoteProtocolError, control_records.encode(BEAT)),
     "live": Reading(live, RemoteProtocolError, live_records.encode_progress(LiveProgress("out", 1, 1, 1)), timed=False),
-    "tuple id": Reading(texts, RemoteProtocolError, b"12.34"),
+    "record id": Reading(texts, RemoteProtocolError, b"12.34"),
     "parts": Reading(parts, RemoteProtocolError, b'[["a"],[1,0,0,1,0,1,1,"ff"]]', timed=False),
 }
 

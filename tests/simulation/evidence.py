@@ -280,9 +280,9 @@ def judge(run: Run) -> list[str]:
     wrong += told("trimming", _trimmed(run))
     if only_silence(run):
         wrong += told("staggering", availability.check_staggered(_turns(run), _HEARD_MS))
-    answer = user_rows(answers[options.final], options.output_partitions)
+    answer = user_rows(answers[options.last_stage], options.output_partitions)
     if is_for_good(run):  # the rest is waited for
-        closed = max(writer.closed for writer in readings[options.final].writers.values())
+        closed = max(writer.closed for writer in readings[options.last_stage].writers.values())
         answer = {bucket: rows for bucket, rows in answer.items() if bucket <= closed}
     if run.is_complete:
         torn = run.history.probes["transaction torn"] > 0
@@ -291,7 +291,7 @@ def judge(run: Run) -> list[str]:
     if run.is_complete and options.is_upsert and options.is_live:
         wrong += told("upsert", _upsert(run, answer))
     elif run.is_complete and options.is_live:
-        wrong += _live(run, answer, streams.offered(readings[options.final], blocks[options.final]))
+        wrong += _live(run, answer, streams.offered(readings[options.last_stage], blocks[options.last_stage]))
     if _has_happened(run):
         run.history.reached(f"scenario {options.scenario}")
     return wrong
@@ -515,10 +515,10 @@ def _live(
     ]
     signs_ms = availability.signs(arrivals)
     stages = len(run.options.stages)
-    bound_ms = normal_ms(run.pipeline, run.options.final) + run.options.max_delay_ms + stages * _ENGINE_MS + behind_ms
+    bound_ms = normal_ms(run.pipeline, run.options.last_stage) + run.options.max_delay_ms + stages * _ENGINE_MS + behind_ms
     until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
     wrong = availability.check(signs_ms, shown, bound_ms, until_ms)
-    wait = waits(run.pipeline, run.options.final)
+    wait = waits(run.pipeline, run.options.last_stage)
     if only_silence(run) and wait.next_ms < wait.first_ms:  # equal ones: there is but the bound
         later_ms = wait.next_ms + (stages - 1) * HOP_MS + stages * _ENGINE_MS + behind_ms
         failing = sorted(

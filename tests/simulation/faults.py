@@ -180,7 +180,7 @@ def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) 
             at_ms = rng.randint(500, 1_500)
             found.append(Fault(at_ms, "silent", source, partition, wait_ms + 3_000))
             for value in (*range(8), AGAIN):
-                found.append(Fault(at_ms + wait_ms + rng.randint(0, 2_500), "hostile", options.final, value, 0))
+                found.append(Fault(at_ms + wait_ms + rng.randint(0, 2_500), "hostile", options.last_stage, value, 0))
     return found
 
 
@@ -212,7 +212,10 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
         case "blocks deleted":
             at_ms, duration_ms = rng.randint(800, options.heal_ms // 2), rng.randint(500, 2_000)
             kind = "blocks spoilt" if random.Random(f"{options.seed}/spoilt").random() < 0.4 else "blocks deleted"
-            return [Fault(at_ms, "away", output, 0, duration_ms), Fault(at_ms + duration_ms - 1, kind, options.final, rng.randrange(24), 0)]
+            return [
+                Fault(at_ms, "away", output, 0, duration_ms),
+                Fault(at_ms + duration_ms - 1, kind, options.last_stage, rng.randrange(24), 0),
+            ]
         case "recovery twice":
             at_ms, duration_ms = rng.randint(500, options.heal_ms // 2), rng.randint(1_000, 2_000)
             torn = Fault(at_ms + 1, "commit torn", output, rng.randint(1, 14), 0)

@@ -111,7 +111,7 @@ class Options:
         return f"{self.stages[self.seed % len(self.stages)].name}.0" if self.scenario == "moved" else ""
 
     @property
-    def final(self) -> str:
+    def last_stage(self) -> str:
         """The stream that is delivered."""
         return self.stages[-1].name if self.stages else self.sources[0]
 
@@ -295,7 +295,7 @@ def pipeline(options: Options) -> Pipeline:
         LiveSink(topic="out.live", key=["key"], partitions=options.output_partitions, upsert=options.is_upsert) if options.is_live else None
     )
     sink = Sink(topic="out", key=["key"], partitions=options.output_partitions)
-    output = Output(name=OUTPUT, stage=options.final, corrected=sink, live=live)
+    output = Output(name=OUTPUT, stage=options.last_stage, corrected=sink, live=live)
     return Pipeline(
         name=NAME, path=Path("pipeline.yaml"), bucket_ms=options.bucket_ms, max_delay_ms=options.max_delay_ms,
         partitions=options.partitions, sources=sources, stages=stages, outputs={OUTPUT: output},

@@ -30,7 +30,7 @@ def give_up(
 ) -> None:
     """Let results go on without a source that never returns: close its buckets as known to be missing.
 
-    A source that falls silent holds back every final result, for good or bad: the live topic goes on without it, the corrected one waits.
+    A source that falls silent holds back every stable result, for good or bad: the live topic goes on without it, the corrected one waits.
     If what it owes will never come, say so. Its buckets from the place where it stands up to now are closed with what was read of
     them; the stages then correct, and what lacks the source names it in the header `anabranch-missing`. This cannot be taken back:
     what comes of these buckets later is late (a dead letter, or reassigned). The source may come back at any time and goes on after them;

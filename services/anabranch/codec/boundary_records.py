@@ -184,7 +184,7 @@ def _summary_value(entry: Summary) -> dict[str, Any]:
             "lineages": [_id_value(ident) for ident in r.lineages],
             "pending": _pending_value(r.pending),
             "last": None if r.last is None else _record_value(r.last),
-            "final": [_part_value(part) for part in r.final],
+            "closed_parts": [_part_value(part) for part in r.closed_parts],
             "branches": None if r.branches is None else _branches_value(r.branches),
             "origin": asdict(r.origin),
             "history": r.history,
@@ -247,7 +247,7 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSummary:
 
 
 def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
-    replica, epoch, mark, schema, closed, base, path, lineages, pending, last, final, branches, origin, history, version = fields
+    replica, epoch, mark, schema, closed, base, path, lineages, pending, last, closed_parts, branches, origin, history, version = fields
     return ReplicaSummary(
         replica=replica,
         epoch=epoch,
@@ -259,7 +259,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
         lineages=tuple([BatchId(*ident) for ident in lineages]),
         pending=_pending_of(pending),
         last=None if last is None else _record_of(last),
-        final=_parts_of(final),
+        closed_parts=_parts_of(closed_parts),
         branches=None if branches is None else _branches_of(branches),
         origin=Origin(*origin),
         history=history,
@@ -322,7 +322,7 @@ def _check_summary(entry: Summary) -> None:
         _require(len(replica.path) <= limits.CHAIN_RECORDS_MAX, "a chain that is too long")
         _require(len(replica.lineages) <= limits.LINEAGES_MAX, "too many lineages")
         _require(len(replica.pending) <= limits.PENDING_PARTS_MAX + limits.PARTS_PER_RECORD_MAX, "too many open parts")
-        for part in (*replica.final, *(part for _, part in replica.pending)):
+        for part in (*replica.closed_parts, *(part for _, part in replica.pending)):
             _check_part(part)
         if replica.last is not None:
             _check_record(replica.last)

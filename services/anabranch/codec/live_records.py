@@ -14,7 +14,7 @@ from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.live_delivery import Kind, LiveProgress
 from anabranch.protocol.live_view import LiveRecord
 from anabranch.protocol.records import BranchNumber
@@ -152,7 +152,7 @@ def _control(kind: Kind, value: bytes | None) -> LiveRecord:
         last = fields.get("last_id")
         return LiveRecord(
             kind,
-            None if last is None else TupleId.parse(last),
+            None if last is None else RecordId.parse(last),
             stable=int(fields["stable"]),
             shown=int(fields.get("shown", 0)),
             stable_ms=int(fields["stable_ms"]),
@@ -163,12 +163,12 @@ def _control(kind: Kind, value: bytes | None) -> LiveRecord:
         raise RemoteProtocolError(f"{kind.value} with value {value[:60] if value else value!r}: {error}") from error
 
 
-def _id(text: bytes) -> tuple[TupleId, BranchNumber | None]:
+def _id(text: bytes) -> tuple[RecordId, BranchNumber | None]:
     stable, slash, rest = text.decode("ascii", "replace").partition("/")
     if not slash:
-        return TupleId.parse(stable), None
-    branch = TupleId.parse(rest)  # of the same form: two numbers with a point
-    return TupleId.parse(stable), (branch.bucket, branch.position)
+        return RecordId.parse(stable), None
+    branch = RecordId.parse(rest)  # of the same form: two numbers with a point
+    return RecordId.parse(stable), (branch.bucket, branch.position)
 
 
 def _number(text: bytes) -> int:

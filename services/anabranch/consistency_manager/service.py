@@ -76,7 +76,7 @@ class ConsistencyManager:
         self._check_next_ms = 0
         registry, own = context.registry, self._pipeline.name
         self._mismatches = Counter(
-            "anabranch_digest_mismatches", "Buckets of which two replicas have different tuples", _LABELS, registry=registry
+            "anabranch_digest_mismatches", "Buckets of which two replicas have different rows", _LABELS, registry=registry
         ).labels(own)
         self._compared = Gauge(
             "anabranch_buckets_compared", "Buckets compared between two replicas", (*_LABELS, "stream"), registry=registry

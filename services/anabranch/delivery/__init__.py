@@ -1,1 +1,1 @@
-"""Hands an output's stable tuples to users: one record each, in order, exactly once."""
+"""Hands an output's stable records to users: one record each, in order, exactly once."""

@@ -125,9 +125,9 @@ class LiveTopic:
         self._unknown = counter("unknown_outcomes", "Transactions of the live topic whose outcome was unknown")
         self._failures = counter("failures", "Failures that began on the live topic: the first tentative bucket was shown")
         self._undos = counter("undos", "Undos that were sent")
-        self._stable_rows = counter("stable_tuples", "Stable tuples delivered to the live topic")
+        self._stable_rows = counter("stable_records", "Stable records delivered to the live topic")
         self._left_out = counter("left_out", "Records left out, since the live topic refuses them for their size")
-        self._tentative_rows = counter("tentative_tuples", "Tentative tuples delivered to the live topic, shown again or not")
+        self._tentative_rows = counter("tentative_records", "Tentative records delivered to the live topic, shown again or not")
 
     # -- what the service asks ------------------------------------------------------------------------------------------------------------
 

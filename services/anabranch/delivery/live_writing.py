@@ -14,7 +14,7 @@ from anabranch.delivery.rendering import Lacks, Records, Renderer, Written, noth
 from anabranch.pipeline.model import LiveSink
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.delivery import Slice, partition_of
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.live_delivery import Kind, LiveProgress, LiveRun
 from anabranch.protocol.records import BranchNumber
 from anabranch.protocol.upsert_view import Rows, State, UpsertView, Version, Write
@@ -52,7 +52,7 @@ class KindSequence:
     def __init__(
         self, output: str, sink: LiveSink, partitions: int, width_ms: int, fitting_bytes: int | None = None, lacks: Lacks = nothing
     ) -> None:
-        """``fitting_bytes``: larger records are left out; None: none is. ``lacks``: what was given up of final buckets."""
+        """``fitting_bytes``: larger records are left out; None: none is. ``lacks``: what was given up of stable buckets."""
         self._topic, self._partitions, self._width_ms, self._fitting_bytes = sink.topic, partitions, width_ms, fitting_bytes
         self._lacks = lacks
         self.left_out = 0
@@ -103,7 +103,7 @@ class CompactedView:
     ) -> None:
         """``fitting_bytes``: instead of a larger record its key's last stable value is shown, or nothing; None: of any size.
 
-        ``lacks``: what was given up of final buckets.
+        ``lacks``: what was given up of stable buckets.
         """
         self._topic, self._partitions, self._view, self._fitting_bytes = sink.topic, partitions, view, fitting_bytes
         self._lacks = lacks
@@ -126,7 +126,7 @@ class CompactedView:
         self._written = [write for write in kept if write.state != self._view.state(write.key)]
         for write in self._written:
             value, headers = live_records.upsert(write)
-            partition = partition_of(write.key, TupleId(1, 0), self._partitions)
+            partition = partition_of(write.key, RecordId(1, 0), self._partitions)
             writer.send(TopicPartition(self._topic, partition), value, write.key, headers)
 
     def committed(self) -> None:
@@ -144,7 +144,7 @@ class CompactedView:
     def _rows(self, piece: Piece) -> Rows:
         records = self._renderer.render(piece.slices, piece.table)
         event_times = (int(head[1][1]) for head in records.headers)
-        ids = (TupleId(s.bucket, position) for s in piece.slices for position in range(s.start, s.stop))
+        ids = (RecordId(s.bucket, position) for s in piece.slices for position in range(s.start, s.stop))
         for key, value, ident, event_time_ms in zip(records.keys, records.values, ids, event_times, strict=True):
             if key is not None:  # the pipeline file has a key where it has `upsert`
                 missing = self._lacks(ident.bucket) if piece.branch is None else piece.missing

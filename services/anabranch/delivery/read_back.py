@@ -14,7 +14,7 @@ from anabranch.delivery.rendering import ID_HEADER
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.errors import RemoteProtocolError, Unavailable
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import READ_BACK_SILENT_MS
 
 _FETCH_RECORDS: Final = 20_000
@@ -59,7 +59,7 @@ def last_progress(log: EventLog, topic: str, output: str, waiting: Waiting) -> D
 
 
 def ids(
-    log: EventLog, topic: str, read_from: Sequence[int], stops: Sequence[int], found: Callable[[TupleId], object], waiting: Waiting
+    log: EventLog, topic: str, read_from: Sequence[int], stops: Sequence[int], found: Callable[[RecordId], object], waiting: Waiting
 ) -> int:
     """Tell ``found`` every id in the topic's offset ranges. Returns how many records are not delivery's."""
     foreign = 0
@@ -69,7 +69,7 @@ def ids(
         for key, text in headers:
             if key == ID_HEADER:
                 try:
-                    found(TupleId.parse((text or b"").decode("ascii", "replace")))
+                    found(RecordId.parse((text or b"").decode("ascii", "replace")))
                 except RemoteProtocolError:
                     break
                 return

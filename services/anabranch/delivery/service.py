@@ -24,7 +24,7 @@ from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.delivery import REJECTED, CorrectedDelivery, Form, Run, Slice, rows_bound
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, RecordTooLarge, Unavailable
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.late_start import output_begins_after
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
 from anabranch.protocol.records import Part
@@ -319,7 +319,7 @@ class DeliveryService:
         delivery = CorrectedDelivery(name, progress, starts + rejected_starts, stops + rejected_stops, after=left_out)
         found = 0
 
-        def take(ident: TupleId) -> None:
+        def take(ident: RecordId) -> None:
             nonlocal found
             found += delivery.found(ident)
 
@@ -352,7 +352,7 @@ class DeliveryService:
         fold = self._following().fold
         if fold.upto < delivery.cursor.bucket:
             return None, []
-        # One more than a run may have, and one for a bucket whose tuples are all there: so the plan sees where it does not end.
+        # One more than a run may have, and one for a bucket whose records are all there: so the plan sees where it does not end.
         stable = fold.stable(delivery.cursor.bucket, fold.upto, DELIVERY_BUCKETS_MAX + 2)
         sizes = ((bucket, sum(part.rows for part in parts)) for bucket, _, parts in stable)
         rows_max = rows_bound(self._bytes_per_row)
@@ -446,7 +446,7 @@ class DeliveryService:
         places = {TopicPartition(self._topic, p): p for p in range(self._partitions)} | {TopicPartition(self._rejected_topic, 0): REJECTED}
         return {place: ends[at] for at, place in places.items() if at in ends}
 
-    def _tell_rejected(self, ident: TupleId) -> None:
+    def _tell_rejected(self, ident: RecordId) -> None:
         """A result could not be delivered: the manager hears of it, and raises an alarm."""
         self._rejected_count += 1
         self._rejected.inc()
@@ -469,5 +469,5 @@ class DeliveryService:
         self.status.detail["stable_bucket_ms"] = bound_ms(following.fold.upto, width_ms)
 
 
-def _ids(run: Run) -> list[TupleId]:
-    return [TupleId(s.bucket, position) for s in run.slices for position in range(s.start, s.stop)]
+def _ids(run: Run) -> list[RecordId]:
+    return [RecordId(s.bucket, position) for s in run.slices for position in range(s.start, s.stop)]

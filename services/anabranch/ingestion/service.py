@@ -75,7 +75,7 @@ def build(settings: ServiceSettings, context: ServiceContext) -> IngestionServic
 
 
 def fingerprint(source: Source, bucket_ms: int) -> str:
-    """Of all that decides which tuples a record becomes: digests of different fingerprints are never compared."""
+    """Of all that decides which rows a record becomes: digests of different fingerprints are never compared."""
     facts = [source.topics, source.record.avro, source.format, source.event_time.field, source.event_time.unit, source.late, bucket_ms]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

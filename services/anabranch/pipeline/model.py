@@ -39,7 +39,7 @@ class _Model(BaseModel):
 
 
 class EventTime(_Model):
-    """Where a tuple's event time comes from."""
+    """Where a row's event time comes from."""
 
     field: str | None
     """Field of the record; None: the time at which the broker got the record."""

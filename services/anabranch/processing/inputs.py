@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
-    """Columns of a source's tuples."""
+    """Columns of a source's rows."""
     return pipeline.sources[stream].record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))
 
 

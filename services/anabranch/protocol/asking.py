@@ -72,7 +72,7 @@ class Asking:
     """The asks of one reader. ``now_ms`` is the wall clock; a jump of it makes an ask come early or late, no more."""
 
     def __init__(self, reader: str, writers: Mapping[str, Collection[str]]) -> None:
-        """``writers``: of every stream that can be asked for, its replicas. Sources are not among them: nobody makes their tuples again."""
+        """``writers``: of every stream that can be asked for, its replicas. Sources are not among them: nobody makes their rows again."""
         self._reader, self._writers = reader, {stream: frozenset(those) for stream, those in writers.items()}
         self._asked: dict[str, _Asked] = {}
         self._number = 0

@@ -3,7 +3,7 @@
 Theory of operation. All writers of a stream append to one single-partition topic, so every reader folds the same sequence and comes to the
 same answer. A writer's records form a chain: each has an id (lineage, batch) and names the id that it continues. The fold keeps, per
 writer, its epoch, the accepted chain, and the *pending* parts: parts of buckets that the writer has not closed yet. A record that closes up
-to c makes the writer's buckets up to c final. The stream's stable bucket n is the one of the writer that closed it first, whole.
+to c closes the writer's buckets up to c. The stream's stable bucket n is the one of the writer that closed it first, whole.
 
 Beside it the fold keeps, per writer, what its branches said of buckets that are not stable yet (``protocol.tentative``).
 
@@ -112,7 +112,7 @@ class _Writer:
     path: list[BatchId] = field(default_factory=list)
     lineages: dict[str, int] = field(default_factory=dict)
     pending: OpenParts = field(default_factory=OpenParts)
-    final: BucketMap[tuple[Part, ...]] = field(default_factory=BucketMap)
+    closed_parts: BucketMap[tuple[Part, ...]] = field(default_factory=BucketMap)
     last: BoundaryRecord | None = None
     branches: Branches = field(default_factory=Branches)
     origin: Origin = field(default_factory=Origin)
@@ -302,10 +302,10 @@ class StreamFold:
         """Parts of buckets that the writer closed and that no reader can forget, because what lies before its base is not stable (L13)."""
         if writer.base <= self._upto:
             return 0
-        return sum(len(writer.final[bucket]) for bucket in writer.final.between(self._upto + 1, writer.closed))
+        return sum(len(writer.closed_parts[bucket]) for bucket in writer.closed_parts.between(self._upto + 1, writer.closed))
 
     def _take(self, writer: _Writer, record: BoundaryRecord) -> None:
-        """Rules 4 and 5: ``record`` is the new tip; buckets (closed, record.closed] of this writer become final."""
+        """Rules 4 and 5: ``record`` is the new tip; buckets (closed, record.closed] of this writer are closed by it."""
         writer.path.append(record.id)
         del writer.path[:-CHAIN_RECORDS_MAX]
         writer.last = record
@@ -317,7 +317,7 @@ class StreamFold:
             return
         for bucket, parts in writer.pending.close(record.closed):
             if bucket > self._forgotten:
-                writer.final[bucket] = parts
+                writer.closed_parts[bucket] = parts
         writer.closed = record.closed
         if writer.version > self._version and writer.base <= self._upto <= writer.closed:
             self._version, self._version_after = writer.version, self._upto
@@ -332,9 +332,9 @@ class StreamFold:
             for name in order:
                 writer = self._writers[name]
                 if writer.base <= self._upto < writer.closed and writer.version >= self._version:
-                    for bucket in writer.final.between(self._upto + 1, writer.closed):
-                        self._stable[bucket] = (name, writer.final[bucket])
-                        self.stable_parts += len(writer.final[bucket])
+                    for bucket in writer.closed_parts.between(self._upto + 1, writer.closed):
+                        self._stable[bucket] = (name, writer.closed_parts[bucket])
+                        self.stable_parts += len(writer.closed_parts[bucket])
                     self._upto = writer.closed
                     moved = True
         if self._upto > before:
@@ -372,11 +372,11 @@ class StreamFold:
         return [(b, *self._stable[b]) for b in self._stable.between(first, last, count_max)]
 
     def replica_bucket(self, replica: str, bucket: int) -> tuple[Part, ...] | None:
-        """The writer's own final parts of ``bucket``; None while it has not closed it, where it is not its own, or when forgotten."""
+        """The writer's own parts of the closed ``bucket``; None while it has not closed it, where it is not its own, or when forgotten."""
         writer = self._writers[replica]
         if bucket <= max(writer.base, self._forgotten) or bucket > writer.closed:
             return None
-        return writer.final.get(bucket) or ()
+        return writer.closed_parts.get(bucket) or ()
 
     def past(self, bucket: int) -> bool:
         """Rule 13: is there a sign that the stream has got beyond ``bucket``?"""
@@ -412,7 +412,7 @@ class StreamFold:
         """(writer, its stable parts) of a bucket that is not stable, named by the one writer that has most rows of it; ("", ()): none."""
         if bucket <= self._upto:
             return "", ()
-        named = ((name, w.final.get(bucket) or w.pending.of(bucket)) for name, w in self._writers.items())
+        named = ((name, w.closed_parts.get(bucket) or w.pending.of(bucket)) for name, w in self._writers.items())
         return max(((n, p) for n, p in named if p), key=lambda x: (sum(part.rows for part in x[1]), x[0]), default=("", ()))
 
     def open_buckets(self, first: int, last: int, count_max: int | None = None) -> list[int]:
@@ -420,7 +420,7 @@ class StreamFold:
         first = max(first, self._upto + 1)
         found: set[int] = set()
         for writer in self._writers.values():
-            found.update(writer.final.between(first, last, count_max), writer.pending.between(first, last, count_max))
+            found.update(writer.closed_parts.between(first, last, count_max), writer.pending.between(first, last, count_max))
         return sorted(found)[:count_max]
 
     # -- forgetting and summaries ---------------------------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ class StreamFold:
         self.stable_parts -= sum(len(parts) for _, (_, parts) in self._stable.pop_upto(upto))
         self._resent.pop_upto(upto)
         for writer in self._writers.values():
-            writer.final.pop_upto(upto)
+            writer.closed_parts.pop_upto(upto)
         self._forgotten = upto
 
     def summary(self, as_of: int, forgotten: int = 0) -> Summary:
@@ -452,7 +452,7 @@ class StreamFold:
                 lineages=tuple(BatchId(k, v) for k, v in w.lineages.items()),
                 pending=w.pending.items(),
                 last=w.last,
-                final=tuple(part for bucket in self._own(name, after) for part in w.final[bucket]),
+                closed_parts=tuple(part for bucket in self._own(name, after) for part in w.closed_parts[bucket]),
                 branches=w.branches.summary(),
                 origin=w.origin,
             )
@@ -469,8 +469,8 @@ class StreamFold:
 
     def _own(self, name: str, after: int) -> list[int]:
         """The buckets after ``after`` that this writer closed with other parts than those that the stable range names, or that have none."""
-        final = self._writers[name].final
-        between = final.between(after + 1, final.highest)
+        own = self._writers[name].closed_parts
+        between = own.between(after + 1, own.highest)
         return [b for b in between if (found := self._stable.get(b)) is None or found[0] != name or self._resent.has(b)]
 
     def adopt(self, summary: Summary) -> None:
@@ -493,7 +493,7 @@ class StreamFold:
         for r in summary.replicas:
             if r.replica in self._writers:
                 self._writers[r.replica] = _restored(r)
-        own = {r.replica: {part.bucket for part in r.final} for r in summary.replicas}
+        own = {r.replica: {part.bucket for part in r.closed_parts} for r in summary.replicas}
         for entry in summary.ranges:
             if not entry.replica:
                 self._upto = entry.last
@@ -503,7 +503,7 @@ class StreamFold:
             if entry.resent:
                 self._resent[entry.first] = None
             elif entry.replica in self._writers and entry.first not in own[entry.replica]:
-                self._writers[entry.replica].final[entry.first] = entry.parts
+                self._writers[entry.replica].closed_parts[entry.first] = entry.parts
 
     @classmethod
     def from_summary(cls, summary: Summary) -> Self:
@@ -533,6 +533,6 @@ def _restored(r: ReplicaSummary) -> _Writer:
         branches=Branches.from_summary(r.branches),
         origin=r.origin,
     )
-    for part in r.final:
-        writer.final[part.bucket] = (*(writer.final.get(part.bucket) or ()), part)
+    for part in r.closed_parts:
+        writer.closed_parts[part.bucket] = (*(writer.closed_parts.get(part.bucket) or ()), part)
     return writer

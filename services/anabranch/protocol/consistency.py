@@ -1,6 +1,6 @@
 """What the consistency manager decides: do replicas agree, and what should stand in the index.
 
-Theory of operation. Replicas of a stage make the same tuples, so the digests of a bucket (sum modulo 2**64 of the hashes of its rows, over
+Theory of operation. Replicas of a stage make the same rows, so the digests of a bucket (sum modulo 2**64 of the hashes of its rows, over
 all its parts) must be equal where the plans are. ``StreamAudit`` is told every record of a boundary log after the fold took it, and compares
 a bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a difference is a true one. They depend on the
 order of additions, so they are compared row by row with a tolerance (``codec.float_comparison``), in samples: ``agreed`` is the newest bucket
@@ -67,7 +67,7 @@ _EMPTY: Final = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Two replicas have different tuples in one bucket."""
+    """Two replicas have different rows in one bucket."""
 
     stream: str
     bucket: int
@@ -75,7 +75,7 @@ class Mismatch:
     """(replica, rows, digest) of the one of the two that closed the bucket first."""
     second: tuple[str, int, int]
     stands: str = ""
-    """The replica whose tuples the stream has; empty: not known yet, or another one made none and was first."""
+    """The replica whose rows the stream has; empty: not known yet, or another one made none and was first."""
     outvoted: tuple[str, ...] = ()
     """Replicas that a majority of at least three contradicts (``protocol.fencing``)."""
 
@@ -97,7 +97,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """Two replicas have the same tuples in one bucket, as far as the digest shows."""
+    """Two replicas have the same rows in one bucket, as far as the digest shows."""
 
     bucket: int
     first: tuple[str, tuple[Part, ...]]

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A service process is alive, and what it does. What it says of itself decides about load and switching only, never about a tuple."""
+    """A service process is alive, and what it does. What it says of itself decides about load and switching only, never about a row."""
 
     service: str
     name: str
@@ -59,7 +59,7 @@ class TrimPoint:
 class DeliveryProgress:
     """One transaction of an output's delivery, visible to read_committed readers together with what it wrote.
 
-    Written are the tuples from (``first_bucket``, ``first_position``) up to, not including, (``last_bucket`` + 1, ``next_position``).
+    Written are the rows from (``first_bucket``, ``first_position``) up to, not including, (``last_bucket`` + 1, ``next_position``).
     """
 
     output: str
@@ -67,7 +67,7 @@ class DeliveryProgress:
     last_bucket: int
     """Written whole; one less than ``first_bucket`` where a large bucket is written in several transactions."""
     positions: tuple[tuple[int, int], ...]
-    """(partition, offset) of every partition of the output topic: whatever is written from the first tuple on stands there or after."""
+    """(partition, offset) of every partition of the output topic: whatever is written from the first row on stands there or after."""
     written_ms: int
     first_position: int = 0
     next_position: int = 0

@@ -1,6 +1,6 @@
 """Delivery of the corrected topic: what to write next, and what is already there (rule 19).
 
-Theory of operation. An output's stable tuples are one sequence, ordered by id = (bucket, position in the bucket's canonical order); stable
+Theory of operation. An output's stable records are one sequence, ordered by id = (bucket, position in the bucket's canonical order); stable
 buckets never change, so neither does the sequence. Delivery writes it in *runs*. A run is one transaction: its records, and one progress
 record that says where the run begins and ends in the sequence, and where it begins at the earliest in each partition of the topic.
 
@@ -10,7 +10,7 @@ starts at the *beginning* of the last run that a progress record names, reads th
 through the sequence again, writing the ids that are not there. That repairs the last run too. Until all ids that were found are passed,
 progress records keep the positions read from, so that a second crash finds them again.
 
-If retention has removed records above those positions, the ids that stood there cannot be compared. Then tuples that a progress record
+If retention has removed records above those positions, the ids that stood there cannot be compared. Then records that a progress record
 names count as written in such a partition. Tuples of an unfinished run that retention removed would be written again, with the same ids.
 
 A record may be larger than its topic takes. Which one of a run that is, nobody tells, and records that are sent together are refused together.
@@ -24,9 +24,10 @@ Invariants:
     D3  ids of one partition ascend, unless a torn transaction left a hole that is filled later.
     D4  every id >= the beginning of the last recorded run stands at or after that record's positions.
     D5  the number of partitions never changes: records of one key stay in one partition.
-    D6  a run has at most ``rows_max`` tuples; it takes buckets whole unless its first bucket alone has more.
+    D6  a run has at most ``rows_max`` records; it takes buckets whole unless its first bucket alone has more.
     D7  an id of a bucket that is not stable cannot be this output's: it is foreign, and refused.
-    D8  a tuple is rejected only if its record was refused when it was sent alone; a rejected id counts as written, also for whoever takes over.
+    D8  a record is rejected only if its record was refused when it was sent alone; a rejected id counts as written, also for whoever takes
+        over.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from typing import Final
 
 from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, DELIVERY_BYTES_MAX, DELIVERY_ROWS_MAX, RECOVERY_IDS_MAX
 
-BEGINNING: Final = TupleId(1, 0)
+BEGINNING: Final = RecordId(1, 0)
 REJECTED: Final = -1
 """The place of the topic of rejected results: its number in progress records, and the last of all places in lists."""
 _MASK: Final = 0xFFFFFFFF
@@ -64,7 +65,7 @@ def murmur2(data: bytes) -> int:
     return h ^ (h >> 15)
 
 
-def partition_of(key: bytes | None, ident: TupleId, partitions: int) -> int:
+def partition_of(key: bytes | None, ident: RecordId, partitions: int) -> int:
     """The partition that a record goes to: by key as Java producers do, so that their records of a key meet ours; without a key by id."""
     if key is None:
         return (ident.bucket + ident.position) % partitions
@@ -72,18 +73,18 @@ def partition_of(key: bytes | None, ident: TupleId, partitions: int) -> int:
 
 
 def rows_bound(bytes_per_row: float) -> int:
-    """How many tuples a run may have when the records written last had so many bytes on average (D6)."""
+    """How many records a run may have when the records written last had so many bytes on average (D6)."""
     return max(1, min(DELIVERY_ROWS_MAX, int(DELIVERY_BYTES_MAX / max(1.0, bytes_per_row))))
 
 
-def begin_of(progress: DeliveryProgress) -> TupleId:
+def begin_of(progress: DeliveryProgress) -> RecordId:
     """The first tuple of the run that ``progress`` records."""
-    return TupleId(progress.first_bucket, progress.first_position)
+    return RecordId(progress.first_bucket, progress.first_position)
 
 
-def end_of(progress: DeliveryProgress) -> TupleId:
-    """The tuple after the last of the run that ``progress`` records."""
-    return TupleId(progress.last_bucket + 1, progress.next_position)
+def end_of(progress: DeliveryProgress) -> RecordId:
+    """The record after the last of the run that ``progress`` records."""
+    return RecordId(progress.last_bucket + 1, progress.next_position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +98,15 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one transaction covers: the tuples from ``first`` up to, not including, ``next``. Buckets without a slice are empty."""
+    """What one transaction covers: the records from ``first`` up to, not including, ``next``. Buckets without a slice are empty."""
 
-    first: TupleId
-    next: TupleId
+    first: RecordId
+    next: RecordId
     slices: tuple[Slice, ...]
 
     @property
     def rows(self) -> int:
-        """How many tuples it covers, those that are there already included."""
+        """How many records it covers, those that are there already included."""
         return sum(s.stop - s.start for s in self.slices)
 
 
@@ -138,12 +139,12 @@ class CorrectedDelivery:
         self._ends = list(ends)
         self._found: dict[int, set[int]] = {}
         self._found_count = 0
-        self._found_last: TupleId | None = None
+        self._found_last: RecordId | None = None
         self._recovered = False
         self._refused_rows: int | None = None
         self._form = Form.RECORDS
         self._cut: frozenset[int] = frozenset()
-        self._cursor = self._confirmed = TupleId(after + 1, 0)
+        self._cursor = self._confirmed = RecordId(after + 1, 0)
         self._read_from = list(starts)
         if progress is not None:
             self._go_on(progress, starts)
@@ -168,8 +169,8 @@ class CorrectedDelivery:
         self._read_from = [max(positions[p], starts[p]) for p in range(partitions)] + [max(rejected, starts[REJECTED])]
 
     @property
-    def cursor(self) -> TupleId:
-        """The next tuple to go through."""
+    def cursor(self) -> RecordId:
+        """The next record to go through."""
         return self._cursor
 
     def is_overtaken(self, progress: DeliveryProgress | None) -> bool:
@@ -181,7 +182,7 @@ class CorrectedDelivery:
         """Where to read back from, by partition."""
         return tuple(self._read_from)
 
-    def found(self, ident: TupleId) -> bool:
+    def found(self, ident: RecordId) -> bool:
         """An id was read back from the topic; whether it is new.
 
         Raises:
@@ -207,17 +208,17 @@ class CorrectedDelivery:
         refused = sum(len(self._found.pop(bucket)) for bucket in foreign)
         if self._found:
             bucket = max(self._found)
-            self._found_last = TupleId(bucket, max(self._found[bucket]))
+            self._found_last = RecordId(bucket, max(self._found[bucket]))
         self._recovered = True
         return refused
 
     @property
     def comparing(self) -> bool:
-        """Some of what is ahead may be in the topic: ask ``there`` about every tuple."""
+        """Some of what is ahead may be in the topic: ask ``there`` about every record."""
         return (self._found_last is not None and self._cursor <= self._found_last) or (bool(self._cut) and self._cursor < self._confirmed)
 
-    def there(self, ident: TupleId, partition: int) -> bool:
-        """Whether this tuple, which belongs into ``partition``, stands in the topic (D1)."""
+    def there(self, ident: RecordId, partition: int) -> bool:
+        """Whether this record, which belongs into ``partition``, stands in the topic (D1)."""
         if ident.position in self._found.get(ident.bucket, ()):
             return True
         return partition in self._cut and ident < self._confirmed
@@ -232,7 +233,7 @@ class CorrectedDelivery:
 
         Raises:
             LocalProtocolError: called before ``recovered``.
-            RemoteProtocolError: a bucket has fewer tuples than were written of it.
+            RemoteProtocolError: a bucket has fewer records than were written of it.
         """
         if not self._recovered:
             raise LocalProtocolError("delivery plans before it has read back")
@@ -243,16 +244,16 @@ class CorrectedDelivery:
         for bucket, rows in sizes:
             start = self._cursor.position if bucket == self._cursor.bucket else 0
             if start > rows:
-                raise RemoteProtocolError(f"output {self._output}: bucket {bucket} has {rows} tuples, of which {start} were written")
+                raise RemoteProtocolError(f"output {self._output}: bucket {bucket} has {rows} records, of which {start} were written")
             if rows - start <= left and len(slices) < DELIVERY_BUCKETS_MAX:
                 if rows > start:
                     slices.append(Slice(bucket, start, rows))
                 left -= rows - start
                 continue
             if slices:
-                return Run(self._cursor, TupleId(slices[-1].bucket + 1, 0), tuple(slices))
-            return Run(self._cursor, TupleId(bucket, start + left), (Slice(bucket, start, start + left),))
-        return Run(self._cursor, TupleId(upto + 1, 0), tuple(slices))
+                return Run(self._cursor, RecordId(slices[-1].bucket + 1, 0), tuple(slices))
+            return Run(self._cursor, RecordId(bucket, start + left), (Slice(bucket, start, start + left),))
+        return Run(self._cursor, RecordId(upto + 1, 0), tuple(slices))
 
     def progress(self, run: Run, written_ms: int) -> DeliveryProgress:
         """The progress record of ``run``, which is the next (D4).

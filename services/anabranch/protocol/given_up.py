@@ -11,7 +11,7 @@ state that is the bucket itself, and with state and without a known horizon ever
 by bucket, so every reader has them, however it came to its place in the log.
 
 Invariants:
-    Q1  an operator's boundary closes only buckets that were open: nothing that is final changes (L4).
+    Q1  an operator's boundary closes only buckets that were open: nothing that is stable changes (L4).
     Q2  nothing before the time that the operator names is given up: where the source is not complete up to there, nothing is.
     Q3  what a bucket is named with follows from the ranges of the inputs, so every replica, and every repetition of a batch, names the same.
     Q4  where ranges are too many to be kept, buckets between them are named too: never fewer.

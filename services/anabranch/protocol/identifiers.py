@@ -1,6 +1,6 @@
 """Names and ids, as types of their own so that a checker sees one used for another.
 
-``TupleId`` is (bucket, position in the canonical order of the bucket); it is the same at every replica, after every replay, and is the
+``RecordId`` is (bucket, position in the canonical order of the bucket); it is the same at every replica, after every replay, and is the
 ``anabranch-id`` header of a delivered record.
 """
 
@@ -44,7 +44,7 @@ class BatchId:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class TupleId:
+class RecordId:
     """Id of a tuple in its stream: (bucket, position in the bucket's canonical order)."""
 
     bucket: int
@@ -62,7 +62,7 @@ class TupleId:
         """
         bucket, dot, position = text.partition(".")
         if not (dot and bucket.isdecimal() and position.isdecimal() and len(text) <= 40):
-            message = f"{text[:60]!r} is not a tuple id"
+            message = f"{text[:60]!r} is not a record id"
             raise RemoteProtocolError(message)
         return cls(int(bucket), int(position))
 

@@ -202,7 +202,7 @@ ALARM_CHARACTERS_MAX: Final = 20_000
 """Text of an alarm: longer ones (a traceback of a deep recursion) are cut, so that an alarm always fits its topic."""
 
 DELIVERY_ROWS_MAX: Final = 100_000
-"""Tuples of one transaction of delivery: bounds its memory, its time (well below the transaction time-out) and what a recovery reads back."""
+"""Rows of one transaction of delivery: bounds its memory, its time (well below the transaction time-out) and what a recovery reads back."""
 
 DELIVERY_BYTES_MAX: Final = 64 * MIB
 """Keys and values of one transaction of delivery, by the mean of what was written before: bounds memory where records are large."""
@@ -311,17 +311,17 @@ CORRECTION_STALL_MS: Final = 30_000
 """A replica that corrects, or could, without progress for so long is not waited for: one that hangs must not keep all others waiting."""
 
 LIVE_ROWS_MAX: Final = 3_000
-"""Tuples of stable, and of new tentative, buckets that one live transaction takes beyond the first: what comes next waits so long for it."""
+"""Rows of stable, and of new tentative, buckets that one live transaction takes beyond the first: what comes next waits so long for it."""
 
 UNDO_ROWS_MAX: Final = 1_000_000
-"""Tuples of the live transaction that begins corrections, which shows again what is not corrected: it must end well below the transaction
+"""Rows of the live transaction that begins corrections, which shows again what is not corrected: it must end well below the transaction
 time-out, or it would never end."""
 
 BESIDE_LIVE_ROWS_MAX: Final = 3_000
-"""Tuples of one transaction of the corrected topic where a live topic is served beside it: a live result may have to wait so long (about 20 ms)."""
+"""Rows of one transaction of the corrected topic where a live topic is served beside it: a live result may have to wait so long (about 20 ms)."""
 
 LIVE_CHUNK_ROWS: Final = 20_000
-"""Tuples that are read and rendered at once for a live transaction: bounds its memory, not its size."""
+"""Rows that are read and rendered at once for a live transaction: bounds its memory, not its size."""
 
 LIVE_HOLD_MS: Final = 200
 """How long a tentative bucket that has had the long wait is held back while a sibling of its replica says that it is STABLE: the stable one is

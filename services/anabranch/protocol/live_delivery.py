@@ -7,7 +7,7 @@ over fences the older writer, reads the newest progress that is committed, and g
 The first tentative bucket that is shown begins a *failure*; ``rec_done`` ends it. What a transaction holds follows from where in a failure
 the topic stands and from what there is (``TABLE``); the parts of a transaction come in this order:
 
-    undo            once per failure, with its first correction; names the last stable tuple: every tentative record before it is void
+    undo            once per failure, with its first correction; names the last stable record: every tentative record before it is void
     insertions      stable buckets, whole
     tentative       with an undo, the buckets shown before that are not corrected yet, once more; then new ones
     rec_done        stable has reached the last tentative bucket that was shown, no stable bucket waits, and the stage has settled
@@ -19,9 +19,9 @@ bucket is never split, since a reader would count a half corrected bucket twice,
 Invariants:
     V1  stable buckets are delivered in order, whole, once; none is ever retracted.
     V2  a tentative bucket is above every stable one that is delivered *or known*, and is shown once between two undos.
-    V3  at most one undo per failure, in the transaction of its first correction, naming the last stable tuple before it.
-    V4  the transaction with the undo shows everything again that was shown and is not corrected in it (rule 20), up to UNDO_ROWS_MAX tuples:
-        beyond that the oldest tentative buckets are missing from the live answer until they are corrected.
+    V3  at most one undo per failure, in the transaction of its first correction, naming the last stable record before it.
+    V4  the transaction with the undo shows everything again that was shown and is not corrected in it (rule 20), up to UNDO_ROWS_MAX
+        records: beyond that the oldest tentative buckets are missing from the live answer until they are corrected.
     V5  rec_done comes when stable has reached the last tentative bucket shown and every stable bucket known then, and the stage says that it
         has settled: corrections are over. So what is tentative while a backlog of corrections is made or delivered belongs to the same
         failure, and waits for nothing. A stage that is not heard holds nothing up.
@@ -37,7 +37,7 @@ from enum import Enum
 from typing import Final
 
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_ROWS_MAX, UNDO_ROWS_MAX
 
 Sizes = Iterable[tuple[int, int]]
@@ -123,7 +123,7 @@ class LiveProgress:
     undone: bool = False
     """The undo of this failure was sent."""
     last_bucket: int = 0
-    """Bucket of the last stable tuple; 0: none yet."""
+    """Bucket of the last stable record; 0: none yet."""
     last_position: int = 0
     """Its position."""
     written_ms: int = 0
@@ -136,9 +136,9 @@ class LiveProgress:
         return Failure.UNDONE if self.undone else Failure.SHOWN
 
     @property
-    def last(self) -> TupleId | None:
-        """The last stable tuple delivered; None: there was none."""
-        return TupleId(self.last_bucket, self.last_position) if self.last_bucket else None
+    def last(self) -> RecordId | None:
+        """The last stable record delivered; None: there was none."""
+        return RecordId(self.last_bucket, self.last_position) if self.last_bucket else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class LiveDelivery:
 
     @staticmethod
     def _again(shown: Sizes) -> tuple[tuple[int, ...], int]:
-        """V4: what the undo would void, ascending; and how many tuples are left for its insertions."""
+        """V4: what the undo would void, ascending; and how many records are left for its insertions."""
         left = UNDO_ROWS_MAX
         kept: list[int] = []
         for bucket, rows in shown:

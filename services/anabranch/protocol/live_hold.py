@@ -3,7 +3,7 @@
 Theory of operation. After a failure the replicas of a stage correct one after the other. One that is done says STABLE and makes stable buckets
 while a sibling's branch still makes tentative ones of the same input, often a moment earlier. Shown at once, they would begin a new failure on
 the live topic, with an undo, that is none. So while a sibling says STABLE a tentative bucket is held back, but not for long: what a replica says
-of itself decides about this much time, never about a tuple.
+of itself decides about this much time, never about a record.
 
 How long depends on how much of its delay the bucket has used. The first bucket of a new branch has had the stage's whole first wait, so little
 is left: ``LIVE_HOLD_MS``. A branch that ran already when the end of its failure was told takes later buckets after the short wait; for those

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.live_delivery import Kind
 
 _NO_BUCKET = 0
@@ -30,8 +30,8 @@ class LiveRecord:
     """One record of a live topic. Control kinds have no key and no value of a user."""
 
     kind: Kind
-    id: TupleId | None = None
-    """Of an insertion or tentative record its own; of an undo that of the last tuple that stands; None: there is none."""
+    id: RecordId | None = None
+    """Of an insertion or tentative record its own; of an undo that of the last record that stands; None: there is none."""
     branch: tuple[int, int] | None = None
     """Of a tentative record: (epoch, counter) of the branch that made it."""
     missing: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class LiveRecord:
 
 @dataclass(slots=True)
 class _Partition:
-    open: dict[tuple[str, TupleId | None, tuple[int, int] | None], LiveRecord] = field(default_factory=dict)
+    open: dict[tuple[str, RecordId | None, tuple[int, int] | None], LiveRecord] = field(default_factory=dict)
     """Records of the transaction whose boundary did not come yet, by what names one in it (A5)."""
     ended: deque[list[LiveRecord]] = field(default_factory=deque)
     """Transactions that are here whole, each with its boundary last."""
@@ -86,12 +86,12 @@ class LiveView:
 
     @property
     def stable_upto(self) -> int:
-        """Every bucket up to this one is final."""
+        """Every bucket up to this one is stable."""
         return self._boundary.stable
 
     @property
     def stable_ms(self) -> int:
-        """The answer is final up to this event time, ms."""
+        """The answer is stable up to this event time, ms."""
         return self._boundary.stable_ms
 
     @property
@@ -131,7 +131,7 @@ class LiveView:
         return changed
 
     def stable(self) -> Iterator[LiveRecord]:
-        """The final records, in the order of their ids."""
+        """The stable records, in the order of their ids."""
         for bucket in sorted(self._stable):
             yield from sorted(self._stable[bucket], key=_position)
 
@@ -143,7 +143,7 @@ class LiveView:
             yield from sorted(found, key=_position)
 
     def records(self) -> Iterator[LiveRecord]:
-        """The answer: final records, then tentative ones."""
+        """The answer: stable records, then tentative ones."""
         yield from self.stable()
         yield from self.tentative()
 

@@ -76,7 +76,7 @@ BranchNumber = tuple[int, int]
 
 
 class BoundaryKind(StrEnum):
-    """Stable: final. Tentative: made without some of its input."""
+    """Stable: made from complete input. Tentative: made without some of its input."""
 
     STABLE = "stable"
     TENTATIVE = "tentative"
@@ -178,7 +178,7 @@ class ReplicaSummary:
     """Highest batch seen of each lineage of the current epoch, in the order in which they were first seen."""
     pending: tuple[tuple[BatchId, Part], ...]
     last: BoundaryRecord | None
-    final: tuple[Part, ...] = ()
+    closed_parts: tuple[Part, ...] = ()
     """Of buckets that it has closed, except those whose stable range has the same parts: because an earlier one is not stable, because another
     writer was first, or because the stable one was resent."""
     branches: BranchSummary | None = None

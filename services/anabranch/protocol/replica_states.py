@@ -12,7 +12,7 @@ class ReplicaState(StrEnum):
     """
 
     STABLE = "stable"
-    """It has caught up with its input, and closes what comes in time: final."""
+    """It has caught up with its input, and closes what comes in time: stable."""
     UP_FAILURE = "up_failure"
     """Input is missing: a branch makes tentative buckets."""
     STABILIZATION = "stabilization"

@@ -3,7 +3,7 @@
 Theory of operation. A stage advances over all its inputs together, bucket by bucket. The planner is asked between two batches, with the
 position that the query stands at (it is in Spark's own log) and the folds of the input streams. It answers with a plan: a range of buckets
 that is complete on every input, and the parts that they are made of; or that there is nothing to do yet. A plan is written to Spark's log
-before it runs, so a batch that is run again reads exactly the same tuples.
+before it runs, so a batch that is run again reads exactly the same rows.
 
 A batch runs under its own boundary: windows end, state goes and timers fire by it, after the rows of the batch. So what a batch reads it closes, and
 whatever its buckets complete comes out with it.

@@ -39,7 +39,7 @@ def items(summary: Summary) -> int:
     """How many items of lists its reader counts (SUMMARY_ITEMS_MAX); a few more."""
     count = sum(1 + len(stable.parts) for stable in summary.ranges)
     for r in summary.replicas:
-        count += 1 + len(r.path) + len(r.lineages) + len(r.pending) + len(r.final)
+        count += 1 + len(r.path) + len(r.lineages) + len(r.pending) + len(r.closed_parts)
         if r.last is not None:
             count += sum(map(len, (r.last.parts, r.last.missing, r.last.positions, r.last.made_from)))
         if r.branches is not None:

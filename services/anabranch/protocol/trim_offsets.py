@@ -66,7 +66,7 @@ class TrimOffsets:
         for stable in summary.ranges:
             self._named(stable.replica, stable.parts, in_order=not stable.resent)
         for r in summary.replicas:
-            self._named(r.replica, (*r.final, *(part for _, part in r.pending)), in_order=True)
+            self._named(r.replica, (*r.closed_parts, *(part for _, part in r.pending)), in_order=True)
             if r.branches is not None:
                 self._named(r.replica, [part for _, part in r.branches.pending], in_order=False)
                 for covered in r.branches.ranges:

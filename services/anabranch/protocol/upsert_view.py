@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import UPSERT_BYTES_MAX
 from anabranch.protocol.live_delivery import Kind
 
@@ -33,7 +33,7 @@ _KEY_BYTES = 200
 class Version:
     """One value of a key."""
 
-    id: TupleId
+    id: RecordId
     event_time_ms: int
     value: bytes
     branch: tuple[int, int] | None = None

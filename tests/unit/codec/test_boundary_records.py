@@ -45,7 +45,7 @@ BRANCHES = BranchSummary(
 )  # fmt: skip
 REPLICA = ReplicaSummary(
     replica="0", epoch=-1, fingerprint="f", schema="s", closed=6, base=0, path=(BatchId("l", 1), BatchId("l", 2)),
-    lineages=(BatchId("l", 2),), pending=((BatchId("l", 2), PART),), last=FULL, final=(PART,), branches=BRANCHES,
+    lineages=(BatchId("l", 2),), pending=((BatchId("l", 2), PART),), last=FULL, closed_parts=(PART,), branches=BRANCHES,
 )  # fmt: skip
 SUMMARY = Summary(
     as_of=9,
@@ -132,7 +132,7 @@ WRONG: list[LogEntry] = [
         {"epoch": -2}, {"closed": -1}, {"replica": LONG}, {"path": (BatchId("l", 1),) * (limits.CHAIN_RECORDS_MAX + 1)},
         {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)}, {"last": dataclasses.replace(SMALL, closed=-1)},
         {"path": (BatchId(LONG, 1),)}, {"lineages": (BatchId(LONG, 1),)}, {"lineages": (BatchId("l", 1),) * (limits.LINEAGES_MAX + 1)},
-        {"final": (dataclasses.replace(PART, rows=-1),)},
+        {"closed_parts": (dataclasses.replace(PART, rows=-1),)},
     )),
     *(dataclasses.replace(SUMMARY, replicas=(dataclasses.replace(REPLICA, branches=wrong),)) for wrong in (
         *(dataclasses.replace(BRANCHES, **change) for change in (

@@ -8,15 +8,15 @@ import pytest
 from anabranch.codec import boundary_records, live_records
 from anabranch.codec.catalog import catalog
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.live_delivery import Kind, LiveProgress
 from anabranch.protocol.live_view import LiveRecord
 from anabranch.protocol.records import EpochStarted
 from anabranch.protocol.upsert_view import State, Version, Write
 
 PROGRESS = LiveProgress("tolls", 2, 17, 40, 43, undone=True, last_bucket=39, last_position=4, written_ms=1_700_000_000_000)
-STABLE = Version(TupleId(3, 1), 300, b'{"a":1}')
-TENTATIVE = Version(TupleId(5, 0), 500, b'{"a":2}', (9, 2), ("reports", "other"))
+STABLE = Version(RecordId(3, 1), 300, b'{"a":1}')
+TENTATIVE = Version(RecordId(5, 0), 500, b'{"a":2}', (9, 2), ("reports", "other"))
 
 
 def test_progress_comes_back_as_it_was() -> None:
@@ -42,7 +42,7 @@ def test_progress_of_another_kind_is_refused() -> None:
         (
             Kind.UNDO,
             {"kind": "undo", "stable": 40, "stable_ms": 4_000, "last_id": "39.4"},
-            LiveRecord(Kind.UNDO, TupleId(39, 4), stable=40, stable_ms=4_000),
+            LiveRecord(Kind.UNDO, RecordId(39, 4), stable=40, stable_ms=4_000),
         ),
         (Kind.REC_DONE, {"kind": "rec_done", "stable": 40, "stable_ms": 4_000}, LiveRecord(Kind.REC_DONE, stable=40, stable_ms=4_000)),
         (
@@ -68,10 +68,10 @@ def test_an_undo_before_any_stable_tuple_names_none() -> None:
 def test_user_records() -> None:
     kind, ident, event_time = ("anabranch-kind", b"insertion"), ("anabranch-id", b"3.1"), ("anabranch-event-time", b"300")
     found = live_records.decode([kind, ident, event_time], b"k", b"v")
-    assert found == LiveRecord(Kind.INSERTION, TupleId(3, 1), event_time_ms=300, key=b"k", value=b"v")
+    assert found == LiveRecord(Kind.INSERTION, RecordId(3, 1), event_time_ms=300, key=b"k", value=b"v")
     headers = [("anabranch-kind", b"tentative"), ("anabranch-id", b"3.1" + live_records.tentative_suffix((9, 2))), event_time]
     found = live_records.decode([*headers, ("anabranch-missing", b"a,b")], None, b"v")
-    assert (found.kind, found.id, found.branch, found.missing) == (Kind.TENTATIVE, TupleId(3, 1), (9, 2), ("a", "b"))
+    assert (found.kind, found.id, found.branch, found.missing) == (Kind.TENTATIVE, RecordId(3, 1), (9, 2), ("a", "b"))
     assert live_records.decode([*headers, ("anabranch-missing", b"")], None, b"v").missing == ()
 
 

@@ -19,7 +19,7 @@ from anabranch.ports import Chunk, LogReader, TopicPartition
 from anabranch.protocol import upsert_view
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import ConfigurationError, Fenced, OutcomeUnknown, Unavailable
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import LIVE_HOLD_MS
 from anabranch.protocol.live_delivery import Kind, LiveProgress
 from anabranch.protocol.records import GivenUp
@@ -53,7 +53,7 @@ def test_a_failure_from_its_first_tentative_bucket_to_rec_done(world: World) -> 
 
 
 @pytest.mark.parametrize("upsert", [False, True])
-def test_final_records_name_what_was_given_up(*, upsert: bool) -> None:
+def test_stable_records_name_what_was_given_up(*, upsert: bool) -> None:
     world = World(upsert=upsert)
     world.replica.close_buckets(4, {3: rows(3, 1), 4: rows(4, 8)}, (GivenUp("cars", 4, 4),))
     settle(world.service())
@@ -91,7 +91,7 @@ def test_columns_that_change_in_one_transaction(world: World) -> None:
     assert world.transcript() == ["insertion 1, insertion 2 x4, boundary 2", "tentative 3 x2, tentative 4, boundary 2/4"]
     view = outputs.live_view(world.log, world.pipeline)
     found = {record.id: "mean" in json.loads(record.value or b"") for record in view.records()}
-    assert [found[TupleId(*at)] for at in ((1, 0), (2, 0), (2, 3), (3, 0), (4, 0))] == [True, False, True, False, True]
+    assert [found[RecordId(*at)] for at in ((1, 0), (2, 0), (2, 3), (3, 0), (4, 0))] == [True, False, True, False, True]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -121,7 +121,7 @@ def test_what_a_tentative_record_says(world: World) -> None:
     branch = world.replica.show(1, {1: rows(1, 2)}, ("reports", "other"))
     settle(service)
     record = next(r for _, r in outputs.live_records_of(world.log, world.pipeline) if r.kind is Kind.TENTATIVE)
-    assert (record.id, record.branch, record.missing, record.event_time_ms) == (TupleId(1, 0), branch, ("reports", "other"), 1)
+    assert (record.id, record.branch, record.missing, record.event_time_ms) == (RecordId(1, 0), branch, ("reports", "other"), 1)
     assert json.loads(record.value or b"")["total"] == 1_000_000
     assert (service.status.detail["live_failure"], service.status.detail["live_shown_ms"]) == (True, 100)
 

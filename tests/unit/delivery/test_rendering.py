@@ -55,7 +55,7 @@ def test_a_bucket_of_both_columns_stays_in_the_order_of_its_time() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_neither_the_order_of_the_parts_nor_other_buckets_matter(seed: int) -> None:
-    """Else a process that goes on in the middle of a bucket, or reads it from another replica, would take other tuples for written."""
+    """Else a process that goes on in the middle of a bucket, or reads it from another replica, would take other rows for written."""
     chance = random.Random(seed)
     parts = [
         (old if chance.random() < 0.5 else new)(*((chance.randrange(3), chance.randrange(11, 14)) for _ in range(chance.randrange(1, 4))))

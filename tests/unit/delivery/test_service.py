@@ -17,7 +17,7 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.delivery import partition_of
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.records import GivenUp
 from harness import outputs
@@ -69,11 +69,11 @@ def test_stable_buckets_become_records_in_canonical_order(world: World) -> None:
     for bucket, count in world.sizes.items():
         table = rows(bucket, count).sort_by([(name, "ascending") for name in ("event_time", "car", "road", "total", "mean")])
         expected = [{k: v for k, v in row.items() if k != "event_time"} for row in table.to_pylist()]
-        got = [by_id[TupleId(bucket, position)] for position in range(count)]
+        got = [by_id[RecordId(bucket, position)] for position in range(count)]
         assert [json.loads(value or b"") for _, _, value in got] == expected
         for position, (partition, key, _) in enumerate(got):
             assert json.loads(key or b"") == {"car": expected[position]["car"]}
-            assert partition == partition_of(key, TupleId(bucket, position), 2)
+            assert partition == partition_of(key, RecordId(bucket, position), 2)
     assert service.status.last_bucket_ms == 900
     assert service.status.lag_ms == world.clock.now_ms() - 900
 
@@ -85,7 +85,7 @@ def test_records_name_what_was_given_up(world: World) -> None:
     found: dict[int, set[bytes | None]] = {}
     for chunk in everything(world.log, "p.out", 2):
         for headers in map(dict, chunk.headers):
-            bucket = TupleId.parse((headers["anabranch-id"] or b"").decode()).bucket
+            bucket = RecordId.parse((headers["anabranch-id"] or b"").decode()).bucket
             found.setdefault(bucket, set()).add(headers.get("anabranch-missing"))
     assert found == {3: {None}, 5: {b"cars,reports"}, 6: {b"cars"}, 7: {None}}
 
@@ -131,7 +131,7 @@ def changed(table: pa.Table) -> pa.Table:
     )
 
 
-def values(world: World) -> dict[TupleId, dict[str, object]]:
+def values(world: World) -> dict[RecordId, dict[str, object]]:
     return {ident: json.loads(value or b"") for _, ident, _, value in delivered(world.log, world.pipeline)}
 
 
@@ -149,9 +149,9 @@ def test_columns_that_change_change_in_the_output(world: World, monkeypatch: pyt
     drain(world.service(), 3)
     world.check()
     found = values(world)
-    is_new = [found[TupleId(*at)].keys() == {"car", "road", "total", "new"} for at in ((1, 0), (2, 0), (2, 2), (2, 3), (2, 5), (3, 1))]
+    is_new = [found[RecordId(*at)].keys() == {"car", "road", "total", "new"} for at in ((1, 0), (2, 0), (2, 2), (2, 3), (2, 5), (3, 1))]
     assert is_new == [False, True, True, False, False, True]  # by time: what the new function made of bucket 2 is older
-    assert (found[TupleId(2, 0)]["total"], found[TupleId(2, 5)]["total"]) == ("2000000", 2_000_005)
+    assert (found[RecordId(2, 0)]["total"], found[RecordId(2, 5)]["total"]) == ("2000000", 2_000_005)
 
 
 @pytest.mark.parametrize("operation", [Operation.FLUSH, Operation.COMMIT, Operation.BEGIN])
@@ -447,10 +447,10 @@ def test_records_without_key_are_spread_by_id() -> None:
     assert all(p == (i.bucket + i.position) % 3 and key is None for p, i, key, _ in delivered(world.log, world.pipeline))
 
 
-def rejected(world: World) -> list[tuple[TupleId, bytes | None, dict[str, bytes | None]]]:
+def rejected(world: World) -> list[tuple[RecordId, bytes | None, dict[str, bytes | None]]]:
     """(id, value, headers) of what stands in the topic of rejected results."""
     return [
-        (TupleId.parse((dict(headers)["anabranch-id"] or b"").decode()), value, dict(headers))
+        (RecordId.parse((dict(headers)["anabranch-id"] or b"").decode()), value, dict(headers))
         for chunk in everything(world.log, "p.out.rejected")
         for value, headers in zip(chunk.values, chunk.headers, strict=True)
     ]
@@ -495,7 +495,7 @@ def test_what_the_topic_of_rejected_results_does_not_take_either_comes_cut(world
     world.replica.close_buckets(1, {1: uneven(1, {1}, size=100_000)})
     drain(world.service(), 1)
     ((ident, value, headers),) = rejected(world)
-    assert (ident, len(value or b"")) == (TupleId(1, 1), DEAD_LETTER_CUT_BYTES)
+    assert (ident, len(value or b"")) == (RecordId(1, 1), DEAD_LETTER_CUT_BYTES)
     assert int(headers["anabranch-truncated"] or b"") > 100_000
     assert len(delivered(world.log, world.pipeline)) == 3
 
@@ -511,5 +511,5 @@ def test_a_topic_that_refuses_is_waited_for_and_the_process_lives(world: World) 
     assert "too large" in str(service.status.waiting_for)
     world.log.topics["p.out.rejected"] = (TopicSettings("p.out.rejected", 1), world.log.topics["p.out.rejected"][1])
     drain(service, 1)
-    assert [ident for ident, _, _ in rejected(world)] == [TupleId(1, 1)]
+    assert [ident for ident, _, _ in rejected(world)] == [RecordId(1, 1)]
     assert len(delivered(world.log, world.pipeline)) == 3

@@ -70,7 +70,7 @@ def results(kind: str, at: Road, window: int, xways: tuple[int, ...] = (0, 1)) -
 
 
 def story_of(at: Road, begin_ms: int, *, tentative: list[LiveRecord] | None = None) -> list[LiveRecord]:
-    """The first window final, the second one without b, then corrected, the third one final. Each 500 ms late, the second one 2 500 ms."""
+    """The first window stable, the second one without b, then corrected, the third one stable. Each 500 ms late, the second one 2 500 ms."""
     last = LiveRecord(0, 0, UNDO, (min(at.answer), 1))
     shown = results(TENTATIVE, at, 2, (0,)) if tentative is None else tentative
     ends_ms = [begin_ms + WINDOW_MS * number for number in (1, 2, 3)]
@@ -83,7 +83,7 @@ def story_of(at: Road, begin_ms: int, *, tentative: list[LiveRecord] | None = No
 
 
 class Kept(LiveTopic):
-    """What the client library keeps is what is final: what it keeps of real records is seen below."""
+    """What the client library keeps is what is stable: what it keeps of real records is seen below."""
 
     def answer(self) -> list[Delivered]:
         return [Delivered(each.ident, each.row, 0) for each in self.records() if each.kind == INSERTION and each.ident]  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_it_cuts_heals_and_tells_what_is_seen() -> None:
     story.tick(drills)
     assert story.is_told()
     told = [line.partition("[/]  ")[2] for line in said]
-    assert told[0] == "so far results come 0.5 s after their window, final at once"
+    assert told[0] == "so far results come 0.5 s after their window, stable at once"
     assert [line.split(",")[0].split(":")[0].rpartition(" ")[0] for line in told[1:]] == [
         "[bold]anabranch drill cut", "[bold]anabranch drill heal", "tentative", "undo back to result", "",
     ]  # fmt: skip

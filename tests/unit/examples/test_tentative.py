@@ -143,5 +143,5 @@ def test_a_bucket_without_results_is_right_where_all_were_missing() -> None:
     assert judged(shown([]), ("a", "b")) == []
     assert judged(shown([]), (STAGE,)) == []
     assert judged(shown([], bucket=19)) == [], "it has none"
-    final = [LiveRecord(0, 0, INSERTION, (LAST, 0), row=RIGHT[0]), LiveRecord(0, 0, BOUNDARY, stable=LAST, sequence=1)]
-    assert judged(final) == [], "final ones are judged elsewhere"
+    stable = [LiveRecord(0, 0, INSERTION, (LAST, 0), row=RIGHT[0]), LiveRecord(0, 0, BOUNDARY, stable=LAST, sequence=1)]
+    assert judged(stable) == [], "stable ones are judged elsewhere"

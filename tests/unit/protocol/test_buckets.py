@@ -19,7 +19,7 @@ def test_the_upper_bound_belongs_to_the_bucket(event_time_ms: int, bucket: int) 
 
 
 @given(event_times, widths)
-def test_b2_a_tuple_is_between_the_bounds_of_its_bucket(event_time_ms: int, width_ms: int) -> None:
+def test_b2_a_row_is_between_the_bounds_of_its_bucket(event_time_ms: int, width_ms: int) -> None:
     bound = bound_ms(bucket_of(event_time_ms, width_ms), width_ms)
     assert bound - width_ms < event_time_ms <= bound
 

@@ -108,7 +108,7 @@ def test_nothing_against_something_is_a_difference(log: Log) -> None:
     assert found == Mismatch("s", 8, ("1", 0, 0), ("0", 10, 1), "1")
 
 
-def test_the_replica_is_named_whose_tuples_the_stream_has() -> None:
+def test_the_replica_is_named_whose_rows_the_stream_has() -> None:
     """Of three it need not be one of the two that are compared."""
     log = Log(("0", "1", "2"))
     for writer in "012":
@@ -124,7 +124,7 @@ def test_the_replica_is_named_whose_tuples_the_stream_has() -> None:
     assert Mismatch("s", 2, ("0", 1, 1), ("2", 1, 2)).text().endswith("; those of whoever was first in the log stand")
 
 
-def test_where_an_earlier_bucket_is_missing_nobodys_tuples_stand_yet() -> None:
+def test_where_an_earlier_bucket_is_missing_nobodys_rows_stand_yet() -> None:
     log = Log(("0", "1", "2"))
     for writer in "012":
         log.begin(writer)

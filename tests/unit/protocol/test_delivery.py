@@ -8,7 +8,7 @@ from anabranch.protocol import delivery, limits
 from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.delivery import REJECTED, CorrectedDelivery, Form, Run, Slice, begin_of, end_of, murmur2, partition_of, rows_bound
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 
 SIZES = [(2, 3), (3, 4), (7, 2)]
 
@@ -41,8 +41,8 @@ def test_murmur2_is_that_of_the_java_client(key: bytes, expected: int) -> None:
 
 
 def test_records_without_key_go_round_by_id() -> None:
-    assert [partition_of(None, TupleId(5, p), 3) for p in range(4)] == [2, 0, 1, 2]
-    assert partition_of(b"abc", TupleId(1, 0), 4) == partition_of(b"abc", TupleId(9, 7), 4) == (479470107 % 4)
+    assert [partition_of(None, RecordId(5, p), 3) for p in range(4)] == [2, 0, 1, 2]
+    assert partition_of(b"abc", RecordId(1, 0), 4) == partition_of(b"abc", RecordId(9, 7), 4) == (479470107 % 4)
 
 
 def test_rows_bound_follows_the_size_of_records() -> None:
@@ -54,10 +54,10 @@ def test_rows_bound_follows_the_size_of_records() -> None:
 def test_a_run_takes_whole_buckets_up_to_its_rows() -> None:
     machine = fresh()
     run = machine.plan(9, SIZES, 8)
-    assert run == Run(TupleId(1, 0), TupleId(4, 0), (Slice(2, 0, 3), Slice(3, 0, 4)))
+    assert run == Run(RecordId(1, 0), RecordId(4, 0), (Slice(2, 0, 3), Slice(3, 0, 4)))
     assert run.rows == 7
     machine.advance(run, {0: 9})
-    assert machine.plan(9, SIZES[2:], 8) == Run(TupleId(4, 0), TupleId(10, 0), (Slice(7, 0, 2),))
+    assert machine.plan(9, SIZES[2:], 8) == Run(RecordId(4, 0), RecordId(10, 0), (Slice(7, 0, 2),))
 
 
 def test_a_large_bucket_is_cut() -> None:
@@ -71,31 +71,31 @@ def test_a_large_bucket_is_cut() -> None:
     assert runs == [(Slice(2, 0, 2),), (Slice(2, 2, 4),), (Slice(2, 4, 5),)]
     assert machine.plan(2, [], 2) is None
     # a large bucket waits until what is before it is written
-    assert fresh().plan(9, [(2, 1), (3, 100)], 10) == Run(TupleId(1, 0), TupleId(3, 0), (Slice(2, 0, 1),))
+    assert fresh().plan(9, [(2, 1), (3, 100)], 10) == Run(RecordId(1, 0), RecordId(3, 0), (Slice(2, 0, 1),))
 
 
 def test_empty_buckets_are_gone_through() -> None:
     machine = fresh()
     run = machine.plan(4, [], 10)
-    assert run == Run(TupleId(1, 0), TupleId(5, 0), ())
+    assert run == Run(RecordId(1, 0), RecordId(5, 0), ())
     machine.advance(run, {})
     assert machine.plan(4, [], 10) is None
-    assert machine.cursor == TupleId(5, 0)
+    assert machine.cursor == RecordId(5, 0)
 
 
 def test_a_run_has_a_bounded_number_of_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "DELIVERY_BUCKETS_MAX", 2)
-    assert fresh().plan(9, [(2, 1), (3, 1), (4, 1)], 10) == Run(TupleId(1, 0), TupleId(4, 0), (Slice(2, 0, 1), Slice(3, 0, 1)))
+    assert fresh().plan(9, [(2, 1), (3, 1), (4, 1)], 10) == Run(RecordId(1, 0), RecordId(4, 0), (Slice(2, 0, 1), Slice(3, 0, 1)))
 
 
 def test_a_bucket_cannot_have_shrunk() -> None:
     machine = CorrectedDelivery("out", progress(first=(2, 4)), [0, 0, 0], [9, 9, 9])
     machine.recovered(9)
-    with pytest.raises(RemoteProtocolError, match="bucket 2 has 3 tuples, of which 4"):
+    with pytest.raises(RemoteProtocolError, match="bucket 2 has 3 records, of which 4"):
         machine.plan(9, SIZES, 10)
     exact = CorrectedDelivery("out", progress(first=(2, 3)), [0, 0, 0], [9, 9, 9])
     exact.recovered(9)
-    assert exact.plan(3, SIZES[:2], 10) == Run(TupleId(2, 3), TupleId(4, 0), (Slice(3, 0, 4),))
+    assert exact.plan(3, SIZES[:2], 10) == Run(RecordId(2, 3), RecordId(4, 0), (Slice(3, 0, 4),))
 
 
 def test_it_plans_only_after_reading_back() -> None:
@@ -111,11 +111,11 @@ def test_a_first_delivery_reads_the_whole_topic() -> None:
 
 def test_a_new_output_may_begin_after_a_bucket() -> None:
     machine = CorrectedDelivery("out", None, [0, 0, 0], [9, 9, 9], after=2)
-    assert machine.cursor == TupleId(3, 0)
-    assert not machine.found(TupleId(2, 5))
+    assert machine.cursor == RecordId(3, 0)
+    assert not machine.found(RecordId(2, 5))
     machine.recovered(9)
-    assert machine.plan(3, SIZES[1:2], 10) == Run(TupleId(3, 0), TupleId(4, 0), (Slice(3, 0, 4),))
-    assert CorrectedDelivery("out", progress(first=(2, 1)), [0, 0, 0], [9, 9, 9], after=7).cursor == TupleId(2, 1), (
+    assert machine.plan(3, SIZES[1:2], 10) == Run(RecordId(3, 0), RecordId(4, 0), (Slice(3, 0, 4),))
+    assert CorrectedDelivery("out", progress(first=(2, 1)), [0, 0, 0], [9, 9, 9], after=7).cursor == RecordId(2, 1), (
         "one that has progress does not"
     )
 
@@ -130,9 +130,9 @@ def test_whose_progress_is_in_the_log_tells_who_delivers() -> None:
 
 def test_it_goes_on_at_the_beginning_of_the_last_run() -> None:
     record = progress(first=(2, 1), next_position=2)
-    assert (begin_of(record), end_of(record)) == (TupleId(2, 1), TupleId(4, 2))
+    assert (begin_of(record), end_of(record)) == (RecordId(2, 1), RecordId(4, 2))
     machine = CorrectedDelivery("out", record, [0, 6, 0], [9, 9, 9])
-    assert (machine.cursor, machine.read_from, machine.comparing) == (TupleId(2, 1), (5, 6, 2), False)
+    assert (machine.cursor, machine.read_from, machine.comparing) == (RecordId(2, 1), (5, 6, 2), False)
 
 
 def test_partitions_are_pinned() -> None:
@@ -147,16 +147,16 @@ def test_a_topic_that_was_made_anew_is_refused() -> None:
 
 def test_what_is_there_is_not_written_and_positions_stay_until_it_is_passed() -> None:
     machine = CorrectedDelivery("out", progress(), [0, 0, 0], [20, 30, 7])
-    assert not machine.found(TupleId(1, 8))  # before the last run: of no interest
-    assert machine.found(TupleId(3, 1))
-    assert not machine.found(TupleId(3, 1))
-    assert machine.found(TupleId(5000, 0))
+    assert not machine.found(RecordId(1, 8))  # before the last run: of no interest
+    assert machine.found(RecordId(3, 1))
+    assert not machine.found(RecordId(3, 1))
+    assert machine.found(RecordId(5000, 0))
     assert machine.recovered(upto=9) == 1  # bucket 5000 is not stable: not ours
     run = machine.plan(9, SIZES, 3)
     assert run is not None
     assert comparing(machine)
-    assert machine.there(TupleId(3, 1), 0)
-    assert not machine.there(TupleId(3, 0), 0)
+    assert machine.there(RecordId(3, 1), 0)
+    assert not machine.there(RecordId(3, 0), 0)
     record = machine.progress(run, 77)
     assert record == DeliveryProgress("out", 2, 3, ((0, 5), (1, 6), (REJECTED, 2)), 77, 0, 0)  # its end does not go back before bucket 3's
     machine.advance(run, {1: 33})
@@ -175,20 +175,20 @@ def test_what_retention_removed_counts_as_written_if_a_progress_record_names_it(
     machine.recovered(9)
     assert machine.read_from == (5, 8, 3)
     assert comparing(machine)
-    assert machine.there(TupleId(3, 2), 1)
-    assert not machine.there(TupleId(3, 2), 0)
-    assert not machine.there(TupleId(4, 0), 1)
-    machine.advance(Run(TupleId(2, 0), TupleId(4, 0), ()), {})
+    assert machine.there(RecordId(3, 2), 1)
+    assert not machine.there(RecordId(3, 2), 0)
+    assert not machine.there(RecordId(4, 0), 1)
+    machine.advance(Run(RecordId(2, 0), RecordId(4, 0), ()), {})
     assert not comparing(machine)
 
 
 def test_ids_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "RECOVERY_IDS_MAX", 2)
     machine = CorrectedDelivery("out", None, [0, 0], [9, 9])
-    machine.found(TupleId(1, 0))
-    machine.found(TupleId(1, 1))
+    machine.found(RecordId(1, 0))
+    machine.found(RecordId(1, 1))
     with pytest.raises(ConfigurationError, match="progress topic was lost"):
-        machine.found(TupleId(1, 2))
+        machine.found(RecordId(1, 2))
 
 
 def test_a_refused_run_is_cut_until_it_is_one_record() -> None:

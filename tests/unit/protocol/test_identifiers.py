@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
-from anabranch.protocol.identifiers import BatchId, TopicNames, TupleId, checked_name
+from anabranch.protocol.identifiers import BatchId, RecordId, TopicNames, checked_name
 
 
 @pytest.mark.parametrize("name", ["a", "tolls", "north-2", "a_b", "a" * 63])
@@ -23,18 +23,18 @@ def test_what_may_not_be_a_name_is_told_with_its_kind(name: str) -> None:
 
 
 @given(st.integers(0, 10**15), st.integers(0, 10**9))
-def test_tuple_ids_come_back(bucket: int, position: int) -> None:
-    assert TupleId.parse(str(TupleId(bucket, position))) == TupleId(bucket, position)
+def test_record_ids_come_back(bucket: int, position: int) -> None:
+    assert RecordId.parse(str(RecordId(bucket, position))) == RecordId(bucket, position)
 
 
 @pytest.mark.parametrize("text", ["", ".", "1.", ".1", "1", "1.2.3", "-1.2", "1.-2", "a.b", "1 .2", "1." + "2" * 40])
-def test_what_is_no_tuple_id_is_refused(text: str) -> None:
-    with pytest.raises(RemoteProtocolError, match="is not a tuple id"):
-        TupleId.parse(text)
+def test_what_is_no_record_id_is_refused(text: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="is not a record id"):
+        RecordId.parse(text)
 
 
 def test_ids_are_ordered_by_number_not_by_text() -> None:
-    assert sorted([TupleId(10, 0), TupleId(9, 10), TupleId(9, 9)]) == [TupleId(9, 9), TupleId(9, 10), TupleId(10, 0)]
+    assert sorted([RecordId(10, 0), RecordId(9, 10), RecordId(9, 9)]) == [RecordId(9, 9), RecordId(9, 10), RecordId(10, 0)]
     assert BatchId("a", 9) < BatchId("a", 10) < BatchId("b", 0)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.protocol import live_delivery as module
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.live_delivery import (
     TABLE,
     Action,
@@ -26,7 +26,7 @@ BEGIN = LiveProgress("out", 2, sequence=0, stable=0)
 
 
 class Log:
-    """A boundary log in a few words: buckets have ``rows`` tuples each unless they are ``empty``."""
+    """A boundary log in a few words: buckets have ``rows`` records each unless they are ``empty``."""
 
     def __init__(self, *, rows: int = 2, empty: tuple[int, ...] = ()) -> None:
         self.upto, self.tentative, self.rows, self.empty = 0, 0, rows, empty
@@ -142,9 +142,9 @@ def test_transcript(name: str) -> None:
     play(TRANSCRIPTS[name], Log(empty=(5, 6, 7, 8, 9, 4) if "empty" in name else ()))
 
 
-def test_the_last_tuple_is_that_of_the_last_bucket_that_has_any() -> None:
+def test_the_last_record_is_that_of_the_last_bucket_that_has_any() -> None:
     found = play([("s2", "+1 +2 | 2/0"), ("s4", "| 4/0"), ("t5", "?5 | 4/5"), ("s5", "undo 2.1 +5 done | 5/0")], Log(empty=(3, 4)))
-    assert (found.last, found.sequence) == (TupleId(5, 1), 4)
+    assert (found.last, found.sequence) == (RecordId(5, 1), 4)
 
 
 def test_an_empty_tentative_bucket_is_shown_and_corrected() -> None:

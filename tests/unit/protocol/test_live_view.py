@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.live_delivery import Kind
 from anabranch.protocol.live_view import LiveRecord, LiveView
 
 
 def stable(bucket: int, position: int = 0, key: bytes = b"k") -> LiveRecord:
-    return LiveRecord(Kind.INSERTION, TupleId(bucket, position), key=key, value=b"s%d" % bucket)
+    return LiveRecord(Kind.INSERTION, RecordId(bucket, position), key=key, value=b"s%d" % bucket)
 
 
 def tentative(bucket: int, position: int = 0, key: bytes = b"k", missing: tuple[str, ...] = ("a",)) -> LiveRecord:
-    return LiveRecord(Kind.TENTATIVE, TupleId(bucket, position), (1, 1), missing, key=key, value=b"t%d" % bucket)
+    return LiveRecord(Kind.TENTATIVE, RecordId(bucket, position), (1, 1), missing, key=key, value=b"t%d" % bucket)
 
 
 def boundary(sequence: int, upto: int, shown: int = 0) -> LiveRecord:
@@ -39,7 +39,7 @@ def test_a_failure() -> None:
     assert (values(view), view.in_failure, view.missing, view.failures) == ([b"s1", b"t2", b"t3"], True, ("a", "b"), 1)
     assert (view.shown_ms, view.stable_ms) == (300, 100)
     assert {key: record.value for key, record in view.by_key().items()} == {b"k": b"t3"}
-    feed(view, 0, LiveRecord(Kind.UNDO, TupleId(1, 0), stable=1), stable(2), tentative(3, 1), boundary(3, 2, 3))
+    feed(view, 0, LiveRecord(Kind.UNDO, RecordId(1, 0), stable=1), stable(2), tentative(3, 1), boundary(3, 2, 3))
     assert (values(view), view.undone) == ([b"s1", b"s2", b"t3"], 2)
     feed(view, 0, stable(3), LiveRecord(Kind.REC_DONE, stable=3), boundary(4, 3))
     assert (values(view), view.in_failure, view.missing, view.undone) == ([b"s1", b"s2", b"s3"], False, (), 3)
@@ -101,4 +101,4 @@ def test_tentative_records_of_all_partitions_come_in_the_order_of_their_ids() ->
     view = LiveView(2)
     feed(view, 0, tentative(2, 1), tentative(3, 0), boundary(1, 1, 3))
     feed(view, 1, tentative(2, 0), boundary(1, 1, 3))
-    assert [record.id for record in view.tentative()] == [TupleId(2, 0), TupleId(2, 1), TupleId(3, 0)]
+    assert [record.id for record in view.tentative()] == [RecordId(2, 0), RecordId(2, 1), RecordId(3, 0)]

@@ -95,7 +95,18 @@ def test_a_summary_names_all_that_is_above_the_trim_point() -> None:
     ident = BatchId("a", 0)
     branches = BranchSummary((0, 1), ident, 9, 9, ((ident, part(12, 50, 51)),), (TentativeRange(8, 9, (0, 1), (), (part(9, 60, 61),)),))
     replica = ReplicaSummary(
-        "0", 0, "f", "s", 9, 0, (), (), ((ident, part(10, 30, 31)),), None, final=(part(6, 70, 71), part(7, 20, 21)), branches=branches
+        "0",
+        0,
+        "f",
+        "s",
+        9,
+        0,
+        (),
+        (),
+        ((ident, part(10, 30, 31)),),
+        None,
+        closed_parts=(part(6, 70, 71), part(7, 20, 21)),
+        branches=branches,
     )
     ranges = (stable(4, 0, 10), stable(5, 10, 20), stable(6, 80, 81, resent=True), stable(7, 5, 6, replica="1"))
     summary = Summary(8, 3, (replica, ReplicaSummary("1", 0, "f", "s", 7, 0, (), (), (), None)), ranges, 9)

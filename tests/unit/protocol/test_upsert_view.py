@@ -4,17 +4,17 @@ import pytest
 
 from anabranch.protocol import upsert_view as module
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.identifiers import TupleId
+from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.live_delivery import Kind
 from anabranch.protocol.upsert_view import State, UpsertView, Version, Write
 
 
 def stable(bucket: int, position: int = 0) -> Version:
-    return Version(TupleId(bucket, position), bucket * 100, b"s%d" % bucket)
+    return Version(RecordId(bucket, position), bucket * 100, b"s%d" % bucket)
 
 
 def tentative(bucket: int, counter: int = 1) -> Version:
-    return Version(TupleId(bucket, 0), bucket * 100, b"t%d" % bucket, (1, counter), ("a",))
+    return Version(RecordId(bucket, 0), bucket * 100, b"t%d" % bucket, (1, counter), ("a",))
 
 
 def step(

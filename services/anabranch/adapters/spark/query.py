@@ -40,7 +40,7 @@ class StageQuery:
     """(the name that Spark knows the query by) -> the query."""
     traits: PlanTraits
     schema: pa.Schema
-    """Of the tuples it gives: the columns, then event time as int64 ms."""
+    """Of the rows it gives: the columns, then event time as int64 ms."""
     fingerprint: str
     function: str
 

@@ -62,7 +62,7 @@ class OutputStream:
     """Of the results only those of these buckets are written: a query that begins long before what is wanted makes more. None: all."""
 
 
-def to_tuples(table: pa.Table) -> pa.Table:
+def to_rows(table: pa.Table) -> pa.Table:
     """``table`` with ``event_time`` last, as int64 ms, rounded up so that no row falls into the bucket before its own."""
     event_time = table.column(EVENT_TIME).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     whole = pc.divide(pc.add(event_time, 999), 1000)
@@ -78,7 +78,7 @@ def slices_of(table: pa.Table, output: OutputStream, closed: int) -> list[tuple[
     if table.column(EVENT_TIME).null_count:
         message = f"{output.function}: a row of the result has no event_time"
         raise StageFunctionError(message)
-    buckets = split_by_bucket(to_tuples(table), output.width_ms)
+    buckets = split_by_bucket(to_rows(table), output.width_ms)
     if buckets:
         check_open(output.function, buckets[0][0], closed, output.width_ms)
     return [(bucket % output.partitions, bucket, rows) for bucket, rows in buckets if output.only is None or bucket in output.only]

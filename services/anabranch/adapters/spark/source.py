@@ -41,7 +41,7 @@ class SourceOptions:
     kafka: str
     socket: str
     schema: str
-    """Of the stream's tuples (``codec.blocks.schema_text``)."""
+    """Of the stream's rows (``codec.blocks.schema_text``)."""
     columns: tuple[str, ...]
     """The columns that the query uses: the others are null, which costs nothing to hand over."""
     width_ms: int

@@ -22,7 +22,7 @@ from anabranch.adapters.spark.sink import (
     StageSink,
     TaskWrite,
     slices_of,
-    to_tuples,
+    to_rows,
 )
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of
@@ -265,7 +265,7 @@ class TestBatch:
 
 class TestRows:
     def test_event_time_is_rounded_up_so_that_no_row_falls_into_a_bucket_before_its_own(self) -> None:
-        table = to_tuples(result(100_000, 100_001, 100_999, 101_000))
+        table = to_rows(result(100_000, 100_001, 100_999, 101_000))
         assert table.column_names == ["n", "event_time"]
         assert table.column("event_time").to_pylist() == [100, 101, 101, 101]
 
