@@ -186,7 +186,7 @@ class Session:
     def _follow(self) -> None:
         while not self._stopping.is_set():
             self.reader.poll(50)
-            upto = self.reader.fold.upto
+            upto = self.reader.log_state.upto
             if not self._watch.seen or upto > self._watch.seen[-1][1]:
                 self._watch.seen.append((time.monotonic(), upto))
 
@@ -198,7 +198,7 @@ class Session:
             if found is not None:
                 return found
             time.sleep(0.05)
-        raise AnabranchError(f"{self.mode}: bucket {bucket} did not become stable; {self.reader.fold.upto} is")
+        raise AnabranchError(f"{self.mode}: bucket {bucket} did not become stable; {self.reader.log_state.upto} is")
 
     def _lose(self, *, disk: bool) -> float:
         """Kill the process that runs the query; seconds until results come again of what was not due by then."""
@@ -219,10 +219,10 @@ class Session:
         return next(process for process, path in newest.items() if b"taking_over" in path.read_bytes())
 
     def _judge(self) -> tuple[float, int, int, int]:
-        fold, names = self.reader.fold, self.pipeline.topic_names
-        upto = fold.upto // WINDOW_BUCKETS * WINDOW_BUCKETS
+        log_state, names = self.reader.log_state, self.pipeline.topic_names
+        upto = log_state.upto // WINDOW_BUCKETS * WINDOW_BUCKETS
         blocks = BlockReader(self._log, lambda replica: names.blocks("s", replica), SystemClock())
-        made = dict(blocks.read_buckets(fold.stable(1, upto)))
+        made = dict(blocks.read_buckets(log_state.stable(1, upto)))
         wrong = lost = said = rows = 0
         for bucket in range(_FIRST + WINDOW_BUCKETS, upto + 1, WINDOW_BUCKETS):
             counts = [(at, self._per_bucket) for at in range(bucket - WINDOW_BUCKETS + 1, bucket + 1)]

@@ -112,7 +112,7 @@ class Sender:
             return
         ident = BatchId(f"{self._epoch:012d}-000000", self._batch)
         self._boundary.append(BoundaryRecord("0", self._epoch, ident, self._boundary.tip(), self._batch, parts))
-        self._boundary.fold.forget(self._batch)
+        self._boundary.log_state.forget(self._batch)
         if self._discipline is Discipline.ACK:
             self._wait(parts)
 
@@ -188,12 +188,12 @@ class Receiver:
 
     def _ask(self) -> None:
         following = BoundaryReader(self._log, self._names.boundaries(STREAM), ["0"])
-        fold = following.fold
+        log_state = following.log_state
         while True:
             following.poll(100)
-            while fold.upto > self._position:
-                stable = fold.stable(self._position + 1, fold.upto, 100)
+            while log_state.upto > self._position:
+                stable = log_state.stable(self._position + 1, log_state.upto, 100)
                 for _, table in self._blocks.read_buckets(stable):
                     self._take(table)
-                self._note(stable[-1][0] if stable else fold.upto)
-                fold.forget(self._position)
+                self._note(stable[-1][0] if stable else log_state.upto)
+                log_state.forget(self._position)

@@ -84,7 +84,7 @@ class Source:
             count, digest = self.sums.get(part.bucket, (0, 0))
             self.sums[part.bucket] = (count + part.rows, (digest + part.digest) & _DIGEST_MASK)
         self._boundary.append(BoundaryRecord("0", self._epoch, ident, self._boundary.tip(), closed, parts))
-        self._boundary.fold.forget(self._boundary.fold.upto)
+        self._boundary.log_state.forget(self._boundary.log_state.upto)
 
     def close(self) -> None:
         """Idempotent."""

@@ -1,7 +1,7 @@
 """The same sessions in virtual time: the project's own driver and rules of a replica, logs in memory, and an engine whose batches only take time.
 
-What is real: boundary records, folds, waits, plans, branch and successor (``processing.replica``). What is modelled: a batch takes a fixed
-part and a part by rows, as measured on real stages; the two queries of a replica share its cores; heartbeats arrive at once.
+What is real: boundary records, log states, waits, plans, branch and successor (``processing.replica``). What is modelled: a batch takes a
+fixed part and a part by rows, as measured on real stages; the two queries of a replica share its cores; heartbeats arrive at once.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Watch:
 
     def closed(self, writer: str) -> int:
         """How far one writer is."""
-        return self._reader.fold.closed(writer)
+        return self._reader.log_state.closed(writer)
 
     def close(self) -> None:
         """Idempotent."""
@@ -57,27 +57,27 @@ class Watch:
         at_ms = self._now_ms()
         if not isinstance(entry, BoundaryRecord) or not outcome.accepted:
             return
-        fold = self._reader.fold
+        log_state = self._reader.log_state
         if entry.kind is BoundaryKind.TENTATIVE:
             rows = self._tentative_rows(entry)
             self.tentative_upto = max(self.tentative_upto, entry.closed)
             self.trace.events.append(Event(at_ms, entry.replica, True, entry.closed, rows, entry.missing))
             return
-        found = fold.stable(self.upto + 1, fold.upto) if fold.upto > self.upto else []
+        found = log_state.stable(self.upto + 1, log_state.upto) if log_state.upto > self.upto else []
         for bucket, _, parts in found:
             self.sums[bucket] = Sum(sum(p.rows for p in parts), sum(p.digest for p in parts) % 2**64)
         rows = sum(self.sums[bucket].rows for bucket, _, _ in found)
-        self.trace.events.append(Event(at_ms, entry.replica, False, fold.upto, rows, ()))
-        self.upto = fold.upto
-        fold.forget(fold.upto)
+        self.trace.events.append(Event(at_ms, entry.replica, False, log_state.upto, rows, ()))
+        self.upto = log_state.upto
+        log_state.forget(log_state.upto)
 
     def _tentative_rows(self, entry: BoundaryRecord) -> int:
         """Tuples in the buckets that ``entry`` closes and that its branch had not closed before."""
-        fold, number = self._reader.fold, entry.branch or (-1, -1)
+        log_state, number = self._reader.log_state, entry.branch or (-1, -1)
         closed, newest = self._tentative[entry.replica]
         before = closed if newest == number else (entry.base or 0)
         self._tentative[entry.replica] = (entry.closed, number)
-        found = (fold.tentative(entry.replica, b) for b in fold.tentative_filled(entry.replica, before + 1, entry.closed))
+        found = (log_state.tentative(entry.replica, b) for b in log_state.tentative_filled(entry.replica, before + 1, entry.closed))
         return sum(part.rows for bucket in found if bucket is not None for part in bucket.parts)
 
 

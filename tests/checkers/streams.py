@@ -67,7 +67,7 @@ class Reading:
 
 
 def read(entries: Iterable[tuple[int, LogEntry]], writers: Iterable[str]) -> Reading:
-    """Fold a boundary log, given as (offset, entry) in log order."""
+    """Read a boundary log, given as (offset, entry) in log order."""
     reading = Reading({name: Writer() for name in writers})
     for offset, entry in entries:
         if isinstance(entry, EpochStarted | BoundaryRecord) and entry.replica not in reading.writers:

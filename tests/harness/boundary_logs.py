@@ -1,4 +1,4 @@
-"""Boundary logs for tests: their records, a slow fold that states the rules bucket by bucket, and random logs."""
+"""Boundary logs for tests: their records, a slow reading that states the rules bucket by bucket, and random logs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, BranchNumber, EpochStarted, LogEntry, Part
 
@@ -36,11 +36,11 @@ def record(
     return BoundaryRecord(replica, epoch, BatchId(lineage, batch), prev, closed, parts, base, kind, branch, missing, past=past)
 
 
-def folded(*entries: LogEntry, writers: Iterable[str] = WRITERS) -> StreamFold:
-    fold = StreamFold(writers)
+def state_after(*entries: LogEntry, writers: Iterable[str] = WRITERS) -> LogState:
+    log_state = LogState(writers)
     for offset, entry in enumerate(entries):
-        fold.apply(offset, entry)
-    return fold
+        log_state.apply(offset, entry)
+    return log_state
 
 
 class Reference:

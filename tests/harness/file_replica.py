@@ -24,7 +24,7 @@ from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.processing.surroundings import Recovery
 from anabranch.protocol.availability import Availability, Policy
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.identifiers import BatchId, TopicNames
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.plans import PlanTraits
@@ -124,14 +124,14 @@ class FileReplica:
     def _missing(self, after: int) -> str:
         self._input.read_to_end()
         reader = self._log.reader()
-        bucket = missing_blocks(reader, lambda writer: self._names.blocks(INPUT, writer), self._input.fold, after)
+        bucket = missing_blocks(reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state, after)
         reader.close()
         return "" if bucket is None else f"{INPUT} from bucket {bucket} on"
 
     def _last_gone(self) -> int:
         self._input.read_to_end()
         reader = self._log.reader()
-        found = last_gone(reader, lambda writer: self._names.blocks(INPUT, writer), self._input.fold)
+        found = last_gone(reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state)
         reader.close()
         return found
 
@@ -194,22 +194,22 @@ class FileReplica:
         return parts, {end: rows for end, rows in state.items() if end > watermark}
 
 
-def stage_fold(log: EventLog, names: TopicNames) -> StreamFold:
+def stage_log_state(log: EventLog, names: TopicNames) -> LogState:
     """The output as any reader sees it."""
     reader = BoundaryReader(log, names.boundaries(STAGE), REPLICAS)
     reader.read_to_end()
     reader.close()
-    return reader.fold
+    return reader.log_state
 
 
-def stable_rows(fold: StreamFold) -> dict[int, int]:
+def stable_rows(log_state: LogState) -> dict[int, int]:
     """Rows of the stable buckets."""
-    return {bucket: sum(p.rows for p in parts) for bucket, _, parts in fold.stable(1, fold.upto)} if fold.upto else {}
+    return {bucket: sum(p.rows for p in parts) for bucket, _, parts in log_state.stable(1, log_state.upto)} if log_state.upto else {}
 
 
-def replica_rows(fold: StreamFold, replica: str, first: int) -> dict[int, int]:
+def replica_rows(log_state: LogState, replica: str, first: int) -> dict[int, int]:
     """Rows of the buckets from ``first`` on that ``replica`` closed itself."""
-    found = {bucket: fold.replica_bucket(replica, bucket) for bucket in range(first, fold.closed(replica) + 1)}
+    found = {bucket: log_state.replica_bucket(replica, bucket) for bucket in range(first, log_state.closed(replica) + 1)}
     return {bucket: sum(p.rows for p in parts) for bucket, parts in found.items() if parts}
 
 
@@ -217,7 +217,7 @@ def main(kafka: str, pipeline: str, replica: str, folder: str, upto: str) -> Non
     """Run until the replica has closed ``upto``."""
     made = FileReplica(KafkaEventLog(kafka), TopicNames(pipeline), replica, Path(folder), SystemClock(), SystemEntropy(), point=crash_point)
     print(made.start())
-    while made.boundary.fold.closed(replica) < int(upto):
+    while made.boundary.log_state.closed(replica) < int(upto):
         made.step()
     made.close()
 

@@ -138,7 +138,7 @@ class Replica:
         self._tentative_tip = BatchId(f"{self._lineage}b{self._counter}", batch)
         record = BoundaryRecord(
             replica=self._replica, epoch=self.epoch, id=self._tentative_tip, prev=prev, closed=upto, parts=self._parts(tables),
-            base=self._boundaries.fold.closed(self._replica) if fork else None, kind=BoundaryKind.TENTATIVE,
+            base=self._boundaries.log_state.closed(self._replica) if fork else None, kind=BoundaryKind.TENTATIVE,
             branch=(self.epoch, self._counter), missing=tuple(missing),
         )  # fmt: skip
         value, headers = boundary_records.encode(record)

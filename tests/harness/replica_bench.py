@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from anabranch.protocol.availability import Availability, Policy, Waits
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.plans import PlanTraits
@@ -31,7 +31,7 @@ def part(bucket: int, rows: int = 1) -> Part:
 class Stream:
     """An input: replica "0" writes it."""
 
-    fold: StreamFold = field(default_factory=lambda: StreamFold(["0"]))
+    log_state: LogState = field(default_factory=lambda: LogState(["0"]))
     batch: int = 0
     branches: int = 0
     branch_closed: int = 0
@@ -39,14 +39,14 @@ class Stream:
     closed: int = 0
 
     def __post_init__(self) -> None:
-        self.fold.apply(0, EpochStarted("0", "", ""))
+        self.log_state.apply(0, EpochStarted("0", "", ""))
 
     def record(self, closed: int, parts: Iterable[Part] = ()) -> None:
         """A stable record."""
         self.batch += 1
         self.closed = max(self.closed, closed)
-        outcome = self.fold.apply(
-            self.batch, BoundaryRecord("0", 0, BatchId("main", self.batch), self.fold.tip("0"), self.closed, tuple(parts))
+        outcome = self.log_state.apply(
+            self.batch, BoundaryRecord("0", 0, BatchId("main", self.batch), self.log_state.tip("0"), self.closed, tuple(parts))
         )
         assert outcome.accepted, outcome
 
@@ -56,12 +56,12 @@ class Stream:
         self.branches += begins
         self.branch_closed = max(closed, self.closed if begins else self.branch_closed)
         self.batch += 1
-        ident, prev = BatchId(f"b{self.branches}", self.batch), self.fold.tip("0") if begins else self.branch_tip
+        ident, prev = BatchId(f"b{self.branches}", self.batch), self.log_state.tip("0") if begins else self.branch_tip
         record = BoundaryRecord(
             "0", 0, ident, prev, self.branch_closed, tuple(parts), base=self.closed if begins else None, kind=BoundaryKind.TENTATIVE,
             branch=(0, self.branches), missing=missing,
         )  # fmt: skip
-        outcome = self.fold.apply(self.batch, record)
+        outcome = self.log_state.apply(self.batch, record)
         assert outcome.accepted, outcome
         self.branch_tip = ident
 
@@ -101,7 +101,7 @@ class Bench:
 
     def look(self) -> None:
         """One round of following the logs."""
-        past = max(s.fold.past_upto for s in self.streams.values())
+        past = max(s.log_state.past_upto for s in self.streams.values())
         wanted = [name for name in self.names if self.replica.look_wanted(name, self.now_ms)]
         self.looks += len(wanted)
         self.availability.observe(self.now_ms, past)
@@ -142,10 +142,10 @@ class Bench:
         return self.positions[query].bucket
 
     def situation(self) -> Situation:
-        chosen = {name: "0" if s.fold.tentative_upto("0") > s.fold.upto else None for name, s in self.streams.items()}
+        chosen = {name: "0" if s.log_state.tentative_upto("0") > s.log_state.upto else None for name, s in self.streams.items()}
         return Situation(
             self.now_ms,
-            {n: s.fold for n, s in self.streams.items()},
+            {n: s.log_state for n, s in self.streams.items()},
             chosen,
             frozenset(self.names if self.held else ""),
             may_correct=self.may_correct,

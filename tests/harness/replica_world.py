@@ -21,7 +21,7 @@ from anabranch.ports import TopicPartition
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.surroundings import Upstream
 from anabranch.protocol.availability import Availability, Policy, Waits
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.lineage import Lineage, newest, obsolete
@@ -223,25 +223,25 @@ class World:
         chunks = reader.fetch(100_000, 0)
         return [boundary_records.decode(v, h) for c in chunks for v, h in zip(c.values, c.headers, strict=True)]
 
-    def fold(self) -> StreamFold:
+    def log_state(self) -> LogState:
         """The output as any reader sees it."""
-        fold = StreamFold(["0"])
+        log_state = LogState(["0"])
         for offset, entry in enumerate(self.entries()):
-            fold.apply(offset, entry)
-        return fold
+            log_state.apply(offset, entry)
+        return log_state
 
     def records(self) -> list[BoundaryRecord]:
         """The records of the output that count."""
-        fold, found = StreamFold(["0"]), []
+        log_state, found = LogState(["0"]), []
         for offset, entry in enumerate(self.entries()):
-            if fold.apply(offset, entry).accepted and isinstance(entry, BoundaryRecord):
+            if log_state.apply(offset, entry).accepted and isinstance(entry, BoundaryRecord):
                 found.append(entry)
         return found
 
     def stable_rows(self) -> dict[int, int]:
         """Rows of each stable bucket of the output."""
-        fold = self.fold()
-        return {bucket: sum(p.rows for p in parts) for bucket, _, parts in fold.stable(1, fold.upto)} if fold.upto else {}
+        log_state = self.log_state()
+        return {bucket: sum(p.rows for p in parts) for bucket, _, parts in log_state.stable(1, log_state.upto)} if log_state.upto else {}
 
     def expected(self, upto: int) -> dict[int, int]:
         """What they must be."""

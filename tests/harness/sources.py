@@ -18,7 +18,7 @@ from anabranch.ingestion.service import IngestionService, build
 from anabranch.pipeline.model import EventTime, IdleTimeout, Pipeline, Source
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Chunk, Clock, Entropy, EventLog, TopicPartition
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.records import BoundaryRecord
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -100,20 +100,20 @@ class StreamView:
     def closed(self) -> int:
         """The last stable bucket."""
         self._boundaries.read_to_end()
-        return self._boundaries.fold.upto
+        return self._boundaries.log_state.upto
 
-    def fold(self) -> StreamFold:
+    def log_state(self) -> LogState:
         """The stream as far as ``closed`` has read."""
-        return self._boundaries.fold
+        return self._boundaries.log_state
 
     def last(self) -> BoundaryRecord | None:
         """The newest accepted boundary record, as far as ``closed`` has read."""
-        return self._boundaries.fold.last("0")
+        return self._boundaries.log_state.last("0")
 
     def stable(self) -> dict[int, pa.Table]:
         """All stable buckets that are not empty."""
         upto = self.closed()
-        return dict(self._blocks.read_buckets(self._boundaries.fold.stable(1, upto))) if upto else {}
+        return dict(self._blocks.read_buckets(self._boundaries.log_state.stable(1, upto))) if upto else {}
 
     def cars(self) -> list[int]:
         """Column ``car`` of all stable rows, sorted."""

@@ -239,9 +239,9 @@ class Output:
             if stage is not None and stage.error is not None:
                 raise stage.error
             self.reader.poll(50)
-            return self.reader.fold.upto >= bucket
+            return self.reader.log_state.upto >= bucket
 
-        wait_until(closed, deadline_s, f"bucket {bucket} of {self.reader.fold.upto}")
+        wait_until(closed, deadline_s, f"bucket {bucket} of {self.reader.log_state.upto}")
 
     def wait_replica(self, replica: str, bucket: int, stage: RunningStage, deadline_s: float = 90) -> None:
         """Until ``replica`` itself has closed ``bucket``."""
@@ -250,19 +250,19 @@ class Output:
             if stage.error is not None:
                 raise stage.error
             self.reader.poll(50)
-            return self.reader.fold.closed(replica) >= bucket
+            return self.reader.log_state.closed(replica) >= bucket
 
         wait_until(closed, deadline_s, f"bucket {bucket} of replica {replica}")
 
     def replica_rows(self, replica: str, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
         """What ``replica`` itself wrote, whoever was first; rows sorted."""
-        fold = self.reader.fold
-        wanted = [(b, replica, parts) for b in range(first, last + 1) if (parts := fold.replica_bucket(replica, b))]
+        log_state = self.reader.log_state
+        wanted = [(b, replica, parts) for b in range(first, last + 1) if (parts := log_state.replica_bucket(replica, b))]
         return {bucket: _sorted(table.to_pylist()) for bucket, table in self._blocks.read_buckets(wanted)}
 
     def buckets(self, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
         """Rows of the stable buckets, sorted."""
-        found = self._blocks.read_buckets(self.reader.fold.stable(first, last))
+        found = self._blocks.read_buckets(self.reader.log_state.stable(first, last))
         return {bucket: _sorted(table.to_pylist()) for bucket, table in found}
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import BatchId, RecordId, TopicNames
-from anabranch.protocol.limits import SUMMARY_EVERY_RECORDS
+from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS
 from anabranch.protocol.live_delivery import Kind
 from anabranch.protocol.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
@@ -280,7 +280,7 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
     following.read_to_end()
     blocks = BlockReader(world.log, lambda r: world.pipeline.topic_names.blocks("totals", r), world.clock)
     for name in "01":
-        wanted = [(b, name, following.fold.replica_bucket(name, b) or ()) for b in (8, 9, 10)]
+        wanted = [(b, name, following.log_state.replica_bucket(name, b) or ()) for b in (8, 9, 10)]
         assert [bucket for bucket, _ in blocks.read_buckets(wanted)] == [8, 9, 10], "what is needed is there"
     following.close()
     blocks.close()
@@ -290,7 +290,7 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
         replica.close()
 
 
-@pytest.mark.parametrize("point", [pytest.param("manager.summary_written", marks=pytest.mark.nightly), "manager.log_trimmed"])
+@pytest.mark.parametrize("point", [pytest.param("manager.snapshot_written", marks=pytest.mark.nightly), "manager.log_trimmed"])
 def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: Path, point: str) -> None:
     world = World(kafka, topic_prefix, tmp_path)
     at = TopicPartition(world.pipeline.topic_names.boundaries("reports"), 0)
@@ -298,15 +298,15 @@ def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: P
     writer, batches = world.log.writer(), numbers()
 
     def grow() -> None:
-        """By as many records as make a summary due."""
+        """By as many records as make a log snapshot due."""
         batch = 0
-        for batch in islice(batches, SUMMARY_EVERY_RECORDS):
+        for batch in islice(batches, SNAPSHOT_EVERY_RECORDS):
             ident, prev = BatchId("l", batch), BatchId("l", batch - 1) if batch else None
             value, headers = boundary_records.encode(BoundaryRecord("0", 0, ident, prev, batch + 1))
             writer.send(at, value, headers=headers)
         writer.flush()
         whole.read_to_end()
-        assert whole.fold.upto == batch + 1
+        assert whole.log_state.upto == batch + 1
 
     def begins() -> int:
         reader = world.log.reader()
@@ -318,19 +318,19 @@ def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: P
     writer.send(at, value, headers=headers)
     grow()
     if point == "manager.log_trimmed":  # nothing is deleted before there are two
-        world.until("consistency_manager", world.name, lambda: whole.poll(100) * 0 + whole.counts["summary"])
+        world.until("consistency_manager", world.name, lambda: whole.poll(100) * 0 + whole.counts["log_snapshot"])
         grow()
     for _ in range(2):
         world.killed("consistency_manager", world.name, point)
         grow()
     before = begins()
-    assert before > 0 or point == "manager.summary_written"
+    assert before > 0 or point == "manager.snapshot_written"
     world.until("consistency_manager", world.name, lambda: begins() > before)
     whole.read_to_end()
     again = BoundaryReader(world.log, at.topic, ["0"])
     again.read_to_end()
     assert again.counts["adopted"] == 1
-    assert again.fold.summary(0) == whole.fold.summary(0)
+    assert again.log_state.snapshot(0) == whole.log_state.snapshot(0)
     writer.close()
     whole.close()
     again.close()
@@ -371,8 +371,8 @@ def test_take_over_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, f
         wait_until(lambda: process.process.poll() is not None, DEADLINE_S, process.log())
         assert process.process.returncode == 0, process.log()
     sibling.settle()
-    fold = file_replica.stage_fold(log, names)
-    assert file_replica.stable_rows(fold) == source.expected(26)
-    assert file_replica.replica_rows(fold, "1", 21) == {b: n for b, n in source.expected(26).items() if b > 20}
-    assert fold.closed("1") == 26
+    log_state = file_replica.stage_log_state(log, names)
+    assert file_replica.stable_rows(log_state) == source.expected(26)
+    assert file_replica.replica_rows(log_state, "1", 21) == {b: n for b, n in source.expected(26).items() if b > 20}
+    assert log_state.closed("1") == 26
     sibling.close()

@@ -27,7 +27,7 @@ from anabranch.local import probe
 from anabranch.local.give_up import GiveUp
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
-from anabranch.protocol import boundary_log as fold
+from anabranch.protocol import boundary_log as log_state
 from anabranch.protocol import ingestion as rules
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.given_up import Times
@@ -223,7 +223,7 @@ def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(log: KafkaEven
 def test_partitions_that_are_far_ahead_are_held_back_and_read_later(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 20)
     monkeypatch.setattr(rules, "PENDING_PARTS_HOLD", 50)
-    monkeypatch.setattr(fold, "PENDING_PARTS_MAX", 120)
+    monkeypatch.setattr(log_state, "PENDING_PARTS_MAX", 120)
     source.produce(0, *(report(1_000 + 200 * i, i) for i in range(200)))
     source.produce(1, report(1_000, 999))
     process = source.process()
@@ -274,7 +274,7 @@ def test_a_source_that_is_given_up_goes_on_behind_it(source: Source) -> None:
     source.run(source.process(), 60)
     assert source.view.cars() == [1, 2, 4]
     assert [value for value, _ in source.dead()] == [report(3_900, 3)]
-    assert [source.view.fold().given_up.names(bucket) for bucket in (40, 41)] == [("reports",), ()]
+    assert [source.view.log_state().given_up.names(bucket) for bucket in (40, 41)] == [("reports",), ()]
 
 
 def avro(**changed: object) -> bytes:

@@ -111,7 +111,7 @@ def progressed(world: World, service: DeliveryService, count: int) -> None:
         return machine is not None and machine.progress.sequence >= count
 
     wait_until(done, 30, f"live transaction {count}", every_s=0)
-    stable = service._following().fold.upto
+    stable = service._following().log_state.upto
     if stable:
         drain(service, stable)
 

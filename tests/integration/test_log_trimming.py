@@ -1,4 +1,4 @@
-"""Boundary logs are summed up and trimmed on a real broker while every service is started anew over them, and nothing is lost or repeated."""
+"""Boundary logs are trimmed below snapshots on a real broker while every service is started anew over them, and nothing is lost or repeated."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.service import Service
 from harness import file_replica, outputs, sources
 from harness.boundary_logs import record
-from harness.file_replica import FileReplica, stable_rows, stage_fold
-from harness.summed_up import sum_up
+from harness.file_replica import FileReplica, stable_rows, stage_log_state
+from harness.trimmed_log import trim_below_snapshot
 from harness.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -113,7 +113,7 @@ class World:
 
 @pytest.fixture
 def world(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(limits, "SUMMARY_EVERY_RECORDS", EVERY)
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_RECORDS", EVERY)
     monkeypatch.setattr(trimming, "TRIM_EVERY_MS", 100)
     made = World(kafka, topic_prefix)
     yield made
@@ -139,9 +139,9 @@ def test_every_service_goes_on_over_a_log_that_begins_later(world: World) -> Non
     begun = BoundaryReader(world.log, world.boundaries.topic, ["0"])
     begun.read_to_end()
     world.whole.read_to_end()
-    assert begun.fold.forgotten > 0
-    floor = begun.fold.forgotten
-    assert begun.fold.summary(0, floor) == world.whole.fold.summary(0, floor)
+    assert begun.log_state.forgotten > 0
+    floor = begun.log_state.forgotten
+    assert begun.log_state.snapshot(0, floor) == world.whole.log_state.snapshot(0, floor)
     begun.close()
 
 
@@ -162,7 +162,7 @@ def test_a_replica_goes_on_from_its_checkpoint_and_from_a_siblings(kafka: str, t
             (names.boundaries(file_replica.INPUT), ["0"]),
             (names.boundaries(file_replica.STAGE), file_replica.REPLICAS),
         ):
-            sum_up(log, topic, writers)
+            trim_below_snapshot(log, topic, writers)
 
     for number in range(1, 8):
         upto = 10 * number
@@ -174,12 +174,12 @@ def test_a_replica_goes_on_from_its_checkpoint_and_from_a_siblings(kafka: str, t
             trim()
         if number >= 4:
             run("1")
-        assert stable_rows(stage_fold(log, names)) == source.expected(upto), f"bucket {upto}"
+        assert stable_rows(stage_log_state(log, names)) == source.expected(upto), f"bucket {upto}"
     assert ReplicaDisk(tmp_path / "s.1", {}).newest() is not None
 
 
 @pytest.mark.parametrize("parts", [2_000, 60_000])
-def test_a_large_summary_goes_through_a_broker(kafka: str, topic_prefix: str, parts: int) -> None:
+def test_a_large_snapshot_goes_through_a_broker(kafka: str, topic_prefix: str, parts: int) -> None:
     """Of about 0.1 and 4 MiB, with the settings of the topic as it is."""
     log, topic = KafkaEventLog(kafka), TopicNames(topic_prefix).boundaries("s")
     admin = log.admin()
@@ -197,11 +197,11 @@ def test_a_large_summary_goes_through_a_broker(kafka: str, topic_prefix: str, pa
     writer.close()
     whole = BoundaryReader(log, topic, ["0"])
     whole.read_to_end()
-    sum_up(log, topic, ["0"])
+    trim_below_snapshot(log, topic, ["0"])
     begun = BoundaryReader(log, topic, ["0"])
     begun.read_to_end()
-    assert begun.fold.summary(0) == whole.fold.summary(0)
-    assert len(begun.fold.stable(1, parts)) == parts
+    assert begun.log_state.snapshot(0) == whole.log_state.snapshot(0)
+    assert len(begun.log_state.stable(1, parts)) == parts
     for reader in (whole, begun):
         reader.close()
 

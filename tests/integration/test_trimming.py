@@ -58,10 +58,10 @@ class World:
     def read(self, first: int, last: int, blocks: BlockReader | None = None) -> list[int]:
         """Buckets that were read whole, of both replicas."""
         self._following.read_to_end()
-        fold = self._following.fold
+        log_state = self._following.log_state
         found = []
         for replica in "01":
-            wanted = [(b, replica, fold.replica_bucket(replica, b) or ()) for b in range(first, last + 1)]
+            wanted = [(b, replica, log_state.replica_bucket(replica, b) or ()) for b in range(first, last + 1)]
             found += [b for b, table in (blocks or self.blocks).read_buckets(wanted) if table.num_rows == ROWS]
         return found
 

@@ -1,126 +1,129 @@
-"""The fold of a boundary log over random logs: it is the slow reference, and its invariants hold at every step."""
+"""The log state of a boundary log over random logs: it is the slow reference, and its invariants hold at every step."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import StreamFold, contents
+from anabranch.protocol.boundary_log import LogState, contents
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Resent
-from harness.boundary_logs import LAST, WRITERS, Reference, folded, logs
+from harness.boundary_logs import LAST, WRITERS, Reference, logs, state_after
 from harness.examples import examples
 
 EXAMPLES = examples(200)
 ALL = range(1, LAST + 3)
 
 
-def stable_of(fold: StreamFold) -> dict[int, tuple[str, tuple[Part, ...]]]:
-    return {b: (r, parts) for b, r, parts in fold.stable(1, fold.upto)} if fold.upto else {}
+def stable_of(log_state: LogState) -> dict[int, tuple[str, tuple[Part, ...]]]:
+    return {b: (r, parts) for b, r, parts in log_state.stable(1, log_state.upto)} if log_state.upto else {}
 
 
-def chain_of(fold: StreamFold) -> list[object]:
+def chain_of(log_state: LogState) -> list[object]:
     """Everything of the stable side."""
-    return [(fold.upto, stable_of(fold)), *((fold.tip(w), fold.last(w), fold.pending(w), fold.closed(w)) for w in WRITERS)]
+    return [
+        (log_state.upto, stable_of(log_state)),
+        *((log_state.tip(w), log_state.last(w), log_state.pending(w), log_state.closed(w)) for w in WRITERS),
+    ]
 
 
-def assert_same_tentative(fold: StreamFold, reference: Reference) -> None:
+def assert_same_tentative(log_state: LogState, reference: Reference) -> None:
     for w in WRITERS:
         expected = {n: reference.tentative(w, n) for n in ALL}
         for n in ALL:
-            found = fold.tentative(w, n)
+            found = log_state.tentative(w, n)
             assert (None if found is None else (found.branch, found.parts, found.missing)) == expected[n]
             assert found is None or (found.bucket, found.replica) == (n, w)
-        assert fold.tentative_filled(w, 1, LAST) == [n for n in ALL if (e := expected[n]) is not None and e[1]]
-        ranges = fold.tentative_ranges(w, 1, LAST)
+        assert log_state.tentative_filled(w, 1, LAST) == [n for n in ALL if (e := expected[n]) is not None and e[1]]
+        ranges = log_state.tentative_ranges(w, 1, LAST)
         assert {n: (r.branch, r.missing) for r in ranges for n in range(r.first, r.last + 1)} == {
             n: (e[0], e[2]) for n in ALL if (e := expected[n]) is not None
         }, "T3"
-        assert fold.branch(w) == reference.branch.get(w)
-        assert fold.tentative_upto(w) == max(reference.branch_own[w], default=0)
+        assert log_state.branch(w) == reference.branch.get(w)
+        assert log_state.tentative_upto(w) == max(reference.branch_own[w], default=0)
 
 
-def assert_same_open(fold: StreamFold, reference: Reference) -> None:
+def assert_same_open(log_state: LogState, reference: Reference) -> None:
     for n in ALL:
         expected = reference.open_parts(n)
-        writer, parts = fold.open_parts(n)
+        writer, parts = log_state.open_parts(n)
         assert parts == expected.get(writer, ())
         assert bool(parts) == bool(expected)
         assert sum(p.rows for p in parts) == max((sum(p.rows for p in ps) for ps in expected.values()), default=0)
-    assert fold.open_buckets(1, LAST) == [n for n in ALL if reference.open_parts(n)]
+    assert log_state.open_buckets(1, LAST) == [n for n in ALL if reference.open_parts(n)]
 
 
 @EXAMPLES
 @given(logs())
-def test_the_fold_is_the_reference(entries: list[LogEntry]) -> None:
-    fold, reference = StreamFold(WRITERS), Reference()
+def test_the_log_state_is_the_reference(entries: list[LogEntry]) -> None:
+    log_state, reference = LogState(WRITERS), Reference()
     upto = past = 0
     known: dict[int, tuple[str, tuple[Part, ...]]] = {}
     for offset, entry in enumerate(entries):
-        before = chain_of(fold)
-        outcome = fold.apply(offset, entry)
+        before = chain_of(log_state)
+        outcome = log_state.apply(offset, entry)
         assert outcome.accepted == reference.apply(offset, entry)
         if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.TENTATIVE:
-            assert chain_of(fold) == before, "L9"
-            assert fold.accepted(entry.replica, entry.id) or not outcome.accepted
+            assert chain_of(log_state) == before, "L9"
+            assert log_state.accepted(entry.replica, entry.id) or not outcome.accepted
         if not outcome.accepted:
-            assert chain_of(fold) == before
-        assert fold.upto == len(reference.stable)
-        assert fold.upto >= upto, "L7"
-        assert fold.past_upto >= max(past, fold.upto), "L12"
-        assert fold.past_upto == reference.past
-        upto, past = fold.upto, fold.past_upto
-        now = stable_of(fold)
+            assert chain_of(log_state) == before
+        assert log_state.upto == len(reference.stable)
+        assert log_state.upto >= upto, "L7"
+        assert log_state.past_upto >= max(past, log_state.upto), "L12"
+        assert log_state.past_upto == reference.past
+        upto, past = log_state.upto, log_state.past_upto
+        now = stable_of(log_state)
         assert now == {b: v for b, v in reference.stable.items() if v[1]}
         assert known.items() <= now.items(), "L5"
         known = now
         for w in WRITERS:
             own = reference.own[w]
             for n in ALL:
-                found = fold.replica_bucket(w, n)
+                found = log_state.replica_bucket(w, n)
                 assert found is None or found == own[n], "L4"
                 assert found is not None or own.get(n) is None or n <= max(e.base or 0 for e in entries if isinstance(e, BoundaryRecord))
-            assert sorted(fold.pending(w), key=str) == sorted((p for _, p in reference.pending[w] if p.bucket not in own), key=str)
-    assert_same_tentative(fold, reference)
-    assert_same_open(fold, reference)
+            assert sorted(log_state.pending(w), key=str) == sorted((p for _, p in reference.pending[w] if p.bucket not in own), key=str)
+    assert_same_tentative(log_state, reference)
+    assert_same_open(log_state, reference)
 
 
 @EXAMPLES
 @given(logs())
 def test_branches_are_the_references_after_every_record(entries: list[LogEntry]) -> None:
-    fold, reference = StreamFold(WRITERS), Reference()
+    log_state, reference = LogState(WRITERS), Reference()
     for offset, entry in enumerate(entries):
-        fold.apply(offset, entry)
+        log_state.apply(offset, entry)
         reference.apply(offset, entry)
-        assert_same_tentative(fold, reference)
-        assert_same_open(fold, reference)
+        assert_same_tentative(log_state, reference)
+        assert_same_open(log_state, reference)
 
 
 @EXAMPLES
 @given(logs())
 def test_l2_a_record_may_come_again_at_any_time(entries: list[LogEntry]) -> None:
     """A writer that sends again, or a record that arrives late, changes nothing; and the writer can tell it from a refusal."""
-    once, twice = folded(*entries), StreamFold(WRITERS)
+    once, twice = state_after(*entries), LogState(WRITERS)
     counted: list[BoundaryRecord] = []
     for offset, entry in enumerate(entries):
         if twice.apply(offset, entry).accepted and isinstance(entry, BoundaryRecord):
             counted.append(entry)
         for other in counted:
             assert twice.apply(offset, other).reason == ("known" if other.epoch == twice.epoch(other.replica) else "fenced")
-    assert twice.summary(0) == once.summary(0)
+    assert twice.snapshot(0) == once.snapshot(0)
 
 
 @EXAMPLES
 @given(logs(), st.integers(0, 30), st.integers(0, 12))
-def test_l8_from_a_summary_it_is_the_same(entries: list[LogEntry], cut: int, forgotten: int) -> None:
-    whole = folded(*entries)
-    first = folded(*entries[:cut])
+def test_l8_from_a_snapshot_it_is_the_same(entries: list[LogEntry], cut: int, forgotten: int) -> None:
+    whole = state_after(*entries)
+    first = state_after(*entries[:cut])
     first.forget(forgotten)
-    again = StreamFold.from_summary(first.summary(min(cut, len(entries))))
-    assert again.summary(0) == first.summary(0)
+    again = LogState.from_snapshot(first.snapshot(min(cut, len(entries))))
+    assert again.snapshot(0) == first.snapshot(0)
     for offset, entry in list(enumerate(entries))[cut:]:
         assert again.apply(offset, entry) == first.apply(offset, entry)
-    assert again.summary(0) == first.summary(0)
+    assert again.snapshot(0) == first.snapshot(0)
     assert (again.upto, again.past_upto) == (whole.upto, whole.past_upto)
     if again.upto > again.forgotten:
         assert again.stable(again.forgotten + 1, again.upto) == whole.stable(again.forgotten + 1, again.upto)
@@ -143,45 +146,45 @@ hostile = st.builds(
 
 @EXAMPLES
 @given(logs(steps=6), st.lists(hostile, max_size=15))
-def test_whatever_a_record_says_the_fold_takes_or_refuses_it(entries: list[LogEntry], more: list[BoundaryRecord]) -> None:
+def test_whatever_a_record_says_the_log_state_takes_or_refuses_it(entries: list[LogEntry], more: list[BoundaryRecord]) -> None:
     """Numbers that no codec would pass, too. That it ends at all shows that nothing counts through bucket numbers."""
-    fold, upto, past = StreamFold(WRITERS), 0, 0
+    log_state, upto, past = LogState(WRITERS), 0, 0
     for offset, entry in enumerate([*entries, *more]):
-        outcome = fold.apply(offset, entry)
+        outcome = log_state.apply(offset, entry)
         assert outcome.reason
-        assert fold.upto >= upto, "L7"
-        assert fold.past_upto >= past, "L12"
-        upto, past = fold.upto, fold.past_upto
+        assert log_state.upto >= upto, "L7"
+        assert log_state.past_upto >= past, "L12"
+        upto, past = log_state.upto, log_state.past_upto
     for w in WRITERS:
-        for covered in fold.tentative_ranges(w, 1, 2**63):
+        for covered in log_state.tentative_ranges(w, 1, 2**63):
             assert upto < covered.first <= covered.last, "L10"
-            assert fold.tentative(w, covered.last) is not None
-        for bucket in fold.tentative_filled(w, -(2**63), 2**63):
+            assert log_state.tentative(w, covered.last) is not None
+        for bucket in log_state.tentative_filled(w, -(2**63), 2**63):
             assert bucket > upto, "L10"
-            found = fold.tentative(w, bucket)
+            found = log_state.tentative(w, bucket)
             assert found is not None
             assert found.parts
-    assert all(fold.open_parts(n)[1] for n in fold.open_buckets(1, 2**63))
-    assert StreamFold.from_summary(fold.summary(0)).summary(0) == fold.summary(0)
+    assert all(log_state.open_parts(n)[1] for n in log_state.open_buckets(1, 2**63))
+    assert LogState.from_snapshot(log_state.snapshot(0)).snapshot(0) == log_state.snapshot(0)
 
 
 @EXAMPLES
 @given(logs(), st.data())
 def test_l14_whatever_is_resent_no_bucket_has_other_contents_and_nothing_else_changes(entries: list[LogEntry], data: st.DataObject) -> None:
-    """Beside a fold of the same log that hears nothing of it."""
-    plain, fold = StreamFold(WRITERS), StreamFold(WRITERS)
+    """Beside a log state of the same log that hears nothing of it."""
+    plain, log_state = LogState(WRITERS), LogState(WRITERS)
     for offset, entry in enumerate(entries):
-        assert fold.apply(offset, entry) == plain.apply(offset, entry)
+        assert log_state.apply(offset, entry) == plain.apply(offset, entry)
         writer = data.draw(st.sampled_from(WRITERS))
         buckets = data.draw(st.lists(st.integers(1, LAST), max_size=3))
         parts = tuple(
             Part(b, 0, "resent", 1, 50, 51, data.draw(st.integers(0, 2)), data.draw(st.sampled_from((0, 7, 14)))) for b in buckets
         )
         epoch = data.draw(st.integers(-1, offset))
-        outcome = fold.apply(offset, Resent(writer, epoch, parts))
+        outcome = log_state.apply(offset, Resent(writer, epoch, parts))
         assert outcome.accepted == (epoch == plain.epoch(writer)) or plain.epoch(writer) is None
-        found, known = stable_of(fold), stable_of(plain)
+        found, known = stable_of(log_state), stable_of(plain)
         assert found.keys() == known.keys()
         assert all(contents(found[b][1]) == contents(known[b][1]) for b in found)
         assert all(found[b] == known[b] or found[b][1][0].attempt == "resent" for b in found)
-        assert chain_of(fold)[1:] == chain_of(plain)[1:]
+        assert chain_of(log_state)[1:] == chain_of(plain)[1:]

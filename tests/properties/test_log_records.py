@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import catalog, schemas_folder
 from anabranch.protocol import limits
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.control import (
     Alarm,
     Ask,
@@ -28,15 +28,15 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import (
     BoundaryKind,
     BoundaryRecord,
-    BranchSummary,
+    BranchSnapshot,
     EpochStarted,
     InputPosition,
     LogEntry,
+    LogSnapshot,
     Part,
-    ReplicaSummary,
+    ReplicaSnapshot,
     Resent,
     StableRange,
-    Summary,
     TentativeRange,
 )  # fmt: skip
 from harness.examples import examples
@@ -96,9 +96,9 @@ def tentative_ranges(draw: st.DrawFn) -> tuple[TentativeRange, ...]:
 
 
 pending = several(st.tuples(ids, parts()))
-branches = st.builds(BranchSummary, number=numbers, tip=ids, closed=buckets, upto=buckets, pending=pending, ranges=tentative_ranges())
+branches = st.builds(BranchSnapshot, number=numbers, tip=ids, closed=buckets, upto=buckets, pending=pending, ranges=tentative_ranges())
 replicas = st.builds(
-    ReplicaSummary, replica=names, epoch=st.integers(-1, 2**62), fingerprint=names, schema=names, closed=buckets, base=buckets,
+    ReplicaSnapshot, replica=names, epoch=st.integers(-1, 2**62), fingerprint=names, schema=names, closed=buckets, base=buckets,
     path=several(ids), lineages=several(ids), pending=pending, last=st.none() | boundaries(), closed_parts=several(parts()),
     branches=st.none() | branches,
 )  # fmt: skip
@@ -106,7 +106,7 @@ entries: st.SearchStrategy[LogEntry] = (
     boundaries()
     | st.builds(EpochStarted, names, names, names, names)
     | st.builds(Resent, names, counts, several(parts()))
-    | st.builds(Summary, counts, buckets, several(replicas), several(ranges()), buckets)
+    | st.builds(LogSnapshot, counts, buckets, several(replicas), several(ranges()), buckets)
 )
 control: st.SearchStrategy[ControlRecord] = (
     st.builds(Heartbeat, names, names, names, longs, names, longs, longs, names, st.none() | longs, names, longs, st.booleans())
@@ -124,7 +124,7 @@ control: st.SearchStrategy[ControlRecord] = (
 def test_a_log_entry_comes_back_as_it_was(entry: LogEntry) -> None:
     value, headers = boundary_records.encode(entry)
     assert boundary_records.decode(value, headers) == entry
-    folded_without_harm(entry)
+    taken_without_harm(entry)
 
 
 @EXAMPLES
@@ -147,22 +147,22 @@ def harmless(value: bytes) -> None:
         except RemoteProtocolError:
             continue
         encode(entry)  # type: ignore[arg-type]
-        if isinstance(entry, (EpochStarted, BoundaryRecord, Resent, Summary)):
-            folded_without_harm(entry)
+        if isinstance(entry, (EpochStarted, BoundaryRecord, Resent, LogSnapshot)):
+            taken_without_harm(entry)
 
 
-def folded_without_harm(entry: LogEntry) -> None:
-    """Whatever can be decoded, a fold takes or refuses with a reason, and a summary is a fold or refused."""
-    replica = entry.replica if not isinstance(entry, Summary) else "0"
-    fold = StreamFold([replica, "another"])
+def taken_without_harm(entry: LogEntry) -> None:
+    """Whatever can be decoded, a log state takes or refuses with a reason, and a log snapshot is a log state or refused."""
+    replica = entry.replica if not isinstance(entry, LogSnapshot) else "0"
+    log_state = LogState([replica, "another"])
     epoch = entry.epoch if isinstance(entry, (BoundaryRecord, Resent)) else 0
-    fold.apply(epoch, EpochStarted(replica, "", ""))
-    assert fold.apply(epoch + 1, entry).reason
-    fold.forget(fold.upto)
-    assert StreamFold.from_summary(fold.summary(0)).summary(0) == fold.summary(0)
-    if isinstance(entry, Summary):
+    log_state.apply(epoch, EpochStarted(replica, "", ""))
+    assert log_state.apply(epoch + 1, entry).reason
+    log_state.forget(log_state.upto)
+    assert LogState.from_snapshot(log_state.snapshot(0)).snapshot(0) == log_state.snapshot(0)
+    if isinstance(entry, LogSnapshot):
         try:
-            StreamFold.from_summary(entry).summary(0)
+            LogState.from_snapshot(entry).snapshot(0)
         except RemoteProtocolError:
             return
 

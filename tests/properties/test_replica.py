@@ -49,12 +49,12 @@ class WatchedBench(Bench):
     def look(self) -> None:
         gap, self._looked_ms = self.now_ms - self._looked_ms, self.now_ms
         self.awake_ms += gap if gap <= STALL_MS else 0
-        past = max(s.fold.past_upto for s in self.streams.values())
+        past = max(s.log_state.past_upto for s in self.streams.values())
         if past and (not self._signs or past > self._signs[-1][0]):
             self._signs.append((past, self.awake_ms))
         super().look()
         self._read_at |= {n: self.awake_ms for n in self.names if self.availability._read_to[n] == self.now_ms}
-        complete = min(s.fold.upto for s in self.streams.values())
+        complete = min(s.log_state.upto for s in self.streams.values())
         self._complete.append((self.awake_ms, complete))
         if gap > STALL_MS or len(self._complete) == 1:
             self._woke_at = complete
@@ -88,7 +88,7 @@ class WatchedBench(Bench):
     # -- decisions --
 
     def decide(self, query: str) -> Decision:
-        complete = min(s.fold.upto for s in self.streams.values())
+        complete = min(s.log_state.upto for s in self.streams.values())
         was_main, branch, position = self.main, self.replica.branch, self.positions[query]
         ahead = 0 if branch is None else self.at(branch)
         was_complete = complete
@@ -127,8 +127,8 @@ class WatchedBench(Bench):
         if query == self.main:
             self._moved_at = self.awake_ms
             if plan.after.bucket > plan.before.bucket:
-                self._batch = self.now_ms, min(s.fold.upto for s in self.streams.values())
-            assert plan.after.bucket <= max(plan.before.bucket, min(s.fold.upto for s in self.streams.values()))
+                self._batch = self.now_ms, min(s.log_state.upto for s in self.streams.values())
+            assert plan.after.bucket <= max(plan.before.bucket, min(s.log_state.upto for s in self.streams.values()))
         assert plan.before == self.positions[query], "none skipped, none twice"
         assert plan.after.sequence == plan.before.sequence + 1
         for name, taken in plan.inputs:
@@ -136,7 +136,7 @@ class WatchedBench(Bench):
             assert buckets == sorted(set(buckets))
             assert all(plan.before.bucket < bucket <= plan.after.bucket for bucket in buckets)
             if plan.kind is BoundaryKind.STABLE and plan.after.bucket > plan.before.bucket:
-                assert list(taken) == self.streams[name].fold.stable(plan.before.bucket + 1, plan.after.bucket)
+                assert list(taken) == self.streams[name].log_state.stable(plan.before.bucket + 1, plan.after.bucket)
         self.plans.setdefault(query, []).append(plan)
 
     def ask(self, query: str) -> Decision:
@@ -195,7 +195,7 @@ def test_any_history(seed: int, length: int, names: str, traits: PlanTraits, pol
     for _ in range(length):
         action(g)(bench)
     bench.held, bench.may_correct, bench.unreachable = False, True, set()
-    last = max(s.fold.past_upto for s in bench.streams.values()) + 3
+    last = max(s.log_state.past_upto for s in bench.streams.values()) + 3
     bench.close(last)
     bench.now_ms += 100
     bench.look()

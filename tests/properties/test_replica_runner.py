@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from anabranch.adapters.local.log import Operation
 from anabranch.protocol.availability import Policy
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.lineage import epoch_of
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord
@@ -60,7 +60,7 @@ class Random(Relay):
             self.close(name, last - self.upto[name])
         self.wait(500)
         self.rest()
-        assert self.world.fold().upto == last
+        assert self.world.log_state().upto == last
         assert self.world.stable_rows() == self.world.expected(last)
         assert self.process is not None
         assert self.process.runner.state is ReplicaState.STABLE, "it ends corrected"
@@ -70,10 +70,10 @@ class Random(Relay):
 
     def check_records(self) -> None:
         """What any reader may rely on."""
-        fold = StreamFold(["0"])
+        log_state = LogState(["0"])
         branches = [(-1, -1)]
         for offset, entry in enumerate(self.world.entries()):
-            outcome = fold.apply(offset, entry)
+            outcome = log_state.apply(offset, entry)
             if not isinstance(entry, BoundaryRecord) or not outcome.accepted:
                 continue
             if entry.kind is BoundaryKind.TENTATIVE:

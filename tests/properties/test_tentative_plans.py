@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, LogEntry, Part
 from anabranch.protocol.serialization import Plan, QueryPosition, next_plan, next_tentative_plan
 from harness.boundary_logs import LAST, WRITERS, logs
 from harness.examples import examples
 
-Folds = dict[str, StreamFold]
+LogStates = dict[str, LogState]
 Chosen = dict[str, str | None]
 
 traits_drawn = st.builds(
@@ -22,40 +22,49 @@ traits_drawn = st.builds(
 chosen_drawn = st.fixed_dictionaries({"a": st.sampled_from((None, *WRITERS)), "b": st.sampled_from((None, *WRITERS))})
 
 
-def best_of(fold: StreamFold, replica: str | None, bucket: int) -> tuple[str, tuple[Part, ...], str]:
+def best_of(log_state: LogState, replica: str | None, bucket: int) -> tuple[str, tuple[Part, ...], str]:
     """V6 for one bucket: (writer, parts, where from)."""
-    if bucket <= fold.upto:
-        found = fold.stable(bucket, bucket)
+    if bucket <= log_state.upto:
+        found = log_state.stable(bucket, bucket)
         return (found[0][1], found[0][2], "stable") if found else ("", (), "stable")
-    made = None if replica is None else fold.tentative(replica, bucket)
+    made = None if replica is None else log_state.tentative(replica, bucket)
     if made is not None:
         return made.replica, made.parts, "tentative"
-    return (*fold.open_parts(bucket), "open")
+    return (*log_state.open_parts(bucket), "open")
 
 
-def missing_of(name: str, fold: StreamFold, replica: str | None, bucket: int) -> set[str]:
-    _, _, source = best_of(fold, replica, bucket)
+def missing_of(name: str, log_state: LogState, replica: str | None, bucket: int) -> set[str]:
+    _, _, source = best_of(log_state, replica, bucket)
     if source == "stable":
         return set()
-    made = None if replica is None else fold.tentative(replica, bucket)
+    made = None if replica is None else log_state.tentative(replica, bucket)
     return set(made.missing or (name,)) if made is not None else {name}
 
 
 def assert_tentative(
-    plan: Plan, position: QueryPosition, folds: Folds, chosen: Chosen, due: int, traits: PlanTraits, rows_max: int, buckets_max: int
+    plan: Plan,
+    position: QueryPosition,
+    log_states: LogStates,
+    chosen: Chosen,
+    due: int,
+    traits: PlanTraits,
+    rows_max: int,
+    buckets_max: int,
 ) -> None:
     inside = range(position.bucket + 1, plan.after.bucket + 1)
     assert plan.before == position
     assert plan.kind is BoundaryKind.TENTATIVE, "V8"
     assert plan.after.sequence == position.sequence + 1
-    assert [name for name, _ in plan.inputs] == list(folds), "V1"
+    assert [name for name, _ in plan.inputs] == list(log_states), "V1"
     for name, taken in plan.inputs:
-        expected = [(n, *found[:2]) for n in inside if (found := best_of(folds[name], chosen[name], n))[1]]
+        expected = [(n, *found[:2]) for n in inside if (found := best_of(log_states[name], chosen[name], n))[1]]
         assert list(taken) == expected, "V2, V6"
     assert plan.after.bucket <= max(due, position.bucket), "V2"
-    assert set(plan.missing) == {m for name, fold in folds.items() for n in inside for m in missing_of(name, fold, chosen[name], n)}
+    assert set(plan.missing) == {
+        m for name, log_state in log_states.items() for n in inside for m in missing_of(name, log_state, chosen[name], n)
+    }
     assert list(plan.missing) == sorted(plan.missing)
-    assert bool(plan.missing) == any(n > fold.upto for fold in folds.values() for n in inside), "V7"
+    assert bool(plan.missing) == any(n > log_state.upto for log_state in log_states.values() for n in inside), "V7"
     sizes: dict[int, int] = {}
     for _, taken in plan.inputs:
         for bucket, _, parts in taken:
@@ -67,7 +76,7 @@ def assert_tentative(
         assert not traits.has_timers or len(inside) <= 1 or not (position.has_rows or sizes), "V3"
     elif inside and plan.after.bucket < due:
         after = plan.after.bucket + 1
-        more = [sum(p.rows for p in best_of(fold, chosen[name], after)[1]) for name, fold in folds.items()]
+        more = [sum(p.rows for p in best_of(log_state, chosen[name], after)[1]) for name, log_state in log_states.items()]
         assert plan.rows + sum(more) > rows_max or len(sizes) >= buckets_max, "all that are due, within the limits"
     assert plan.after.has_rows == (position.has_rows or bool(sizes) or plan.after.has_rows)
 
@@ -84,18 +93,18 @@ def test_every_bucket_once_in_order_from_the_best_there_is(
 ) -> None:  # fmt: skip
     """A query runs stable plans for a while, becomes a branch, and is then asked at any time while both logs grow."""
     entries = {"a": first, "b": second}
-    folds = {name: StreamFold(WRITERS) for name in entries}
+    log_states = {name: LogState(WRITERS) for name in entries}
     read = dict.fromkeys(entries, 0)
 
     def grow(name: str, count: int) -> None:
         for offset in range(read[name], min(read[name] + count, len(entries[name]))):
-            folds[name].apply(offset, entries[name][offset])
+            log_states[name].apply(offset, entries[name][offset])
         read[name] += count
 
     grow("a", begun)
     grow("b", begun)
     position, due = QueryPosition(), 0
-    while (stable := next_plan(position, folds, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
+    while (stable := next_plan(position, log_states, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
         assert stable.kind is BoundaryKind.STABLE
         assert stable.missing == ()
         position = stable.after
@@ -104,8 +113,10 @@ def test_every_bucket_once_in_order_from_the_best_there_is(
         grow("a", more_a)
         grow("b", more_b)
         due = max(due, min(LAST, position.bucket + further))
-        while (plan := next_tentative_plan(position, folds, chosen, due, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
-            assert_tentative(plan, position, folds, chosen, due, traits, rows_max, buckets_max)
+        while (
+            plan := next_tentative_plan(position, log_states, chosen, due, traits, rows_max=rows_max, buckets_max=buckets_max)
+        ) is not None:
+            assert_tentative(plan, position, log_states, chosen, due, traits, rows_max, buckets_max)
             assert plan.after.bucket > position.bucket, "each plan gets on"
             position = plan.after
         assert position.bucket == max(due, read_upto), "none left out"
@@ -123,18 +134,18 @@ def test_stable_plans_take_each_bucket_once_within_the_limits(
     first: list[LogEntry], second: list[LogEntry], traits: PlanTraits, rows_max: int, buckets_max: int
 ) -> None:
     """U1-U4 where a plan's limits cut it."""
-    folds = {"a": StreamFold(WRITERS), "b": StreamFold(WRITERS)}
-    for fold, entries in zip(folds.values(), (first, second), strict=True):
+    log_states = {"a": LogState(WRITERS), "b": LogState(WRITERS)}
+    for log_state, entries in zip(log_states.values(), (first, second), strict=True):
         for offset, entry in enumerate(entries):
-            fold.apply(offset, entry)
+            log_state.apply(offset, entry)
     position = QueryPosition()
     seen: dict[str, list[int]] = {"a": [], "b": []}
-    while (plan := next_plan(position, folds, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
+    while (plan := next_plan(position, log_states, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
         for name, taken in plan.inputs:
             seen[name] += [b for b, _, _ in taken]
         filled = {b for _, taken in plan.inputs for b, _, _ in taken}
         assert len(filled) <= 1 or (plan.rows <= rows_max and len(filled) <= buckets_max), "U4"
         position = plan.after
-    last = min(fold.upto for fold in folds.values())
+    last = min(log_state.upto for log_state in log_states.values())
     assert position.bucket == last
-    assert seen == {name: [b for b, _, _ in fold.stable(1, last)] if last else [] for name, fold in folds.items()}, "U2"
+    assert seen == {name: [b for b, _, _ in log_state.stable(1, last)] if last else [] for name, log_state in log_states.items()}, "U2"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
@@ -52,7 +52,7 @@ class World:
     """A stream of two replicas, its readers, and who trims it."""
 
     def __init__(self) -> None:
-        self.fold, self.offsets = StreamFold(WRITERS), TrimOffsets()
+        self.log_state, self.offsets = LogState(WRITERS), TrimOffsets()
         self.readers = [Reader(name) for name in NAMES]
         self.trimming = Trimming({"s": [Peer("delivery", name, "0") for name in NAMES]})
         self.ends: dict[Place, int] = {}
@@ -68,7 +68,7 @@ class World:
             self._say(reader)
 
     def _append(self, entry: EpochStarted | BoundaryRecord) -> None:
-        self.offsets.seen(entry, self.fold.apply(self.offset, entry))
+        self.offsets.seen(entry, self.log_state.apply(self.offset, entry))
         self.offset += 1
 
     def write(self, number: int, batch: Batch, *, tentative: bool) -> None:
@@ -107,7 +107,7 @@ class World:
             record = BoundaryRecord(writer.name, writer.epoch, ident, writer.tip, closed, parts)
             writer.tip, writer.closed = ident, closed
         self._append(record)
-        assert self.fold.accepted(writer.name, ident)
+        assert self.log_state.accepted(writer.name, ident)
 
     def batch(self, number: int, batch: Batch) -> None:
         """A stable batch, and the one before it if that is still under way."""
@@ -117,9 +117,9 @@ class World:
 
     def read(self, number: int, count: int) -> None:
         reader = self.readers[number]
-        upto = min(self.fold.upto, reader.position + count)
+        upto = min(self.log_state.upto, reader.position + count)
         if upto > reader.position:
-            for bucket, writer, parts in self.fold.stable(reader.position + 1, upto):
+            for bucket, writer, parts in self.log_state.stable(reader.position + 1, upto):
                 for part in parts:
                     assert part.offset_first >= self.deleted.get((writer, part.partition), 0), f"{reader} misses bucket {bucket}"
             reader.position = upto
@@ -148,7 +148,7 @@ class World:
 
     def trim(self) -> None:
         self.now_ms += TRIM_EVERY_MS
-        for point in self.trimming.due(self.now_ms, {"s": self.fold.upto}):
+        for point in self.trimming.due(self.now_ms, {"s": self.log_state.upto}):
             for place, offset in self.offsets.below(point.bucket).items():
                 assert offset >= self.said.get(place, 0), "D3"
                 assert offset <= self.ends[place]
@@ -159,10 +159,10 @@ class World:
                 assert part.offset_first >= self.deleted.get((writer.name, part.partition), 0), "D2"
 
     def take_over(self) -> None:
-        """Another manager, which begins to read at a summary."""
+        """Another manager, which begins to read at a log snapshot."""
         self.offsets, self.said = TrimOffsets(), {}
-        summary = self.fold.summary(self.offset, self.trimming.point("s"))
-        self.offsets.seen(summary, Outcome(accepted=True, reason="adopted", replica=""))
+        log_snapshot = self.log_state.snapshot(self.offset, self.trimming.point("s"))
+        self.offsets.seen(log_snapshot, Outcome(accepted=True, reason="adopted", replica=""))
 
 
 BATCH = st.tuples(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 5), st.integers(0, PARTITIONS - 1)), max_size=4))

@@ -16,7 +16,7 @@ from anabranch.consistency_manager.control import readers_of
 from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.shape import normal_ms, waits
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.control import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
@@ -254,13 +254,13 @@ def judge(run: Run) -> list[str]:
     complete: dict[str, list[tuple[int, int]]] = {}
     for stream in run.pipeline.streams():
         entries = boundary_log(run, stream)
-        fold = StreamFold(run.pipeline.stream_writers(stream))
+        log_state = LogState(run.pipeline.stream_writers(stream))
         times = _appended_ms(run, run.pipeline.topic_names.boundaries(stream))
         at_ms = 0
         for offset, entry in entries:
-            run.history.reached(f"fold {fold.apply(offset, entry).reason}")
+            run.history.reached(f"log state {log_state.apply(offset, entry).reason}")
             at_ms = times.get(offset, at_ms)
-            complete.setdefault(stream, []).append((at_ms, fold.upto))
+            complete.setdefault(stream, []).append((at_ms, log_state.upto))
         readings[stream] = streams.read(entries, run.pipeline.stream_writers(stream))
         wrong += told("streams", streams.check(stream, readings[stream], answers[stream], blocks[stream]))
     silent = None
@@ -412,7 +412,7 @@ def _has_happened(run: Run) -> bool:
         "blocks deleted": reached["fault blocks deleted"] + reached["fault blocks spoilt"] > 0 and reached["log blocks_missing"] > 0,
         "recovery twice": reached["transaction torn"] > 0 and reached["log outcome_unknown"] > 1,
     }
-    happened["forged"] = all(reached[f"fold {reason}"] for reason in ("unknown_writer", "known", "older_branch"))
+    happened["forged"] = all(reached[f"log state {reason}"] for reason in ("unknown_writer", "known", "older_branch"))
     return run.is_complete and happened.get(run.options.scenario, False)
 
 

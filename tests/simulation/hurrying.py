@@ -26,7 +26,7 @@ def hurried(options: Options) -> Iterator[None]:
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),
-        (limits, "SUMMARY_EVERY_RECORDS", options.summary_every),
+        (limits, "SNAPSHOT_EVERY_RECORDS", options.snapshot_every),
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
         (replica_machine, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
         (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),

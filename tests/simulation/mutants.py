@@ -24,9 +24,9 @@ SEEDS_MAX: Final = 1_000
 ALWAYS: Final = 10
 FAULTS_MIN: Final = 4
 MANY_RECORDS: Final = 30
-"""Where a boundary log is summed up so seldom, nobody begins at a summary."""
+"""Where a boundary log gets a snapshot so seldom, nobody begins at a log snapshot."""
 
-_FOLD: Final = "protocol.boundary_log:StreamFold"
+_LOG_STATE: Final = "protocol.boundary_log:LogState"
 _WRITER: Final = "runtime.boundary_writer:BoundaryWriter"
 _SOURCE: Final = "protocol.ingestion:SourceMachine"
 _DELIVERY: Final = "protocol.delivery:CorrectedDelivery"
@@ -38,12 +38,12 @@ _OVER: Final = ("crash", "double", "race", "zombie")
 _BRANCH: Final = ("silent", "silent all")
 
 MUTANTS: Final = (
-    Mutant("epoch_not_checked", f"{_FOLD}.apply", "if entry.epoch != writer.epoch:", "if False:", "rule 1", ("double", "zombie")),
-    Mutant("second_record", f"{_FOLD}._boundary", "if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):", "if False:", "rule 4, L2", ("write late",)),
-    Mutant("off_chain_accepted", f"{_FOLD}._continue", 'return "off_chain"', 'return ""', "rule 4, L3", ("hostile",)),
-    Mutant("rewind_refused", f"{_FOLD}._continue", "elif record.prev in writer.path:", "elif False:", "rule 4", by=("progress", "ends")),
-    Mutant("keep_pending", f"{_FOLD}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "pass", "rule 4, L3", scenario="far rows"),
-    Mutant("parts_dropped_on_rewind", f"{_FOLD}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "writer.pending.drop(frozenset(i for i, _ in writer.pending.items() if i not in writer.path[:end]))", "rule 4, L13", scenario="far rows", by=("streams", "corrected", "alarms")),
+    Mutant("epoch_not_checked", f"{_LOG_STATE}.apply", "if entry.epoch != writer.epoch:", "if False:", "rule 1", ("double", "zombie")),
+    Mutant("second_record", f"{_LOG_STATE}._boundary", "if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):", "if False:", "rule 4, L2", ("write late",)),
+    Mutant("off_chain_accepted", f"{_LOG_STATE}._continue", 'return "off_chain"', 'return ""', "rule 4, L3", ("hostile",)),
+    Mutant("rewind_refused", f"{_LOG_STATE}._continue", "elif record.prev in writer.path:", "elif False:", "rule 4", by=("progress", "ends")),
+    Mutant("keep_pending", f"{_LOG_STATE}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "pass", "rule 4, L3", scenario="far rows"),
+    Mutant("parts_dropped_on_rewind", f"{_LOG_STATE}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "writer.pending.drop(frozenset(i for i, _ in writer.pending.items() if i not in writer.path[:end]))", "rule 4, L13", scenario="far rows", by=("streams", "corrected", "alarms")),
     Mutant("record_too_large", "protocol.record_pieces:pieces", "if len(record.parts) <= PARTS_PER_RECORD_MAX:", "if True:", "C1", scenario="far rows", by=("ends",)),
     Mutant("piece_closes_too_much", "protocol.record_pieces:pieces", "parts[0].bucket - 1", "parts[0].bucket", "C2", scenario="far rows"),
     Mutant("pieces_not_chained", "protocol.record_pieces:pieces", "base, prev = None, ident", "base = None", "C3", scenario="far rows", by=("streams", "corrected", "ends")),
@@ -51,8 +51,8 @@ MUTANTS: Final = (
     Mutant("depth_ignored", "pipeline.shape:_deeper", "hops - shallowest for", "0 for", "I1", scenario="deep join", by=("forks", "progress")),
     Mutant("empty_buckets_alone", "protocol.serialization:_end", "        buckets_max = 1\n", "        return position.bucket + 1, True\n", "U3", scenario="quiet gap", by=("alarms",)),
     Mutant("timers_not_looked_at", "protocol.serialization:_end", "if traits.has_timers:", "if False:", "U3, P3", scenario="quiet gap", by=("ends",)),
-    Mutant("forget_pending", f"{_FOLD}._take", "writer.pending.add(record.id, part)", "writer.pending.add(record.id, part) if part.bucket <= record.closed else None", "rule 5"),
-    Mutant("closes_one_more", f"{_FOLD}._take", "writer.closed = record.closed\n", "writer.closed = record.closed + 1\n", "rule 5"),
+    Mutant("forget_pending", f"{_LOG_STATE}._take", "writer.pending.add(record.id, part)", "writer.pending.add(record.id, part) if part.bucket <= record.closed else None", "rule 5"),
+    Mutant("closes_one_more", f"{_LOG_STATE}._take", "writer.closed = record.closed\n", "writer.closed = record.closed + 1\n", "rule 5"),
     Mutant("ack_is_enough", f"{_WRITER}.append", 'self._wait(settled, f"record {record.id}", resend=record)', "pass", "rule 2"),
     Mutant("never_sent_again", f"{_WRITER}._wait", "if resend is not None:\n                self._send(resend)", "if resend is not None:\n                pass", "rule 2", by=("ends", "progress")),
     Mutant("token_not_compared", f"{_WRITER}._seen", "entry == self._started", "isinstance(entry, EpochStarted) and entry.replica == self._replica", "rule 1", ("twins",)),
@@ -75,7 +75,7 @@ MUTANTS: Final = (
     Mutant("stale_log_at_take_over", "delivery.service:DeliveryService._take_over", "self._following().read_to_end()", "pass", "rule 19, D7", by=("corrected",)),
     Mutant("closes_one_batch_late", "processing.replica:ReplicaRunner.finish", "batch, start.after.bucket, parts", "batch, start.before.bucket, parts", "rule 5", by=("progress", "delays")),
     Mutant("takes_incomplete_input", "protocol.serialization:next_plan", "complete = min(", "complete = max(", "U1, U2"),
-    Mutant("skips_a_bucket", "protocol.serialization:next_plan", "fold.stable(position.bucket + 1, last, count_max)", "fold.stable(position.bucket + 2, last, count_max) if last > position.bucket + 1 else []", "U2"),
+    Mutant("skips_a_bucket", "protocol.serialization:next_plan", "log_state.stable(position.bucket + 1, last, count_max)", "log_state.stable(position.bucket + 2, last, count_max) if last > position.bucket + 1 else []", "U2"),
     Mutant("lineage_not_written", "protocol.lineage:fork_steps", "yield Write(lineage)", "pass", "rule 11", ("crash", "power")),
     Mutant("lineage_id_kept", "protocol.replica:RecordChain.__init__", "lineage.name", '"kept"', "rule 3", ("power",)),
     Mutant("tip_forgotten", "protocol.lineage:Lineage.copied", "tip = self.tip(last_commit)", "tip = None", "rule 9"),
@@ -105,8 +105,8 @@ MUTANTS: Final = (
     Mutant("old_branch_shown_at_once", "protocol.live_hold:Hold.left_ms", "self._long_ms if is_over and not failing else LIVE_HOLD_MS", "LIVE_HOLD_MS", "H2, V5", ("silent",), by=("live",)),
     Mutant("live_not_fenced", "delivery.live:LiveTopic._take_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie"), by=("live",)),
     Mutant("live_outcome_believed", "delivery.live:LiveTopic.step", "self._delay(error, _RETRY_MS if self._unknown_before else 0)", "self._machine.advance(run)", "rule 19", ("commit lost",), by=("live",)),
-    Mutant("shown_twice", "delivery.live:LiveTopic._available", "max(fold.upto, now.stable, now.shown)", "max(fold.upto, now.stable)", "rule 20, V2", by=("live",)),
-    Mutant("timers_by_boundaries_only", f"{_FOLD}._boundary", "self._past = max(self._past, entry.past)", "pass", "rule 13", ("silent",), by=("delays",)),
+    Mutant("shown_twice", "delivery.live:LiveTopic._available", "max(log_state.upto, now.stable, now.shown)", "max(log_state.upto, now.stable)", "rule 20, V2", by=("live",)),
+    Mutant("timers_by_boundaries_only", f"{_LOG_STATE}._boundary", "self._past = max(self._past, entry.past)", "pass", "rule 13", ("silent",), by=("delays",)),
     Mutant("forged_word_believed", "protocol.speaking:Speaker.may_say", "return self.is_manager and isinstance", "return isinstance", "W3", ("hostile",), by=("ends",)),
     Mutant("forged_beat_believed", "protocol.speaking:Speaker.may_say", "return (entry.service, entry.name, entry.replica) in self.beats", "return True", "W1", ("hostile",), by=("progress",)),
     Mutant("older_branch_wins", "protocol.tentative:Branches.refusal", 'return "older_branch"', 'return ""', "rule 16, T1", ("hostile",)),
@@ -118,15 +118,15 @@ MUTANTS: Final = (
     Mutant("digest_not_compared", "runtime.block_reader:BlockReader._checked", "if part.digest != total:", "if False:", "rule 7", ("blocks spoilt",), scenario="blocks deleted", by=("corrected",)),
     Mutant("sibling_not_asked", "delivery.bucket_reader:BucketReader.stable", "others = [r for r in self._writers if r != replica]", "others: list[str] = []", "rule 5", ("blocks deleted",), by=("progress", "ends")),
     Mutant("gate_always_open", "protocol.staggering:CorrectionGate.open", "return self.why in OPEN", "return True", "G1", ("silent",), by=("staggering",)),
-    Mutant("never_forgets", f"{_FOLD}.forget", "self._stable.pop_upto(upto)", "()", "L13", by=("leaks",)),
+    Mutant("never_forgets", f"{_LOG_STATE}.forget", "self._stable.pop_upto(upto)", "()", "L13", by=("leaks",)),
     Mutant("branch_directory_stays", "processing.replica:ReplicaRunner.stopped", "self._disk.remove(query)", "pass", "rule 8", by=("leaks",)),
     Mutant("no_room_for_what_is_missing", "protocol.replica:Replica.reads_on", "upto <= main.bucket", "upto < main.bucket", "R8"),
-    Mutant("summary_forgets_all", "protocol.summaries:forgettable", "min(trim_point, fold.upto)", "fold.upto", "S3", _OVER),
-    Mutant("trims_beyond_the_summary", "protocol.summaries:LogSummaries.cut", "return below[-1] if below else 0", "return self.newest + 1 if below else 0", "S1"),
-    Mutant("summary_without_pending", "protocol.boundary_log:_restored", "pending=OpenParts(r.pending)", "pending=OpenParts()", "L8", _OVER),
+    Mutant("snapshot_forgets_all", "protocol.log_snapshots:forgettable", "min(trim_point, log_state.upto)", "log_state.upto", "S3", _OVER),
+    Mutant("trims_beyond_the_snapshot", "protocol.log_snapshots:LogSnapshots.cut", "return below[-1] if below else 0", "return self.newest + 1 if below else 0", "S1"),
+    Mutant("snapshot_without_pending", "protocol.boundary_log:_restored", "pending=OpenParts(r.pending)", "pending=OpenParts()", "L8", _OVER),
     Mutant("clocks_of_readers_decide", "protocol.trimming:Trimming._position", "if self._presence.silent_ms(reader, now_ms) > TRIM_READER_MS:", "if (last := self._presence.last(reader)) is not None and now_ms - last.written_ms > TRIM_READER_MS:", "T2", ("clock",), by=("trimming",)),
     Mutant("nothing_cleaned", "protocol.lineage:take_over_steps", "yield Clean(epoch)", "pass", "rule 8", ("crash",), by=("leaks",)),
-    Mutant("healthy_rows_left_out", "protocol.serialization:_best", "fold.stable(first, min(last, fold.upto), count_max) if first <= fold.upto else []", "[]", "V6", _BRANCH, by=("tentative",)),
+    Mutant("healthy_rows_left_out", "protocol.serialization:_best", "log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []", "[]", "V6", _BRANCH, by=("tentative",)),
     Mutant("missing_is_empty", "protocol.serialization:next_tentative_plan", "missing=tuple(sorted(missing)[:MISSING_MAX])", "missing=()", "V7", _BRANCH, by=("tentative",)),
     Mutant("dead_letters_not_flushed", "ingestion.service:IngestionService._take", "self._dead_letters.flush()", "pass", "3.1", ("bad records",), by=("ingestion",)),
     Mutant("late_limit_off_by_one", "ingestion.batches:judge", "times <= limits.late_upto_ms", "times < limits.late_upto_ms", "B1", ("late edges",), by=("ingestion",)),
@@ -149,7 +149,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "dropped_at_a_hole": 25, "forks_again_at_once": 14, "later_buckets_wait_again": 108, "shown_twice": 28, "pending_not_inherited": 43,
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
     "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
-    "sibling_not_asked": 63, "summary_forgets_all": 68, "trims_beyond_the_summary": 6, "summary_without_pending": 6,
+    "sibling_not_asked": 63, "snapshot_forgets_all": 68, "trims_beyond_the_snapshot": 6, "snapshot_without_pending": 6,
     "no_room_for_what_is_missing": 141, "one_failure_told_as_two": 3137, "waits_too_long": 34, "old_branch_shown_at_once": 2539,
     "clocks_of_readers_decide": 1484, "late_limit_off_by_one": 577, "digest_not_compared": 1253, "never_sent_again": 4, "keep_pending": 119, "trims_for_the_fastest": 73, "record_too_large": 960, "pieces_not_chained": 960, "piece_closes_too_much": 5812, "ahead_is_taken": 12, "source_waits_too_little": 31,
 }  # fmt: skip
@@ -186,8 +186,8 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
         return chosen.is_live and not chosen.is_upsert and bool(drawn)
     if module in ("protocol.replica", "protocol.tentative", "protocol.availability", "protocol.staggering"):
         return chosen.is_live and bool(drawn)
-    if mutant.needs is _OVER or module == "protocol.summaries":
-        return chosen.has_manager and chosen.summary_every < MANY_RECORDS
+    if mutant.needs is _OVER or module == "protocol.log_snapshots":
+        return chosen.has_manager and chosen.snapshot_every < MANY_RECORDS
     if module in ("protocol.lineage", "processing.replica", "protocol.trimming"):
         return any(fault.target.startswith("processing/") for fault in drawn)
     return bool(mutant.needs) or len(drawn) >= FAULTS_MIN

@@ -73,8 +73,8 @@ class Options:
     latency_max_ms: int
     heal_ms: int
     trim_every_ms: int
-    summary_every: int
-    """SUMMARY_EVERY_RECORDS; in many seeds so few that boundary logs are summed up and trimmed several times."""
+    snapshot_every: int
+    """SNAPSHOT_EVERY_RECORDS; in many seeds so few that boundary logs get a snapshot and are trimmed several times."""
     seen_wait_ms: int
     """How soon a boundary record that is not seen in the log is sent again; in many seeds much sooner than for real, so that it is there twice."""
     scenario: str = ""
@@ -88,7 +88,7 @@ class Options:
     grown_ms: int | None = None
     """Until then each source has a partition less; its producers find it before ingestion does, and send all that they had for it."""
     chain_records_max: int | None = None
-    """Of a writer's chain that a fold remembers; None: as for real."""
+    """Of a writer's chain that a log state remembers; None: as for real."""
     record_parts_max: int | None = None
     """Of one boundary record; None: as for real."""
     output_bytes_max: int | None = None
@@ -186,7 +186,7 @@ def _draw(seed: int, *, stages_max: int) -> Options:
         latency_max_ms=rng.choice((1, 2, 5)),
         heal_ms=buckets * bucket_ms + rng.choice((1_500, 3_000, 5_000)),
         trim_every_ms=rng.choice((300, 300, 10_000)),
-        summary_every=random.Random(f"{seed}/summaries").choice((10_000, 10, 25, 60)),
+        snapshot_every=random.Random(f"{seed}/log_snapshots").choice((10_000, 10, 25, 60)),
         seen_wait_ms=rng.choice((10_000, 1_000, 100)),
     )
 
@@ -221,7 +221,7 @@ def _shaped(options: Options) -> Options:
                 stages = (replace(stages[0], operator="timed"), *stages[1:])
             begin, buckets = rng.randint(2, 6), rng.randint(18, 24)
             options = replace(options, stages=stages, buckets=buckets, quiet=(begin, begin + rng.randint(4, 11)), rows_max=4)
-            options = replace(options, summary_every=10_000)  # many records: a reader of few would be overtaken
+            options = replace(options, snapshot_every=10_000)  # many records: a reader of few would be overtaken
         case "far rows":
             first, *others = _chain(options, rng, rng.choice((1, 2, 2)), (1, 1, 2), ("process",))
             first = replace(first, operator="far") if rng.random() < 0.7 else replace(first, operator="both", is_batch_safe=True)

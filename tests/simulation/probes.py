@@ -14,7 +14,18 @@ from anabranch.protocol.staggering import Why
 from simulation import faults, scenarios
 from simulation.history import History
 
-FOLD_REASONS = ("epoch", "accepted", "tentative", "fenced", "known", "off_chain", "older_branch", "no_base", "unknown_writer", "summary")
+LOG_STATE_REASONS = (
+    "epoch",
+    "accepted",
+    "tentative",
+    "fenced",
+    "known",
+    "off_chain",
+    "older_branch",
+    "no_base",
+    "unknown_writer",
+    "log_snapshot",
+)
 REPLICA_ROWS: Final = {
     1: "stable, main runs a bucket",
     2: "forks",
@@ -38,17 +49,17 @@ ROWS: Final[tuple[str, ...]] = (
     *(f"switching row {row.number}" for row in (*switching.TABLE, switching.NOBODY)),
     *(f"live row {row.number}" for row in live_delivery.TABLE),
     *(f"gate {why.name}" for why in Why),
-    *(f"fold {reason}" for reason in FOLD_REASONS),
+    *(f"log state {reason}" for reason in LOG_STATE_REASONS),
     *(f"replica row {number}: {what}" for number, what in REPLICA_ROWS.items() if number != 10),
 )
 """Rows of transition tables: a few hundred seeds reach each of them."""
 
 UNREACHABLE: Final[dict[str, str]] = {
-    "fold resent": "the engine makes no range again: tests/spark/test_asking.py, tests/unit/processing/test_resending.py",
-    "fold malformed": "decoding refuses a branch of another epoch before a fold sees it: tests/unit/protocol/test_tentative.py",
-    "fold superseded": "no stage here is upgraded within a run: tests/unit/protocol/test_boundary_log.py",
-    "fold other_width": "nobody changes the width of a bucket within a run: tests/unit/protocol/test_boundary_log.py",
-    "fold pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
+    "log state resent": "the engine makes no range again: tests/spark/test_asking.py, tests/unit/processing/test_resending.py",
+    "log state malformed": "decoding refuses a branch of another epoch before a log state sees it: tests/unit/protocol/test_tentative.py",
+    "log state superseded": "no stage here is upgraded within a run: tests/unit/protocol/test_boundary_log.py",
+    "log state other_width": "nobody changes the width of a bucket within a run: tests/unit/protocol/test_boundary_log.py",
+    "log state pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
     "replica row 10: the branch waits for main": "takes batches that cost more than real time: tests/unit/protocol/test_pacing.py and test_replica.py",
     "standby table": "no stage here has `ha: passive`: tests/unit/protocol/test_standby.py, tests/spark/test_ha_modes.py",
     "asking table": "the engine makes no range again: tests/unit/protocol/test_asking.py, tests/spark/test_asking.py",
@@ -64,7 +75,7 @@ EXPECTED: Final[tuple[str, ...]] = (
     *(f"replica {state}" for state in ("stable", "up_failure", "stabilization", "failure")),
     *("successor started", "branch dropped", "branch cannot begin", "tentative batch", "task run again", "logged batch run again"),
     *("checkpoint tail lost", "checkpoint files out of order", "directory removed under a process", "blocks trimmed", "sibling copied", "late arrival", "transaction torn", "its transaction timed out"),
-    *("summary written", "boundary log trimmed", "begun at a summary", "no room for more of an input"),
+    *("snapshot written", "boundary log trimmed", "begun at a snapshot", "no room for more of an input"),
     *("question without answer", "log outcome_unknown", "log live_delayed", "log index_unavailable", "log blocks_missing", "log take_over_delayed"),
     *("live undo", "live rec_done", "live failure", "live shown again", "live bound judged"),
     *(f"end {service} Fenced" for service in ("ingestion", "processing", "delivery")),
@@ -89,7 +100,7 @@ def counted(history: History) -> Iterator[None]:
     tables: tuple[tuple[Any, str, Callable[[Any], str]], ...] = (
         (switching, "decide", lambda answer: f"switching row {answer[0].number}"),
         (live_delivery, "decide", lambda answer: f"live row {answer.number}"),
-        (log_start.LogStart, "_adopt", lambda answer: "begun at a summary" if answer else "summary passed by"),
+        (log_start.LogStart, "_adopt", lambda answer: "begun at a snapshot" if answer else "snapshot passed by"),
     )
     originals = [vars(owner)[name] for owner, name, _ in tables]
 

@@ -38,7 +38,7 @@ _MOSTLY: Final = Options(
     latency_max_ms=1,
     heal_ms=5_000,
     trim_every_ms=10000,
-    summary_every=10000,
+    snapshot_every=10000,
     seen_wait_ms=1000,
     scenario="",
     run_bytes_max=None,
@@ -91,7 +91,7 @@ REGRESSIONS: Final = (
             latency_max_ms=5,
             heal_ms=7000,
             trim_every_ms=300,
-            summary_every=10,
+            snapshot_every=10,
         ),
         [
             Fault(0, "silent all", "a", 0, 5000),
@@ -123,7 +123,7 @@ REGRESSIONS: Final = (
             rows_max=1,
             stages=(StageOptions(name="s0", reads=("a", "b"), operator="later", replicas=3, is_batch_safe=True, policy="process"),),
             heal_ms=4300,
-            summary_every=10,
+            snapshot_every=10,
             seen_wait_ms=100,
         ),
         [
@@ -168,7 +168,7 @@ REGRESSIONS: Final = (
             is_upsert=True,
             latency_max_ms=5,
             heal_ms=6600,
-            summary_every=10,
+            snapshot_every=10,
             seen_wait_ms=100,
         ),
         [

@@ -164,7 +164,7 @@ class SimulatedReplica:
                 if self._error is not None:
                     raise self._error
                 self._context.clock.sleep_ms(_POLL_MS)
-            bucket = missing_blocks(reader, lambda r, stream=stream: names.blocks(stream, r), follower.fold, after, lock=self._changed)  # type: ignore[misc]
+            bucket = missing_blocks(reader, lambda r, stream=stream: names.blocks(stream, r), follower.log_state, after, lock=self._changed)  # type: ignore[misc]
             if bucket is not None:
                 return f"the blocks of {stream} from bucket {bucket} on are deleted"
         return ""
@@ -262,8 +262,8 @@ class SimulatedReplica:
 
     @property
     def buckets_held(self) -> int:
-        """Stable buckets with rows that the folds of the inputs remember."""
-        return sum(len(reader.fold._stable) for reader in self._inputs.values())
+        """Stable buckets with rows that the log states of the inputs remember."""
+        return sum(len(reader.log_state._stable) for reader in self._inputs.values())
 
     @property
     def is_stable(self) -> bool:
@@ -277,7 +277,7 @@ class SimulatedReplica:
             self._port.network.history.reached("depth measured")
         if runner.unread:
             self._port.network.history.reached("no room for more of an input")
-            self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.summaries)
+            self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.log_snapshots)
         self._disk.said_synced(runner.main, runner.synced_bucket)
         return Heartbeat(
             service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",

@@ -77,11 +77,13 @@ def test_what_is_not_reached_is_told_once_there_are_seeds_enough() -> None:
 
 
 def test_a_row_is_either_looked_for_or_said_to_be_out_of_reach() -> None:
-    """Those of the fold by what it can answer, those of a replica by the lines of the table in its text."""
+    """Those of the log state by what it can answer, those of a replica by the lines of the table in its text."""
     text = inspect.getsource(boundary_log)
     said = text[text.index("Accepted: epoch") : text.index("PENDING_PARTS_MAX).")]
     reasons = set(re.findall(r"[a-z]+(?:_[a-z]+)*", said)) & {*re.findall(r'"([a-z_]+)"', text + inspect.getsource(tentative))}
-    assert {f"fold {reason}" for reason in reasons} == {name for name in (*probes.ROWS, *probes.UNREACHABLE) if name.startswith("fold ")}
+    assert {f"log state {reason}" for reason in reasons} == {
+        name for name in (*probes.ROWS, *probes.UNREACHABLE) if name.startswith("log state ")
+    }
     table = re.split(r"^=+  =+  =+$", str(replica.__doc__), flags=re.MULTILINE)[2]
     assert len(re.findall(r"^[A-Za-z]", table, re.MULTILINE)) == len(probes.REPLICA_ROWS)
     assert not {*probes.EXPECTED} & {*probes.UNREACHABLE}

@@ -25,12 +25,12 @@ from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.consistency import REJECTED
 from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, Fenced, RemoteProtocolError
 from anabranch.protocol.lineage import epoch_of
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part, Summary
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogSnapshot, Part
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
@@ -262,8 +262,8 @@ class World:
             if at.topic == names.boundaries(stream):
                 record = self.log.partition(at).at(offset)
                 entry = boundary_records.decode(value, record.headers)
-                if isinstance(entry, Summary):
-                    self.history.reached("summary written")
+                if isinstance(entry, LogSnapshot):
+                    self.history.reached("snapshot written")
                 if isinstance(entry, EpochStarted):
                     self._epochs[stream, entry.replica] = offset
                 if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE:
@@ -526,12 +526,12 @@ class World:
         """Blocks of one writer are gone, or hold other rows, as far as another one has closed the same buckets."""
         names, writers = self.pipeline.topic_names, self.pipeline.stream_writers(stream)
         log = self.log.partition(TopicPartition(names.boundaries(stream), 0))
-        fold = StreamFold(writers)
+        log_state = LogState(writers)
         for offset in range(log.start, log.end):
             with contextlib.suppress(RemoteProtocolError):
-                fold.apply(offset, boundary_records.decode(log.at(offset).value, log.at(offset).headers))
+                log_state.apply(offset, boundary_records.decode(log.at(offset).value, log.at(offset).headers))
         writer = writers[choice % len(writers)]
-        held, needed = self._blocks_needed(fold, writer, writers)
+        held, needed = self._blocks_needed(log_state, writer, writers)
         if spoils:
             for part in held:
                 self.network.spoil(TopicPartition(names.blocks(stream, writer), part.partition), part.offset_first, part.offset_next)
@@ -546,16 +546,16 @@ class World:
         self.network.delete({at: end for at, end in gone.items() if end > 0}, self.log.admin())
 
     @staticmethod
-    def _blocks_needed(fold: StreamFold, writer: str, writers: Sequence[str]) -> tuple[list[Part], list[Part]]:
+    def _blocks_needed(log_state: LogState, writer: str, writers: Sequence[str]) -> tuple[list[Part], list[Part]]:
         """(parts of closed buckets that another writer has too, all others that count)."""
         held: list[Part] = []
-        needed = list(fold.pending(writer))
-        for bucket, of, parts in fold.stable(1, fold.upto):
-            others = [other for other in writers if other != writer and fold.replica_bucket(other, bucket)]
-            mine = parts if of == writer else fold.replica_bucket(writer, bucket) or ()
+        needed = list(log_state.pending(writer))
+        for bucket, of, parts in log_state.stable(1, log_state.upto):
+            others = [other for other in writers if other != writer and log_state.replica_bucket(other, bucket)]
+            mine = parts if of == writer else log_state.replica_bucket(writer, bucket) or ()
             (held if others else needed).extend(mine)
-        for bucket in fold.tentative_filled(writer, fold.upto + 1, fold.tentative_upto(writer)):
-            found = fold.tentative(writer, bucket)
+        for bucket in log_state.tentative_filled(writer, log_state.upto + 1, log_state.tentative_upto(writer)):
+            found = log_state.tentative(writer, bucket)
             needed += found.parts if found is not None else ()
         return held, needed
 

@@ -89,7 +89,7 @@ class Asked:
 
     def has_closed(self, stage: str, bucket: int) -> bool:
         self.outputs[stage].reader.poll(50)
-        return self.outputs[stage].reader.fold.upto >= bucket
+        return self.outputs[stage].reader.log_state.upto >= bucket
 
     def closed(self, stage: str, bucket: int, process: StageProcess) -> None:
         def reached() -> bool:

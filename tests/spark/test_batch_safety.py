@@ -338,7 +338,7 @@ def run_both(reads: list[str], kafka: str, pipeline: Pipeline, folder: Path) -> 
         batches["1"] = stage.batches_upto(END)
     found = {replica: output.replica_rows(replica, 1, END) for replica in "01"}
     digests = {
-        r: {b: sum(p.digest for p in output.reader.fold.replica_bucket(r, b) or ()) % 2**64 for b in range(1, END + 1)} for r in "01"
+        r: {b: sum(p.digest for p in output.reader.log_state.replica_bucket(r, b) or ()) % 2**64 for b in range(1, END + 1)} for r in "01"
     }
     output.close()
     for feed in feeds.values():

@@ -13,7 +13,7 @@ import pytest
 
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.processing.replica import ReplicaRunner
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
 from anabranch.protocol.replica_states import ReplicaState
 from harness.live_feeds import LiveFeed, Rows
@@ -181,8 +181,8 @@ class Bench:
         self.output.close()
 
     @property
-    def fold(self) -> StreamFold:
-        return self.output.reader.fold
+    def log_state(self) -> LogState:
+        return self.output.reader.log_state
 
     def watch(self, *alive: Callable[[], None]) -> None:
         """Each of ``alive`` raises what ended a stage."""
@@ -206,8 +206,8 @@ class Bench:
         """Start the sources; until the stage keeps up with them."""
         self.a.__enter__()
         self.b.__enter__()
-        self.until(lambda: self.fold.upto >= 20, 90, "twenty stable buckets")
-        self.until(lambda: self.fold.upto >= self.a.bucket - 20, 90, "the stage to keep up")
+        self.until(lambda: self.log_state.upto >= 20, 90, "twenty stable buckets")
+        self.until(lambda: self.log_state.upto >= self.a.bucket - 20, 90, "the stage to keep up")
 
     def directories(self) -> list[str]:
         """The checkpoint directories of replica 0."""
@@ -215,7 +215,7 @@ class Bench:
 
     def check(self) -> None:
         """Every stable bucket is the oracle's."""
-        last = self.fold.upto
+        last = self.log_state.upto
         expected = EXPECT[self.function](last)
         found = self.output.buckets(1, last)
         for bucket in range(1, last + 1):
@@ -252,14 +252,14 @@ def test_a_stage_goes_on_without_an_input_and_corrects_itself(kafka: str, tmp_pa
             assert bench.watcher.tentative() == [], "nothing is missing"
             bench.b.cut()
             cut_at = bench.b.sent
-            bench.until(lambda: bench.fold.tentative_upto("0") >= cut_at + 40, 90, "tentative buckets")
+            bench.until(lambda: bench.log_state.tentative_upto("0") >= cut_at + 40, 90, "tentative buckets")
             assert state_of(runner) is ReplicaState.UP_FAILURE
-            assert bench.fold.upto <= cut_at
+            assert bench.log_state.upto <= cut_at
             assert all(seen.record.missing == ("b",) for seen in bench.watcher.tentative() if seen.record.closed > cut_at + 1)
             bench.b.heal()
             healed_at = bench.b.bucket
-            bench.until(lambda: bench.fold.upto > healed_at and runner.branch is None, 90, "the corrections")
-            bench.until(lambda: bench.fold.upto > healed_at + 20, 90, "twenty more stable buckets")
+            bench.until(lambda: bench.log_state.upto > healed_at and runner.branch is None, 90, "the corrections")
+            bench.until(lambda: bench.log_state.upto > healed_at + 20, 90, "twenty more stable buckets")
             assert state_of(runner) is ReplicaState.STABLE
             assert len({seen.record.branch for seen in bench.watcher.tentative()}) == 1, "one failure, one branch"
             longest, where = longest_delay_ms(bench.watcher, bench.a, cut_at - 5)
@@ -280,7 +280,7 @@ def test_a_failure_shorter_than_the_wait_leaves_no_trace(kafka: str, tmp_path: P
             cut_at = bench.b.sent
             bench.until(lambda: bench.a.bucket >= cut_at + 7, 30, "0.7 s")
             bench.b.heal()
-            bench.until(lambda: bench.fold.upto > cut_at + 40, 90, "stable buckets after it")
+            bench.until(lambda: bench.log_state.upto > cut_at + 40, 90, "stable buckets after it")
         assert bench.watcher.tentative() == []
         bench.check()
 
@@ -293,16 +293,16 @@ def test_a_second_failure_while_correcting_makes_the_successor_the_next_branch(k
             bench.begin()
             bench.b.cut()
             cut_at = bench.b.sent
-            bench.until(lambda: bench.fold.tentative_upto("0") >= cut_at + 15, 90, "tentative buckets without b")
+            bench.until(lambda: bench.log_state.tentative_upto("0") >= cut_at + 15, 90, "tentative buckets without b")
             bench.a.cut()
             bench.b.heal()
-            bench.until(lambda: bench.fold.branch("0") == (runner.epoch, 2), 120, "the second branch")
-            second = bench.fold.tentative_upto("0")
-            bench.until(lambda: bench.fold.tentative_upto("0") > second + 10, 90, "tentative buckets without a")
+            bench.until(lambda: bench.log_state.branch("0") == (runner.epoch, 2), 120, "the second branch")
+            second = bench.log_state.tentative_upto("0")
+            bench.until(lambda: bench.log_state.tentative_upto("0") > second + 10, 90, "tentative buckets without a")
             assert bench.watcher.tentative()[-1].record.missing == ("a",), "what b had missed is corrected in the second branch's state"
             bench.a.heal()
             healed_at = bench.a.bucket
-            bench.until(lambda: bench.fold.upto > healed_at and runner.branch is None, 120, "the corrections")
+            bench.until(lambda: bench.log_state.upto > healed_at and runner.branch is None, 120, "the corrections")
             bench.until(lambda: bench.directories() == [runner.main], 30, "both branches' directories are gone")
         bench.check()
 
@@ -320,10 +320,10 @@ def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_lineage(kafk
         bench.watch()
         with StageProcess(bench.pipeline, "merged.0", kafka, bench.state) as second:
             bench.watch(second.check)
-            bench.until(lambda: bench.fold.tentative_upto("0") >= cut_at + 20, 120, "tentative buckets of the second process")
+            bench.until(lambda: bench.log_state.tentative_upto("0") >= cut_at + 20, 120, "tentative buckets of the second process")
             bench.b.heal()
             healed_at = bench.b.bucket
-            bench.until(lambda: bench.fold.upto > healed_at + 10, 120, "the corrections")
+            bench.until(lambda: bench.log_state.upto > healed_at + 10, 120, "the corrections")
         bench.check()
 
 
@@ -336,19 +336,19 @@ def test_two_replicas_agree_after_a_failure_and_mask_the_death_of_one(kafka: str
         ):
             bench.watch(one.check)
             bench.begin()
-            bench.until(lambda: bench.fold.closed("1") >= bench.a.bucket - 30, 90, "the second replica")
+            bench.until(lambda: bench.log_state.closed("1") >= bench.a.bucket - 30, 90, "the second replica")
             bench.b.cut()
             cut_at = bench.b.sent
-            bench.until(lambda: min(bench.fold.tentative_upto(r) for r in "01") >= cut_at + 15, 120, "tentative buckets of both")
+            bench.until(lambda: min(bench.log_state.tentative_upto(r) for r in "01") >= cut_at + 15, 120, "tentative buckets of both")
             two.kill()
             bench.b.heal()
             healed_at = bench.b.bucket
-            bench.until(lambda: bench.fold.upto > healed_at + 10, 120, "the corrections")
+            bench.until(lambda: bench.log_state.upto > healed_at + 10, 120, "the corrections")
             tentative = len(bench.watcher.tentative())
             with StageProcess(bench.pipeline, "merged.1", kafka, bench.state) as again:
                 bench.watch(again.check)
-                bench.until(lambda: bench.fold.closed("1") > healed_at + 20, 120, "the restarted replica")
-                bench.until(lambda: bench.fold.upto > healed_at + 30, 120, "more stable buckets")
+                bench.until(lambda: bench.log_state.closed("1") > healed_at + 20, 120, "the restarted replica")
+                bench.until(lambda: bench.log_state.upto > healed_at + 30, 120, "more stable buckets")
             assert len(bench.watcher.tentative()) == tentative, "the death and the restart of a replica leave no trace"
             rows = [bench.output.replica_rows(replica, healed_at, healed_at + 20) for replica in "01"]
             assert rows[0] == rows[1]
@@ -366,12 +366,12 @@ def test_a_chain_waits_once_and_corrects_itself(kafka: str, tmp_path: Path) -> N
             bench.begin()
             bench.b.cut()
             cut_at = bench.b.sent
-            bench.until(lambda: bench.fold.tentative_upto("0") >= cut_at + 40, 120, "tentative buckets at the end of the chain")
+            bench.until(lambda: bench.log_state.tentative_upto("0") >= cut_at + 40, 120, "tentative buckets at the end of the chain")
             late = [seen.record for seen in bench.watcher.tentative() if seen.record.closed > cut_at + 1]
             assert {record.missing for record in late} == {("b",)}, "the source that is missing, not the stage before"
             bench.b.heal()
             healed_at = bench.b.bucket
-            bench.until(lambda: bench.fold.upto > healed_at + 20, 120, "the corrections")
+            bench.until(lambda: bench.log_state.upto > healed_at + 20, 120, "the corrections")
             longest, where = longest_delay_ms(bench.watcher, bench.a, cut_at - 5)
         bench.check()
         print(f"chain: longest delay of a new result {longest} ms at bucket {where}")

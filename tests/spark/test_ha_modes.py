@@ -84,9 +84,9 @@ class Run:
             for process in processes:
                 process.check()
             reader.poll(50)
-            return reader.fold.upto >= bucket
+            return reader.log_state.upto >= bucket
 
-        wait_until(reached, 120, f"bucket {bucket} of {stage}; it is at {reader.fold.upto}")
+        wait_until(reached, 120, f"bucket {bucket} of {stage}; it is at {reader.log_state.upto}")
 
     def made(self, stage: str, first: int, last: int) -> Counter[Any]:
         found = self.outputs[stage].buckets(first, last)
@@ -160,7 +160,7 @@ def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) ->
     run.lose_disk("m.0")
     run.give(29, 36)
     # Two horizons of two buckets each before bucket 28: blocks up to bucket 24 are deleted, and 25 has none.
-    ((_, _, kept),) = run.feed.boundary.fold.stable(25, 26)
+    ((_, _, kept),) = run.feed.boundary.log_state.stable(25, 26)
     admin, blocks = run.log.admin(), run.pipeline.topic_names.blocks("a", "0")
     admin.delete_before({TopicPartition(blocks, part.partition): part.offset_first for part in kept})
     admin.close()
@@ -183,5 +183,5 @@ def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) ->
     with run.start("u.0") as upstream:
         wait_until(lambda: "give the stage a longer state_horizon" in upstream.log(), 120, "the replica says why it cannot start")
         upstream.check()
-    assert run.outputs["u"].reader.fold.upto == 46
+    assert run.outputs["u"].reader.log_state.upto == 46
     run.close()

@@ -87,7 +87,7 @@ class Load(threading.Thread):
 
     def look(self, wait_ms: int) -> int:
         self._output.reader.poll(wait_ms)
-        upto = self._output.reader.fold.upto
+        upto = self._output.reader.log_state.upto
         if not self.closed or upto > self.closed[-1][1]:
             self.closed.append((time.monotonic(), upto))
         return upto

@@ -102,7 +102,7 @@ def test_stages_of_a_node_share_a_spark_and_fail_alone(kafka: str, topic_prefix:
             def closed() -> bool:
                 node.check()
                 output.reader.poll(50)
-                return output.reader.fold.upto >= END
+                return output.reader.log_state.upto >= END
 
             wait_until(closed, 150, "the windows are closed")
 

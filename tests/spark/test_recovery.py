@@ -61,7 +61,7 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
         def reached() -> bool:
             process.check()
             output.reader.poll(50)
-            return output.reader.fold.closed(replica) >= bucket
+            return output.reader.log_state.closed(replica) >= bucket
 
         wait_until(reached, 180, f"bucket {bucket} of replica {replica}")
 

@@ -63,7 +63,7 @@ class Bench:
         def closed() -> bool:
             process.check()
             self.output.reader.poll(50)
-            return self.output.reader.fold.upto >= bucket
+            return self.output.reader.log_state.upto >= bucket
 
         wait_until(closed, 180, f"bucket {bucket}")
 

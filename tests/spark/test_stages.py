@@ -287,7 +287,7 @@ def wait_closed(output: Output, bucket: int, *processes: StageProcess, deadline_
         for process in processes:
             process.check()
         output.reader.poll(50)
-        return output.reader.fold.upto >= bucket
+        return output.reader.log_state.upto >= bucket
 
     wait_until(closed, deadline_s, f"bucket {bucket}")
 
@@ -440,4 +440,4 @@ def test_a_function_that_fails_while_it_runs(
         text = str(error)
         assert all(word in text for word in [*words, f":{function}", "stage s", "12"]), text
         output.reader.read_to_end()
-        assert output.reader.fold.upto == 11
+        assert output.reader.log_state.upto == 11

@@ -42,7 +42,7 @@ def test_a_stage_that_is_killed_leaves_nothing_for_long(
         def closed() -> bool:
             stage.check()
             output.reader.poll(50)
-            return output.reader.fold.upto >= bucket
+            return output.reader.log_state.upto >= bucket
 
         wait_until(closed, 180, f"bucket {bucket}")
 

@@ -39,7 +39,7 @@ def test_a_replica_with_spark(kafka: str, topic_prefix: str, tmp_path: Path) -> 
         def reached() -> bool:
             by.check()
             output.reader.poll(50)
-            return output.reader.fold.upto >= bucket
+            return output.reader.log_state.upto >= bucket
 
         wait_until(reached, 120, f"bucket {bucket}")
 

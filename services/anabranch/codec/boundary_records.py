@@ -1,6 +1,6 @@
 """Records of a boundary log as bytes.
 
-Written as Avro single objects (schemas/records/boundary_record, epoch_started, resent, summary). Whatever stands in a log, ``decode`` gives a record
+Written as Avro single objects (schemas/records/boundary_record, epoch_started, resent, ``log_snapshot``). Whatever stands in a log, ``decode`` gives a record
 that is whole and within the limits, or raises RemoteProtocolError: a reader refuses it, counts it and goes on.
 """
 
@@ -19,17 +19,17 @@ from anabranch.protocol.records import (
     BoundaryKind,
     BoundaryRecord,
     BranchNumber,
-    BranchSummary,
+    BranchSnapshot,
     EpochStarted,
     GivenUp,
     InputPosition,
     LogEntry,
+    LogSnapshot,
     Origin,
     Part,
-    ReplicaSummary,
+    ReplicaSnapshot,
     Resent,
     StableRange,
-    Summary,
     TentativeRange,
 )
 
@@ -54,13 +54,13 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
         name = "resent"
         value = {"replica": entry.replica, "epoch": entry.epoch, "parts": [_part_value(part) for part in entry.parts]}
     else:
-        name, value = "summary", _summary_value(entry)
+        name, value = "log_snapshot", _snapshot_value(entry)
     try:
         _check(entry)
     except RemoteProtocolError as error:
         raise LocalProtocolError(str(error)) from error
     record = catalog().newest(name)
-    bytes_max = limits.SUMMARY_BYTES_MAX if name == "summary" else limits.BOUNDARY_BYTES_MAX
+    bytes_max = limits.SNAPSHOT_BYTES_MAX if name == "log_snapshot" else limits.BOUNDARY_BYTES_MAX
     return single_object.write(record, value, bytes_max), [(_HEADER, f"{name}.v{record.version}".encode())]
 
 
@@ -71,7 +71,7 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
         RemoteProtocolError: it is torn, unknown, too large, or holds what no writer may say.
     """
     del headers
-    record, fields = single_object.read(value, limits.SUMMARY_BYTES_MAX, limits.SUMMARY_ITEMS_MAX)
+    record, fields = single_object.read(value, limits.SNAPSHOT_BYTES_MAX, limits.SNAPSHOT_ITEMS_MAX)
     entry: LogEntry
     if record.name in ("boundary_record", "resent"):
         if value is not None and len(value) > limits.BOUNDARY_BYTES_MAX:
@@ -79,8 +79,8 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
         entry = _record_of(fields) if record.name == "boundary_record" else Resent(fields[0], fields[1], _parts_of(fields[2]))
     elif record.name == "epoch_started":
         entry = EpochStarted(*fields)
-    elif record.name == "summary":
-        entry = _summary_of(fields)
+    elif record.name == "log_snapshot":
+        entry = _snapshot_of(fields)
     else:
         raise RemoteProtocolError(f"a {record.name} in a boundary log")
     _check(entry)
@@ -150,7 +150,7 @@ def _pending_value(pending: tuple[tuple[BatchId, Part], ...]) -> list[dict[str, 
     return [{"id": _id_value(ident), "part": _part_value(part)} for ident, part in pending]
 
 
-def _branches_value(entry: BranchSummary) -> dict[str, Any]:
+def _branches_value(entry: BranchSnapshot) -> dict[str, Any]:
     ranges = [
         {
             "first": r.first,
@@ -171,7 +171,7 @@ def _branches_value(entry: BranchSummary) -> dict[str, Any]:
     }
 
 
-def _summary_value(entry: Summary) -> dict[str, Any]:
+def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
     replicas = [
         {
             "replica": r.replica,
@@ -234,9 +234,9 @@ def _pending_of(items: tuple[Any, ...]) -> tuple[tuple[BatchId, Part], ...]:
     return tuple([(BatchId(*ident), part) for (ident, _), part in zip(items, parts, strict=True)])
 
 
-def _branches_of(fields: tuple[Any, ...]) -> BranchSummary:
+def _branches_of(fields: tuple[Any, ...]) -> BranchSnapshot:
     number, tip, closed, upto, pending, ranges = fields
-    return BranchSummary(
+    return BranchSnapshot(
         number=number,
         tip=BatchId(*tip),
         closed=closed,
@@ -246,9 +246,9 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSummary:
     )
 
 
-def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
+def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
     replica, epoch, mark, schema, closed, base, path, lineages, pending, last, closed_parts, branches, origin, history, version = fields
-    return ReplicaSummary(
+    return ReplicaSnapshot(
         replica=replica,
         epoch=epoch,
         fingerprint=mark,
@@ -267,9 +267,9 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSummary:
     )
 
 
-def _summary_of(fields: tuple[Any, ...]) -> Summary:
+def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
     as_of, forgotten, replicas, ranges, past, version, version_after, bucket_ms, given_up = fields
-    return Summary(
+    return LogSnapshot(
         as_of=as_of,
         forgotten=forgotten,
         replicas=tuple([_replica_of(replica) for replica in replicas]),
@@ -298,11 +298,11 @@ def _check(entry: LogEntry) -> None:
         _require(entry.epoch >= 0, "an epoch out of range")
         _check_parts(entry.parts)
     else:
-        _check_summary(entry)
+        _check_snapshot(entry)
 
 
-def _check_summary(entry: Summary) -> None:
-    _require(entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a summary out of range")
+def _check_snapshot(entry: LogSnapshot) -> None:
+    _require(entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a log snapshot out of range")
     _check_buckets(entry.forgotten, entry.past, entry.version_after)
     _check_given_up(entry.given_up, limits.GIVEN_UP_MAX**2)
     _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
@@ -333,7 +333,7 @@ def _check_summary(entry: Summary) -> None:
         _check_range(stable.first, stable.last, stable.parts)
 
 
-def _check_branches(entry: BranchSummary) -> None:
+def _check_branches(entry: BranchSnapshot) -> None:
     _check_texts(entry.tip.lineage)
     _check_buckets(entry.closed, entry.upto)
     _check_number(entry.number)

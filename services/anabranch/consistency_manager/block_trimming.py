@@ -48,7 +48,7 @@ class BlockTrimming:
         ).labels(context.pipeline.name)
 
     def seen(self, stream: str, entry: LogEntry, outcome: Outcome) -> None:
-        """A record of a boundary log, right after the fold took it."""
+        """A record of a boundary log, right after the log state took it."""
         self._streams[stream].seen(entry, outcome)
 
     def round(self, points: Mapping[str, int]) -> None:
@@ -60,7 +60,7 @@ class BlockTrimming:
             offsets = {
                 TopicPartition(self._names.blocks(stream, writer), partition): offset
                 for (writer, partition), offset in self._streams[stream].below(bucket).items()
-                if writer in self._context.pipeline.stream_writers(stream)  # a summary may name blocks of one that there is no more
+                if writer in self._context.pipeline.stream_writers(stream)  # a log snapshot may name blocks of one that there is no more
             }
             try:
                 if offsets:

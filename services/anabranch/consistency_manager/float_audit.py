@@ -22,7 +22,7 @@ from anabranch.protocol.limits import FLOAT_SAMPLE_EVERY_MS
 from anabranch.runtime.block_reader import BlockReader
 
 if TYPE_CHECKING:
-    from anabranch.protocol.boundary_log import StreamFold
+    from anabranch.protocol.boundary_log import LogState
     from anabranch.runtime.service import ServiceContext
 
 _LABELS: Final = ("pipeline", "stream")
@@ -45,7 +45,7 @@ class FloatAudit:
         text = "Buckets whose floating-point numbers were compared between two replicas"
         self._compared = Counter("anabranch_float_buckets_compared", text, _LABELS, registry=context.registry)
 
-    def round(self, stream: str, fold: StreamFold, audit: StreamAudit) -> Alarm | None:
+    def round(self, stream: str, log_state: LogState, audit: StreamAudit) -> Alarm | None:
         """Offer the newest bucket that two replicas made alike, if one is due; what the thread has found meanwhile.
 
         Raises:
@@ -56,7 +56,7 @@ class FloatAudit:
         now_ms, agreed = self._context.clock.monotonic_ms(), audit.agreed
         if agreed is not None and now_ms >= self._next_ms.get(stream, 0):
             self._next_ms[stream], audit.agreed = now_ms + FLOAT_SAMPLE_EVERY_MS, None
-            if _has_floats(fold.schema()):
+            if _has_floats(log_state.schema()):
                 self._offer(stream, agreed)
         try:
             return self._findings.get_nowait()

@@ -1,6 +1,7 @@
-"""Sums boundary logs up and deletes what lies below (``protocol.summaries``).
+"""Writes snapshots of boundary logs and deletes what lies below (``protocol.log_snapshots``).
 
-Deleted is only what a summary that stands in the log sums up. A summary or a deletion that did not come about is made up for by a later one.
+Deleted is only what a snapshot that stands in the log covers. A log snapshot or a deletion that did not come about is made up for by a
+later one.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.log_snapshots import LogSnapshots, forgettable
 from anabranch.protocol.state_horizon import buckets_of
-from anabranch.protocol.summaries import LogSummaries, forgettable
 from anabranch.runtime.crash_points import crash_point
 
 if TYPE_CHECKING:
     from anabranch.ports import LogAdmin, LogWriter
     from anabranch.protocol.boundary_log import Outcome
     from anabranch.protocol.consistency import StreamAudit
-    from anabranch.protocol.records import LogEntry, Summary
+    from anabranch.protocol.records import LogEntry, LogSnapshot
     from anabranch.runtime.boundary_reader import BoundaryReader
     from anabranch.runtime.service import ServiceContext
 
@@ -38,7 +39,7 @@ class _Log:
     at: TopicPartition
     writer: str
     horizon_buckets: int
-    summaries: LogSummaries
+    log_snapshots: LogSnapshots
     deleted_below: int = 0
     told: str = ""
     retry_at_ms: int = 0
@@ -58,15 +59,15 @@ class LogTrimming:
                 TopicPartition(pipeline.topic_names.boundaries(stream), 0),
                 writers[0],
                 buckets_of(state_horizon_ms or 0, pipeline.bucket_ms),
-                LogSummaries(writers, limits.SUMMARY_EVERY_RECORDS),
+                LogSnapshots(writers, limits.SNAPSHOT_EVERY_RECORDS),
             )
         self._writer: LogWriter | None = None
         self._admin: LogAdmin | None = None
         registry, own = context.registry, pipeline.name
-        self._written = Counter("anabranch_summaries_written", "Summaries of boundary logs", (*_LABELS, "stream"), registry=registry)
+        self._written = Counter("anabranch_log_snapshots_written", "Log snapshots", (*_LABELS, "stream"), registry=registry)
         self._refused = Counter(
-            "anabranch_summaries_refused",
-            "Summaries that were due and could not be: a start takes longer and longer",
+            "anabranch_log_snapshots_refused",
+            "Log snapshots that were due and could not be: a start takes longer and longer",
             (*_LABELS, "stream"),
             registry=registry,
         )
@@ -77,29 +78,29 @@ class LogTrimming:
             registry=registry,
         )
         self._failures = Counter(
-            "anabranch_summary_failures",
-            "Summaries and deletions that the log refused or did not answer; each is made up for",
+            "anabranch_log_snapshot_failures",
+            "Log snapshots and deletions that the log refused or did not answer; each is made up for",
             _LABELS,
             registry=registry,
         ).labels(own)
 
     def seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
-        """A record of a boundary log, right after the fold took it."""
-        self._logs[stream].summaries.seen(offset, entry, outcome)
+        """A record of a boundary log, right after the log state took it."""
+        self._logs[stream].log_snapshots.seen(offset, entry, outcome)
 
     def read_to_end(self) -> None:
         """Every log was read as far as it went."""
         for log in self._logs.values():
-            log.summaries.read_to_end()
+            log.log_snapshots.read_to_end()
 
     def forget(self, stream: str, reader: BoundaryReader, trim_point: int, audited: int) -> None:
-        """Let the fold forget what neither a summary nor the audit needs; what there is no room for, too."""
+        """Let the log state forget what neither a log snapshot nor the audit needs; what there is no room for, too."""
         log = self._logs[stream]
-        upto = audited if log.summaries.overfull(reader.fold) else min(audited, self._forgettable(log, reader, trim_point))
-        reader.fold.forget(upto)
+        upto = audited if log.log_snapshots.overfull(reader.log_state) else min(audited, self._forgettable(log, reader, trim_point))
+        reader.log_state.forget(upto)
 
     def round(self, readers: Mapping[str, BoundaryReader], points: Mapping[str, int], audits: Mapping[str, StreamAudit]) -> None:
-        """Write the summaries that are due, delete what may be. ``points``: the trim points that stand in the control topic."""
+        """Write the log snapshots that are due, delete what may be. ``points``: the trim points that stand in the control topic."""
         clock = self._context.clock
         for stream, log in self._logs.items():
             if clock.monotonic_ms() < log.retry_at_ms:
@@ -115,8 +116,8 @@ class LogTrimming:
                 return  # the others in the next round: a broker that does not answer is waited for once in each
 
     def report(self) -> dict[str, str]:
-        """Of each stream whose log is not summed up, why."""
-        return {stream: reason for stream, log in self._logs.items() if (reason := _why_not(log.summaries))}
+        """Of each stream whose log gets no snapshot, why."""
+        return {stream: reason for stream, log in self._logs.items() if (reason := _why_not(log.log_snapshots))}
 
     def close(self) -> None:
         """Idempotent."""
@@ -127,43 +128,43 @@ class LogTrimming:
 
     @staticmethod
     def _forgettable(log: _Log, reader: BoundaryReader, trim_point: int) -> int:
-        return forgettable(reader.fold, trim_point, log.writer, log.horizon_buckets)
+        return forgettable(reader.log_state, trim_point, log.writer, log.horizon_buckets)
 
     def _sum_up(self, stream: str, log: _Log, reader: BoundaryReader, trim_point: int, audit: StreamAudit) -> None:
-        as_of, summaries = reader.offset_next, log.summaries
-        if summaries.due(as_of):
-            histories = {writer: audit.history(writer) for writer in reader.fold.writers}
-            summary = summaries.make(reader.fold, as_of, self._forgettable(log, reader, trim_point), histories)
-            if summary is not None and self._append(log, summary):
+        as_of, log_snapshots = reader.offset_next, log.log_snapshots
+        if log_snapshots.due(as_of):
+            histories = {writer: audit.history(writer) for writer in reader.log_state.writers}
+            log_snapshot = log_snapshots.make(reader.log_state, as_of, self._forgettable(log, reader, trim_point), histories)
+            if log_snapshot is not None and self._append(log, log_snapshot):
                 self._written.labels(self._context.pipeline.name, stream).inc()
             else:
                 self._refused.labels(self._context.pipeline.name, stream).inc()
-        reason = _why_not(summaries)
+        reason = _why_not(log_snapshots)
         if reason != log.told:
             log.told = reason
             if reason:
-                self._context.logger.warning("no_summary", stream=stream, reason=reason)
+                self._context.logger.warning("no_log_snapshot", stream=stream, reason=reason)
 
-    def _append(self, log: _Log, summary: Summary) -> bool:
+    def _append(self, log: _Log, log_snapshot: LogSnapshot) -> bool:
         """Whether it could be said. What became of it is seen in the log.
 
         Raises:
             OutcomeUnknown, Unavailable: see there.
         """
         try:
-            value, headers = boundary_records.encode(summary)
+            value, headers = boundary_records.encode(log_snapshot)
         except LocalProtocolError as error:
-            log.summaries.too_large(summary.as_of, str(error))
+            log.log_snapshots.too_large(log_snapshot.as_of, str(error))
             return False
         if self._writer is None:
             self._writer = self._context.log.writer()
         self._writer.send(log.at, value, headers=headers)
         self._writer.flush()
-        crash_point("manager.summary_written")
+        crash_point("manager.snapshot_written")
         return True
 
     def _delete(self, stream: str, log: _Log) -> None:
-        cut = log.summaries.cut()
+        cut = log.log_snapshots.cut()
         if cut <= log.deleted_below:
             return
         if self._admin is None:
@@ -180,10 +181,10 @@ class LogTrimming:
             self._writer = None
 
 
-def _why_not(summaries: LogSummaries) -> str:
-    if summaries.stranger:
+def _why_not(log_snapshots: LogSnapshots) -> str:
+    if log_snapshots.stranger:
         return (
-            f"a process writes to the log as {summaries.stranger!r}, which no replica of this pipeline file is: restart the manager when all have "
+            f"a process writes to the log as {log_snapshots.stranger!r}, which no replica of this pipeline file is: restart the manager when all have "
             "the same file"
         )
-    return summaries.refused
+    return log_snapshots.refused

@@ -1,7 +1,7 @@
 """The consistency manager: wiring of ``protocol.consistency``, ``staggering``, ``fencing`` and ``trimming`` to the logs and the index.
 
-It keeps nothing of its own: a start reads the logs, from their beginning or from a summary on, and comes to the same conclusions. Two of them may run; they write the
-same index. While the index cannot be reached everything goes on, and what should stand in it is
+It keeps nothing of its own: a start reads the logs, from their beginning or from a log snapshot on, and comes to the same conclusions. Two
+of them may run; they write the same index. While the index cannot be reached everything goes on, and what should stand in it is
 kept, bounded, until it can. What it says to the services - fences, trim points - they can do without.
 """
 
@@ -26,7 +26,7 @@ from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.consistency import AlarmBook, IndexImage, Mismatch, StreamAudit
 from anabranch.protocol.control import Alarm, ControlRecord
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
-from anabranch.protocol.records import BoundaryRecord, LogEntry, Summary
+from anabranch.protocol.records import BoundaryRecord, LogEntry, LogSnapshot
 from anabranch.protocol.state_horizon import GapBook, buckets_of
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.crash_points import crash_point
@@ -119,7 +119,7 @@ class ConsistencyManager:
     def step(self) -> None:
         """One round: what is there of every log, then alarms, then the index."""
         read = sum(reader.poll(0) for reader in self._streams.values())
-        read += self._control.round({stream: reader.fold.upto for stream, reader in self._streams.items()}, self.status.state)
+        read += self._control.round({stream: reader.log_state.upto for stream, reader in self._streams.items()}, self.status.state)
         while self._control.alarms:
             alarm = self._control.alarms.pop(0)
             if not self._book.is_new(alarm):
@@ -129,7 +129,7 @@ class ConsistencyManager:
         self._trimming.round(self._control.trim_points())
         self._log_trimming.round(self._streams, self._control.trim_points(), self._audits)
         for stream, reader in self._streams.items():
-            self._raise_once(self._floats.round(stream, reader.fold, self._audits[stream]))
+            self._raise_once(self._floats.round(stream, reader.log_state, self._audits[stream]))
         self._raise_alarms()
         busy = self._write_index()
         self._report()
@@ -165,21 +165,21 @@ class ConsistencyManager:
         self._topic_differences = found
 
     def _seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
-        """A record of a boundary log, right after the fold took it."""
+        """A record of a boundary log, right after the log state took it."""
         reader = self._streams[stream]
-        fold = reader.fold
+        log_state = reader.log_state
         self._trimming.seen(stream, entry, outcome)
         self._log_trimming.seen(stream, offset, entry, outcome)
-        for mismatch in self._audits[stream].seen(fold, entry, outcome):
+        for mismatch in self._audits[stream].seen(log_state, entry, outcome):
             self._mismatch(mismatch)
             for replica in mismatch.outvoted:
-                self._fence(mismatch, replica, fold.epoch(replica))
+                self._fence(mismatch, replica, log_state.epoch(replica))
         if stream in self._gaps:
             self._raise_once(self._gaps[stream].seen(entry, outcome, self._context.clock.now_ms()))
         if outcome.accepted and isinstance(entry, BoundaryRecord):
-            self._image.boundary(stream, offset, entry, fold)
-        elif outcome.accepted and isinstance(entry, Summary):
-            self._image.adopted(stream, entry, fold)
+            self._image.boundary(stream, offset, entry, log_state)
+        elif outcome.accepted and isinstance(entry, LogSnapshot):
+            self._image.adopted(stream, entry, log_state)
         self._log_trimming.forget(stream, reader, self._control.trim_point(stream), self._audits[stream].floor)
 
     def _mismatch(self, mismatch: Mismatch) -> None:
@@ -296,7 +296,7 @@ class ConsistencyManager:
         return True
 
     def _report(self) -> None:
-        uptos = {stream: reader.fold.upto for stream, reader in self._streams.items()}
+        uptos = {stream: reader.log_state.upto for stream, reader in self._streams.items()}
         for stream, reader in self._streams.items():
             self._context.metrics.refused(stream, reader.counts)
             self._compared.labels(self._pipeline.name, stream).set(self._audits[stream].compared)
@@ -310,9 +310,9 @@ class ConsistencyManager:
         self.status.detail = {
             "stable_bucket_ms": {stream: bound_ms(upto, width_ms) for stream, upto in uptos.items()},
             "processes": self._image.states(now_ms),
-            "versions": {stream: reader.fold.version for stream, reader in self._streams.items() if stream in self._pipeline.stages},
+            "versions": {stream: reader.log_state.version for stream, reader in self._streams.items() if stream in self._pipeline.stages},
             "compared": {stream: audit.compared for stream, audit in self._audits.items()},
             "topics": self._topic_differences,
-            "not_summed_up": self._log_trimming.report(),
+            "no_log_snapshot": self._log_trimming.report(),
             "index": "none" if self._index is None else "written" if self._whole else "incomplete",
         }

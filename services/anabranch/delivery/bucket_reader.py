@@ -49,7 +49,7 @@ class BucketReader:
         """
         reader = self._log.reader(committed=False, headers=False)
         try:
-            return last_gone(reader, self._topic_of, self._following.fold, self._writers)
+            return last_gone(reader, self._topic_of, self._following.log_state, self._writers)
         finally:
             reader.close()
 
@@ -63,12 +63,12 @@ class BucketReader:
             return in_order(self._blocks.read_buckets(wanted), self._width_ms)
         except DataMissing as error:
             self._logger.warning("blocks_missing", output=self._output.name, error=str(error))
-        fold, found = self._following.fold, []
+        log_state, found = self._following.log_state, []
         for bucket, replica, parts in wanted:
             others = [r for r in self._writers if r != replica]
             sources = [
                 (replica, parts),
-                *((r, p) for r in others if (p := fold.replica_bucket(r, bucket)) and contents(p) == contents(parts)),
+                *((r, p) for r in others if (p := log_state.replica_bucket(r, bucket)) and contents(p) == contents(parts)),
             ]
             found += self._from_any(bucket, sources)
         return in_order(found, self._width_ms)

@@ -253,12 +253,12 @@ class LiveTopic:
         progress = live_read_back.last_progress(log, self._progress_topic, name, self._wait_for)
         if progress is None or not progress.sequence:  # nothing was written since it began: more may be deleted by now
             progress = self._begin(self._writer, progress)
-        if progress.stable < (forgotten := self._following.fold.forgotten):
+        if progress.stable < (forgotten := self._following.log_state.forgotten):
             raise Unavailable(
                 f"buckets {progress.stable + 1}..{forgotten} of {self._output.stage} are trimmed, and its log describes them no more"
             )
         machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
-        lacks = self._following.fold.given_up.names
+        lacks = self._following.log_state.given_up.names
         if self._sink.upsert:
             view = UpsertView(name)
             try:
@@ -286,7 +286,7 @@ class LiveTopic:
         corrected = read_back.last_progress(log, names.progress(self._output.name), self._output.name, self._wait_for)
         delivered = None if corrected is None else end_of(corrected).bucket - 1
         stable = live_begins_after(
-            delivered, self._following.fold.forgotten, self._buckets.gone_upto, None if begun is None else begun.stable
+            delivered, self._following.log_state.forgotten, self._buckets.gone_upto, None if begun is None else begun.stable
         )
         if begun is not None and stable == begun.stable:
             return begun
@@ -315,10 +315,10 @@ class LiveTopic:
 
     def _available(self, now: LiveProgress) -> Available:
         """What the boundary log has beyond ``now``, as far as it is read."""
-        fold = self._following.fold
+        log_state = self._following.log_state
         self._hear()
         self._hold_ms = 0
-        floor = max(fold.upto, now.stable, now.shown)
+        floor = max(log_state.upto, now.stable, now.shown)
         offers = self._following.tentative_offers(floor)
         chosen: str | None = None
         states = self._presence.states(self._output.stage, self._context.clock.now_ms())
@@ -326,15 +326,15 @@ class LiveTopic:
         if offers:
             chosen = self._choose(self._chosen, states, offers, floor + 1)
             if chosen is not None:
-                offer = Offer(chosen, fold.branch(chosen), floor + 1, offers[chosen])
+                offer = Offer(chosen, log_state.branch(chosen), floor + 1, offers[chosen])
                 now_ms = self._context.clock.monotonic_ms()
                 self._hold_ms = self._hold.left_ms(offer, states, now_ms, failing=now.failure is not Failure.NONE)
         if chosen is None or self._hold_ms:
-            return Available(fold.upto, self._stable_sizes(now.stable), shown=self._shown_sizes(now), settled=settled)
+            return Available(log_state.upto, self._stable_sizes(now.stable), shown=self._shown_sizes(now), settled=settled)
         self._chosen = chosen
         upto = offers[chosen]
         new = self._tentative_sizes(chosen, floor + 1, upto)
-        return Available(fold.upto, self._stable_sizes(now.stable), upto, new, self._shown_sizes(now), settled)
+        return Available(log_state.upto, self._stable_sizes(now.stable), upto, new, self._shown_sizes(now), settled)
 
     def _hear(self) -> None:
         if self._control is None:
@@ -346,23 +346,23 @@ class LiveTopic:
         self._presence.look(now_ms)
 
     def _stable_sizes(self, after: int) -> Iterator[tuple[int, int]]:
-        fold = self._following.fold
-        while after < fold.upto:
-            page = fold.stable(after + 1, fold.upto, DELIVERY_BUCKETS_MAX)
+        log_state = self._following.log_state
+        while after < log_state.upto:
+            page = log_state.stable(after + 1, log_state.upto, DELIVERY_BUCKETS_MAX)
             yield from ((bucket, _rows(parts)) for bucket, _, parts in page)
-            after = page[-1][0] if len(page) == DELIVERY_BUCKETS_MAX else fold.upto
+            after = page[-1][0] if len(page) == DELIVERY_BUCKETS_MAX else log_state.upto
 
     def _tentative_sizes(self, replica: str, first: int, last: int) -> Iterator[tuple[int, int]]:
         while first <= last:
-            page = self._following.fold.tentative_filled(replica, first, last, DELIVERY_BUCKETS_MAX)
+            page = self._following.log_state.tentative_filled(replica, first, last, DELIVERY_BUCKETS_MAX)
             readable = (found for bucket in page if (found := self._readable(replica, bucket)) is not None)
             yield from ((found.bucket, _rows(found.parts)) for found in readable)
             first = page[-1] + 1 if len(page) == DELIVERY_BUCKETS_MAX else last + 1
 
     def _shown_sizes(self, now: LiveProgress) -> Iterator[tuple[int, int]]:
         """What is shown and not stable, the newest first, from anyone who has it. Asked for by an undo only."""
-        fold, first = self._following.fold, max(self._following.fold.upto, now.stable) + 1
-        filled = {bucket for replica in self._replicas for bucket in fold.tentative_filled(replica, first, now.shown)}
+        log_state, first = self._following.log_state, max(self._following.log_state.upto, now.stable) + 1
+        filled = {bucket for replica in self._replicas for bucket in log_state.tentative_filled(replica, first, now.shown)}
         for bucket in sorted(filled, reverse=True):
             found = self._shown_by(bucket)
             if found is not None and found.parts:
@@ -374,7 +374,7 @@ class LiveTopic:
         return next((found for replica in order if (found := self._readable(replica, bucket)) is not None), None)
 
     def _readable(self, replica: str, bucket: int) -> TentativeBucket | None:
-        found = self._following.fold.tentative(replica, bucket)
+        found = self._following.log_state.tentative(replica, bucket)
         return None if found is None or (replica, bucket, found.branch) in self._unreadable else found
 
     # -- a transaction --------------------------------------------------------------------------------------------------------------------
@@ -405,15 +405,15 @@ class LiveTopic:
         self.left_out += form.left_out
         self._failures.inc(run.before.shown == 0 and run.after.shown > 0)
         if run.rec_done:
-            self._hold.told_over({replica: self._following.fold.branch(replica) for replica in self._replicas})
+            self._hold.told_over({replica: self._following.log_state.branch(replica) for replica in self._replicas})
             self._buckets.rest()
         self._report(run.after)
 
     def _pieces(self, run: LiveRun) -> Iterator[Piece]:
         """The buckets of ``run``, read in bounded portions."""
-        fold = self._following.fold
+        log_state = self._following.log_state
         if run.stable:
-            wanted = fold.stable(run.before.stable + 1, run.stable[-1])
+            wanted = log_state.stable(run.before.stable + 1, run.stable[-1])
             for some in _portions(wanted):
                 for each in self._buckets.stable(some):
                     self._stable_rows.inc(each.table.num_rows)

@@ -144,7 +144,7 @@ class DeliveryService:
             else:
                 self._following().poll(0 if busy else self._wait_ms())
             return
-        if self._delivery.cursor.bucket <= self._following().fold.forgotten:
+        if self._delivery.cursor.bucket <= self._following().log_state.forgotten:
             self._stand(self._delivery)
             return
         run, stable = self._next_run(self._delivery)
@@ -208,7 +208,7 @@ class DeliveryService:
         stage, reader = self._output.stage, self._context.log.reader(committed=False, headers=False)
         try:
             names = self._pipeline.topic_names
-            gone = gone_range(reader, lambda replica: names.blocks(stage, replica), self._following().fold, delivery.cursor.bucket - 1)
+            gone = gone_range(reader, lambda replica: names.blocks(stage, replica), self._following().log_state, delivery.cursor.bucket - 1)
         finally:
             reader.close()
         if gone is None:
@@ -223,7 +223,7 @@ class DeliveryService:
     def _stand(self, delivery: CorrectedDelivery) -> None:
         """What comes next is trimmed, and the boundary log describes it no more: nobody can be asked for it, and never is less delivered."""
         text = (
-            f"buckets {delivery.cursor.bucket}..{self._following().fold.forgotten} of {self._output.stage}, which are trimmed since all other readers "
+            f"buckets {delivery.cursor.bucket}..{self._following().log_state.forgotten} of {self._output.stage}, which are trimmed since all other readers "
             "are beyond: this output was away for longer than a day, and can be made whole only by a run from the beginning of the input"
         )
         if self.status.waiting_for != text:
@@ -326,7 +326,7 @@ class DeliveryService:
         read_from = delivery.read_from
         foreign = read_back.ids(log, self._topic, read_from[:-1], stops, take, self._wait_for)
         foreign += read_back.ids(log, self._rejected_topic, read_from[-1:], rejected_stops, take, self._wait_for)
-        foreign += delivery.recovered(self._following().fold.upto)
+        foreign += delivery.recovered(self._following().log_state.upto)
         crash_point("delivery.read_back")
         self._found.inc(found)
         self._split, self._passed = None, delivery.cursor.bucket - 1
@@ -349,23 +349,23 @@ class DeliveryService:
             writer.close()
 
     def _next_run(self, delivery: CorrectedDelivery) -> tuple[Run | None, Stable]:
-        fold = self._following().fold
-        if fold.upto < delivery.cursor.bucket:
+        log_state = self._following().log_state
+        if log_state.upto < delivery.cursor.bucket:
             return None, []
         # One more than a run may have, and one for a bucket whose records are all there: so the plan sees where it does not end.
-        stable = fold.stable(delivery.cursor.bucket, fold.upto, DELIVERY_BUCKETS_MAX + 2)
+        stable = log_state.stable(delivery.cursor.bucket, log_state.upto, DELIVERY_BUCKETS_MAX + 2)
         sizes = ((bucket, sum(part.rows for part in parts)) for bucket, _, parts in stable)
         rows_max = rows_bound(self._bytes_per_row)
         if self._live is not None:
             rows_max = min(rows_max, BESIDE_LIVE_ROWS_MAX)
-        return delivery.plan(fold.upto, sizes, rows_max), stable
+        return delivery.plan(log_state.upto, sizes, rows_max), stable
 
     def _deliver(self, delivery: CorrectedDelivery, run: Run, stable: Stable) -> None:
         """Write what is not there of ``run``."""
         if not run.slices:
             delivery.advance(run, {})
             return
-        some, lacks = self._rows(run, stable), self._following().fold.given_up.names
+        some, lacks = self._rows(run, stable), self._following().log_state.given_up.names
         records = Records.joined([self._renderer.render(each.slices, each.table, lacks) for each in some])
         size_bytes = records.size_bytes
         self._bytes_per_row = size_bytes / run.rows
@@ -391,7 +391,7 @@ class DeliveryService:
         self._context.metrics.count_out(written, size_bytes * written // run.rows)
         # Whoever takes over begins at this run's first bucket; nothing before it is asked for again.
         self._passed = run.first.bucket - 1
-        self._following().fold.forget(self._passed if self._live is None else min(self._passed, self._live.passed))
+        self._following().log_state.forget(self._passed if self._live is None else min(self._passed, self._live.passed))
 
     def _rows(self, run: Run, stable: Stable) -> list[Ordered]:
         """The rows of ``run``, in order."""
@@ -466,7 +466,7 @@ class DeliveryService:
             self.status.lag_ms = now_ms - self.status.last_bucket_ms
             self.status.age_ms = self._context.metrics.closed(self.status.last_bucket_ms, now_ms)
         self._context.metrics.refused(self._output.stage, following.counts)
-        self.status.detail["stable_bucket_ms"] = bound_ms(following.fold.upto, width_ms)
+        self.status.detail["stable_bucket_ms"] = bound_ms(following.log_state.upto, width_ms)
 
 
 def _ids(run: Run) -> list[RecordId]:

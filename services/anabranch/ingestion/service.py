@@ -144,14 +144,14 @@ class IngestionService:
         self._closers.append(self._blocks)
         self._lineage = context.entropy.token()
         self._decoder.decode([b"{}"])  # what is loaded at first use is loaded before this service says that it runs
-        last = self._boundaries.fold.last(REPLICA)
+        last = self._boundaries.log_state.last(REPLICA)
         now_ms = context.clock.monotonic_ms()
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
             self._first_offsets(self._topics.inputs),
             () if last is None else last.positions,
-            self._boundaries.fold.closed(REPLICA),
+            self._boundaries.log_state.closed(REPLICA),
             now_ms,
             past=0 if last is None else last.past,
             away_ms=0 if last is None else max(0, context.clock.now_ms() - last.written_ms),
@@ -236,7 +236,7 @@ class IngestionService:
             raise TooManyParts(f"{error}: the boundary of source {self._source.name} is held back by {holding}") from error
         crash_point("ingestion.boundary_appended")
         self._closed, self._past = record.closed, record.past
-        self._boundaries.fold.forget(self._closed)
+        self._boundaries.log_state.forget(self._closed)
         now_ms = context.clock.monotonic_ms()
         self._append_next_ms = now_ms + self._machine.append_pause_ms(now_ms)
         self._counts["boundary_records"] += 1
@@ -300,7 +300,7 @@ class IngestionService:
     def _choose(self) -> None:
         """Read the partitions that are to be read now."""
         machine, logger = self._machine, self._context.logger
-        open_parts, was_full = self._boundaries.fold.pending_count(REPLICA), machine.is_full
+        open_parts, was_full = self._boundaries.log_state.pending_count(REPLICA), machine.is_full
         was_pushed_back = machine.is_pushed_back
         chosen = machine.to_read(open_parts, self._blocks_kept)
         if machine.is_pushed_back != was_pushed_back:

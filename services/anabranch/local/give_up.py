@@ -8,7 +8,7 @@ from typing import Final
 
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, Entropy, EventLog
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.given_up import Times, to_give_up
@@ -70,7 +70,7 @@ class GiveUp:
         reader = BoundaryReader(self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms)
         try:
             reader.read_to_end()
-            return self._of(reader.fold)
+            return self._of(reader.log_state)
         finally:
             reader.close()
 
@@ -87,8 +87,8 @@ class GiveUp:
         reader = BoundaryReader(self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms)
         try:
             reader.read_to_end()
-            fold = reader.fold
-            self._of(fold)
+            log_state = reader.log_state
+            self._of(log_state)
         finally:
             reader.close()
         # To every reader this is a process of the source like those before: with their plan and columns.
@@ -97,15 +97,15 @@ class GiveUp:
             self._topic,
             [_WRITER],
             _WRITER,
-            fold.fingerprint(_WRITER),
+            log_state.fingerprint(_WRITER),
             self._clock,
             self._entropy,
-            schema=fold.schema(),
+            schema=log_state.schema(),
             bucket_ms=self._pipeline.bucket_ms,
         )
         try:
             epoch = writer.start()
-            found, last = self._of(writer.fold), writer.fold.last(_WRITER)
+            found, last = self._of(writer.log_state), writer.log_state.last(_WRITER)
             writer.append(
                 BoundaryRecord(
                     replica=_WRITER,
@@ -122,10 +122,10 @@ class GiveUp:
             writer.close()
         return found
 
-    def _of(self, fold: StreamFold) -> GivenUp:
-        if fold.epoch(_WRITER) is None:
+    def _of(self, log_state: LogState) -> GivenUp:
+        if log_state.epoch(_WRITER) is None:
             raise ConfigurationError(f"source {self._source} has never begun: run its ingestion once, then it can be given up")
-        closed, width_ms = fold.closed(_WRITER), self._pipeline.bucket_ms
+        closed, width_ms = log_state.closed(_WRITER), self._pipeline.bucket_ms
         return to_give_up(self._source, closed, self._asked, width_ms, in_words(bound_ms(closed, width_ms)))
 
 

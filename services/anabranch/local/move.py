@@ -91,7 +91,7 @@ class Moving:
         reader = BoundaryReader(self._log, log, writers, bucket_ms=self._pipeline.bucket_ms)
         try:
             reader.read_to_end()
-            epoch = reader.fold.epoch(replica)
+            epoch = reader.log_state.epoch(replica)
         finally:
             reader.close()
         return -1 if epoch is None else epoch

@@ -118,7 +118,7 @@ _ASKS_SETTINGS: Final = frozenset(
 """(service, kind of topic): it refuses to start where a setting would lose data; the manager says so of internal ones."""
 
 _TRIMS: Final = frozenset({("consistency_manager", "blocks"), ("consistency_manager", "boundaries")})
-"""Deleting records below a trim point, or a summary, is the broker's right Delete, which it has in no finer form: who may do this may delete the topic, too."""
+"""Deleting records below a trim point, or a log snapshot, is the broker's right Delete, which it has in no finer form: who may do this may delete the topic, too."""
 
 
 def rights(pipeline: Pipeline, *, prefix: str | None = None, by_participant: bool = False) -> list[Right]:

@@ -34,7 +34,7 @@ class StageInputs:
     def __init__(
         self, log: EventLog, names: TopicNames, followers: Mapping[str, InputFollower], lock: threading.Condition, pause: Callable[[], None]
     ) -> None:
-        """``lock``: under which the folds of ``followers`` change. ``pause``: waits a little, or raises to give up."""
+        """``lock``: under which the log states of ``followers`` change. ``pause``: waits a little, or raises to give up."""
         self._log, self._names, self._followers, self._lock, self._pause = log, names, followers, lock, pause
         self._forgot = 0
         self._gone: tuple[int, dict[str, tuple[int, int]]] = (-1, {})
@@ -44,7 +44,7 @@ class StageInputs:
         self.check_forgotten(upto)
         with self._lock:
             for follower in self._followers.values():
-                follower.reader.fold.forget(upto)
+                follower.reader.log_state.forget(upto)
         self._forgot = upto
 
     def check_forgotten(self, after: int) -> None:
@@ -56,13 +56,13 @@ class StageInputs:
     def complete(self) -> int:
         """The last bucket that is complete on all inputs by now."""
         with self._read():
-            return min(follower.reader.fold.upto for follower in self._followers.values())
+            return min(follower.reader.log_state.upto for follower in self._followers.values())
 
     def last_gone(self) -> int:
         """The last bucket of which blocks of an input are gone; 0: none is."""
         with self._read() as reader:
-            folds = ((partial(self._names.blocks, stream), follower.reader.fold) for stream, follower in self._followers.items())
-            return max(last_gone(reader, topic_of, fold, lock=self._lock) for topic_of, fold in folds)
+            log_states = ((partial(self._names.blocks, stream), follower.reader.log_state) for stream, follower in self._followers.items())
+            return max(last_gone(reader, topic_of, log_state, lock=self._lock) for topic_of, log_state in log_states)
 
     def missing(self, after: int) -> str:
         """What is gone of the inputs' blocks of buckets after ``after``, in words; empty: they are there."""
@@ -70,11 +70,11 @@ class StageInputs:
         gone = dict[str, tuple[int, int]]()
         with self._read() as reader:
             for stream, follower in self._followers.items():
-                fold = follower.reader.fold
-                if after < (forgotten := fold.forgotten):
+                log_state = follower.reader.log_state
+                if after < (forgotten := log_state.forgotten):
                     # Nobody knows what was in them, so nobody can be asked for it.
                     return f"buckets {after + 1}..{forgotten} of {stream} are trimmed, and its log describes them no more"
-                found = gone_range(reader, partial(self._names.blocks, stream), fold, after, lock=self._lock)
+                found = gone_range(reader, partial(self._names.blocks, stream), log_state, after, lock=self._lock)
                 if found is not None:
                     gone[stream] = found
         if gone and after >= self._gone[0]:
@@ -89,7 +89,7 @@ class StageInputs:
     def resent(self, after: int) -> bool:
         """Whether blocks of buckets after ``after`` of an input stand elsewhere than they did."""
         with self._read(), self._lock:
-            return any(follower.reader.fold.resent_after(after) for follower in self._followers.values())
+            return any(follower.reader.log_state.resent_after(after) for follower in self._followers.values())
 
     @contextmanager
     def _read(self) -> Iterator[LogReader]:

@@ -3,9 +3,10 @@
 Knows nothing of Spark: an engine asks ``advance`` for what a query runs next, says ``begin`` and ``finish`` around each batch, and carries out
 ``orders``. The one for real is Spark (``processing.stage_replica``); the simulation has a small one.
 
-Two locks, of which no thread has both at once. ``lock`` guards the folds of the inputs, what is known of neighbours, and every decision; it is held
-for moments, never while a disk or a broker is waited for: followers, heartbeats and timers need it. ``log_lock`` is whose turn it is at the own
-boundary log; it is held until a record is seen there, and only who writes there, or must know what is written, waits for it.
+Two locks, of which no thread has both at once. ``lock`` guards the log states of the inputs, what is known of neighbours, and every
+decision; it is held for moments, never while a disk or a broker is waited for: followers, heartbeats and timers need it. ``log_lock`` is
+whose turn it is at the own boundary log; it is held until a record is seen there, and only who writes there, or must know what is written,
+waits for it.
 
 What holds after a crash at any point: the newest lineage file names a directory from which the next process goes on; every record that was
 appended is either continued or cut off by its records; branches are gone.
@@ -111,7 +112,7 @@ class ReplicaRunner:
         may_wait: bool = True, pace_ms: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0, recovery: Recovery | None = None,
         horizon_buckets: int | None = None,
     ) -> None:  # fmt: skip
-        """``lock``: the one that the readers of ``inputs`` hold while their folds change. ``may_wait``: ``advance`` may block a little.
+        """``lock``: the one that the readers of ``inputs`` hold while their log states change. ``may_wait``: ``advance`` may block a little.
 
         ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.replica.Replica`` has them. ``horizon_buckets``: of the
         stage; None: not known.
@@ -182,17 +183,19 @@ class ReplicaRunner:
         Raises:
             Fenced: another process of this replica began after this one.
         """
-        points, fold, recovery = CleanPoints(self._recovery.siblings, self._name), self._boundary.fold, self._recovery
-        self._boundary.listen(lambda _offset, entry, outcome: points.seen(fold, entry, outcome))
+        points, log_state, recovery = CleanPoints(self._recovery.siblings, self._name), self._boundary.log_state, self._recovery
+        self._boundary.listen(lambda _offset, entry, outcome: points.seen(log_state, entry, outcome))
         epoch = self._boundary.start()
-        plan = fold.fingerprint(self._name)
+        plan = log_state.fingerprint(self._name)
         own = OwnChain(
-            fold.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, fold.upto),
-            is_open=recovery.horizon is not None and recovery.horizon.is_open(fold.origin(self._name)), replica=self._name,
+            log_state.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, log_state.upto),
+            is_open=recovery.horizon is not None and recovery.horizon.is_open(log_state.origin(self._name)), replica=self._name,
         )  # fmt: skip
-        lineage = carry_out(take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, fold.upto), own), self._step)
+        lineage = carry_out(
+            take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own), self._step
+        )
         self._boundary.listen(None)
-        after, self.given_up = recovery.begin(fold, self._name, is_fresh=lineage.start_batch < 0)
+        after, self.given_up = recovery.begin(log_state, self._name, is_fresh=lineage.start_batch < 0)
         self._replica = Replica(
             epoch, lineage.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms,
             after=after, given_up=self.given_up, empty_every_ms=self._empty_every_ms, successor_after_ms=self._successor_after_ms,
@@ -226,10 +229,10 @@ class ReplicaRunner:
         asked_ms, end = self._ends.get(name, (now_ms, None))
         at_end = end is not None and reader.offset_next >= end
         with self.lock:
-            folds = [r.fold for r in self._inputs.values()]
-            past, seen = max(fold.past_upto for fold in folds), max(fold.seen_upto for fold in folds)
+            log_states = [r.log_state for r in self._inputs.values()]
+            past, seen = max(log_state.past_upto for log_state in log_states), max(log_state.seen_upto for log_state in log_states)
             self._availability.observe(self._clock.monotonic_ms(), past, seen)
-            self._availability.closed(name, reader.fold.upto, self._clock.monotonic_ms())
+            self._availability.closed(name, reader.log_state.upto, self._clock.monotonic_ms())
             if at_end:
                 self._ends.pop(name, None)
                 self._availability.read_to_end(name, asked_ms)
@@ -245,8 +248,8 @@ class ReplicaRunner:
 
     def _reads_on(self, name: str) -> bool:
         """Whether there is room for more of input ``name``, or it is waited for (R8)."""
-        parts = sum(reader.fold.stable_parts for reader in self._inputs.values())
-        reads = self._replica is None or self._replica.reads_on(self._inputs[name].fold.upto, parts)
+        parts = sum(reader.log_state.stable_parts for reader in self._inputs.values())
+        reads = self._replica is None or self._replica.reads_on(self._inputs[name].log_state.upto, parts)
         if reads:
             self.unread.discard(name)
         else:
@@ -335,7 +338,7 @@ class ReplicaRunner:
             with self.log_lock:
                 for piece in pieces(record):
                     self._boundary.append(piece)
-                self._boundary.fold.forget(self._boundary.fold.upto)
+                self._boundary.log_state.forget(self._boundary.log_state.upto)
         except (Fenced, TooManyParts):
             with self.lock:
                 if query in self._queries:
@@ -350,7 +353,7 @@ class ReplicaRunner:
 
     def _lacks(self, first: int, last: int) -> tuple[GivenUp, ...]:
         """Which of the results in buckets ``first..last`` lack what was given up of the inputs."""
-        inputs = [reader.fold.given_up for reader in self._inputs.values()]
+        inputs = [reader.log_state.given_up for reader in self._inputs.values()]
         return of_results(inputs, first, last, self._horizon_buckets, is_stateful=self._traits.is_stateful)
 
     def failed(self, query: str, cause: Exception) -> bool:
@@ -425,10 +428,10 @@ class ReplicaRunner:
     def waiting_for(self) -> str:
         """The input that holds everything back: the one that is complete least far."""
         with self.lock:
-            return min(self._inputs, key=lambda name: self._inputs[name].fold.upto)
+            return min(self._inputs, key=lambda name: self._inputs[name].log_state.upto)
 
     def _complete_upto(self) -> int:
-        return min(reader.fold.upto for reader in self._inputs.values())
+        return min(reader.log_state.upto for reader in self._inputs.values())
 
     def _started(self) -> Replica:
         assert self._replica is not None, "take_over comes first"  # noqa: S101
@@ -451,7 +454,7 @@ class ReplicaRunner:
             self.missing = decision.plan.missing
         passed = replica.passed()
         for reader in self._inputs.values():
-            reader.fold.forget(passed)
+            reader.log_state.forget(passed)
         self._availability.forget(passed)
         return decision.plan, decision.fork
 
@@ -463,7 +466,7 @@ class ReplicaRunner:
             for name, reader in self._inputs.items():
                 chosen[name] = upstream.choose(name, reader.tentative_offers(position.bucket))
         return Situation(
-            now_ms=self._clock.monotonic_ms(), folds={name: reader.fold for name, reader in self._inputs.items()},
+            now_ms=self._clock.monotonic_ms(), log_states={name: reader.log_state for name, reader in self._inputs.items()},
             chosen=chosen,
             working=frozenset(name for name in states if works_on_tentative(states[name])),
             uncorrected=frozenset(name for name in states if awaits_corrections(states[name])),
@@ -476,7 +479,7 @@ class ReplicaRunner:
         On the thread of ``query``, the stable one, which runs no batch until this is done: so nothing that counts changes meanwhile.
         """
         with self.log_lock:
-            pending = self._boundary.fold.pending(self._name)
+            pending = self._boundary.log_state.pending(self._name)
         with self.lock:
             entry, replica = self._queries[query], self._started()
             if not entry.chain.can_inherit(pending):
@@ -529,9 +532,9 @@ class ReplicaRunner:
             case AppendBase(lineage):
                 self._append_base(lineage)
             case FindMissing(name, batch):
-                closed = self._boundary.fold.closed(self._name)
+                closed = self._boundary.log_state.closed(self._name)
                 return self._recovery.missing(
-                    self._disk.bucket(name, batch) if batch >= 0 else self._recovery.begins_after(self._boundary.fold, closed)
+                    self._disk.bucket(name, batch) if batch >= 0 else self._recovery.begins_after(self._boundary.log_state, closed)
                 )
             case FindResent(name, batch):
                 return int(self._recovery.resent(self._disk.bucket(name, batch) if batch >= 0 else 0))

@@ -33,7 +33,7 @@ from anabranch.runtime.heartbeats import ControlWriter
 
 if TYPE_CHECKING:
     from anabranch.ports import Checkpoints
-    from anabranch.protocol.boundary_log import StreamFold
+    from anabranch.protocol.boundary_log import LogState
     from anabranch.protocol.plans import PlanTraits
     from anabranch.runtime.boundary_writer import BoundaryWriter
     from anabranch.runtime.service import ServiceContext
@@ -190,17 +190,17 @@ class Resending:
         points = CleanPoints([made.replica])
         own = self._follow(made.stage, points)
         try:
-            fold = own.fold
-            if ask.bucket_first <= fold.forgotten:
-                raise _UnableError(f"buckets of {made.stage} up to {fold.forgotten} are trimmed, and its log describes them no more")
+            log_state = own.log_state
+            if ask.bucket_first <= log_state.forgotten:
+                raise _UnableError(f"buckets of {made.stage} up to {log_state.forgotten} are trimmed, and its log describes them no more")
             gone_blocks = GoneBlocks(reader, partial(self._names.blocks, made.stage))
-            stable = fold.stable(ask.bucket_first, min(ask.bucket_last, fold.upto)) if ask.bucket_first <= fold.upto else []
+            stable = log_state.stable(ask.bucket_first, min(ask.bucket_last, log_state.upto)) if ask.bucket_first <= log_state.upto else []
             wanted = self._gone(gone_blocks, stable)
             if not wanted:
                 return AskOutcome.RESENT, "nothing of it is gone"
-            parts, rest = self._still_there(fold, gone_blocks, wanted)
+            parts, rest = self._still_there(log_state, gone_blocks, wanted)
             if rest:
-                regeneration = self._make_again(rest, GoneBlocks(reader, str), points, fold.upto)
+                regeneration = self._make_again(rest, GoneBlocks(reader, str), points, log_state.upto)
                 different = regeneration.different()
                 if different is not None:
                     return AskOutcome.DIFFERENT, f"bucket {different} has other rows now, so nothing of the range is used"
@@ -217,7 +217,7 @@ class Resending:
         """All of a stream's log: what the replica follows has forgotten the buckets that it has passed."""
         reader = BoundaryReader(
             self._context.log, self._names.boundaries(stream), self._pipeline.stream_writers(stream),
-            listener=lambda _offset, entry, outcome: None if points is None else points.seen(reader.fold, entry, outcome),
+            listener=lambda _offset, entry, outcome: None if points is None else points.seen(reader.log_state, entry, outcome),
         )  # fmt: skip
         try:
             reader.read_to_end()
@@ -242,13 +242,13 @@ class Resending:
         return wanted[:ASK_BUCKETS_MAX]
 
     def _still_there(
-        self, fold: StreamFold, gone_blocks: GoneBlocks, wanted: list[TakenBucket]
+        self, log_state: LogState, gone_blocks: GoneBlocks, wanted: list[TakenBucket]
     ) -> tuple[tuple[Part, ...], list[TakenBucket]]:
         """(parts of the own version of wanted buckets that still is there, the other buckets)."""
         parts: list[Part] = []
         rest: list[TakenBucket] = []
         for bucket, writer, theirs in wanted:
-            own = fold.replica_bucket(self._made.replica, bucket)
+            own = log_state.replica_bucket(self._made.replica, bucket)
             if (
                 own
                 and writer != self._made.replica
@@ -267,10 +267,10 @@ class Resending:
         try:
             for stream in self._pipeline.stages[made.stage].reads:
                 inputs[stream] = self._follow(stream)
-            folds = {stream: reader.fold for stream, reader in inputs.items()}
-            regeneration = Regeneration(wanted, folds, made.traits)
+            log_states = {stream: reader.log_state for stream, reader in inputs.items()}
+            regeneration = Regeneration(wanted, log_states, made.traits)
             made.disk.remove(name)
-            self._begin_at(name, regeneration, folds, gone_blocks, points, upto)
+            self._begin_at(name, regeneration, log_states, gone_blocks, points, upto)
             query = RangeQuery(name, regeneration, self._pipeline.bucket_ms, regeneration.wanted)
             made.run(query)
             if not query.finished.is_set():
@@ -285,7 +285,7 @@ class Resending:
         self,
         name: str,
         regeneration: Regeneration,
-        folds: Mapping[str, StreamFold],
+        log_states: Mapping[str, LogState],
         gone_blocks: GoneBlocks,
         points: CleanPoints,
         upto: int,
@@ -297,7 +297,7 @@ class Resending:
         """
         made, last = self._made, regeneration.last
         if not made.traits.is_stateful:
-            self._need_input(folds, gone_blocks, regeneration.first - 1, last)
+            self._need_input(log_states, gone_blocks, regeneration.first - 1, last)
             made.disk.create(name)
             return
         newest = made.disk.newest()
@@ -307,22 +307,22 @@ class Resending:
                 tip = newest.tip(batch) if batch >= max(0, newest.lowest) else None
                 base = None if tip is None else points.base(made.replica, tip, made.fingerprint, upto)
                 if base is not None and base < regeneration.first and made.disk.whole(name, (batch,)) is not None:
-                    self._need_input(folds, gone_blocks, made.disk.bucket(name, batch), last)
+                    self._need_input(log_states, gone_blocks, made.disk.bucket(name, batch), last)
                     made.disk.cut_back(name, batch, keep_plan=False)
                     return
             made.disk.remove(name)
-        self._need_input(folds, gone_blocks, 0, last)
+        self._need_input(log_states, gone_blocks, 0, last)
         made.disk.create(name)
 
-    def _need_input(self, folds: Mapping[str, StreamFold], gone_blocks: GoneBlocks, after: int, last: int) -> None:
-        for stream, fold in folds.items():
-            if fold.upto < last:
+    def _need_input(self, log_states: Mapping[str, LogState], gone_blocks: GoneBlocks, after: int, last: int) -> None:
+        for stream, log_state in log_states.items():
+            if log_state.upto < last:
                 raise _UnableError(f"{stream} is not known up to bucket {last}")
-            if after < fold.forgotten:
+            if after < log_state.forgotten:
                 raise _UnableError(
-                    f"no checkpoint is older than the range, and the log of {stream} describes its buckets up to {fold.forgotten} no more"
+                    f"no checkpoint is older than the range, and the log of {stream} describes its buckets up to {log_state.forgotten} no more"
                 )
-            for bucket, writer, parts in fold.stable(after + 1, last):
+            for bucket, writer, parts in log_state.stable(after + 1, last):
                 if gone_blocks.is_gone(self._names.blocks(stream, writer), parts):
                     raise _UnableError(
                         f"no checkpoint is older than the range, and the blocks of {stream} from bucket {bucket} on are deleted"

@@ -190,7 +190,7 @@ class StageReplica:
             return
         self.status.state, self.status.waiting_for = "starting", None
         self._gate.epoch = self._boundary.epoch
-        if runner.given_up > self._boundary.fold.closed(self._replica):
+        if runner.given_up > self._boundary.log_state.closed(self._replica):
             self.status.detail["given_up_ms"] = runner.given_up * self._pipeline.bucket_ms
             self._context.logger.error("results_given_up", stage=self._settings.name, upto_ms=self.status.detail["given_up_ms"])
         self._runner = runner
@@ -261,11 +261,11 @@ class StageReplica:
             return source_schema(self._pipeline, stream)
         follower = self._followers[stream]
         with self._changed:
-            while not follower.reader.fold.schema() and not self._context.stopping.is_set():
+            while not follower.reader.log_state.schema() and not self._context.stopping.is_set():
                 follower.raise_error()
                 self.status.state, self.status.waiting_for = "starting", f"{stream} to start"
                 self._changed.wait(_STEP_MS / 1_000)
-            text = follower.reader.fold.schema()
+            text = follower.reader.log_state.schema()
         self.status.waiting_for = None
         return schema_from_text(text) if text else None
 
@@ -378,7 +378,7 @@ class StageReplica:
         """The inputs up to this bucket are never read again (rule 18)."""
         if self._horizon is None or self._boundary is None:
             return runner.synced_bucket
-        return self._horizon.held(self._boundary.fold.closed(self._replica), runner.synced_bucket)
+        return self._horizon.held(self._boundary.log_state.closed(self._replica), runner.synced_bucket)
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop. Idempotent."""

@@ -106,7 +106,7 @@ class Standby:
         if self._copy_error is not None:
             raise self._copy_error
         self._listen()
-        now_ms, closed = self._clock.monotonic_ms(), self._boundary.fold.closed(self._writer)
+        now_ms, closed = self._clock.monotonic_ms(), self._boundary.log_state.closed(self._writer)
         if self._is_moved:
             if now_ms >= self._next_copy_ms:
                 self._next_copy_ms = now_ms + _REACH_EVERY_MS
@@ -127,11 +127,11 @@ class Standby:
             self._boundary.read_to_end()
             self._log_was_read = True
         now_ms = self._clock.monotonic_ms()
-        self._boundary.fold.forget(self._boundary.fold.upto)
+        self._boundary.log_state.forget(self._boundary.log_state.upto)
         for entry in self._control.poll():
             if isinstance(entry, Heartbeat):
                 self._watch.heard(entry, now_ms)
-        self._watch.epoch_seen(self._boundary.fold.epoch(self._writer), now_ms)
+        self._watch.epoch_seen(self._boundary.log_state.epoch(self._writer), now_ms)
 
     def end_watch(self) -> None:
         """Its turn has come: copy what is within reach once more, and stop to listen. ``say`` goes on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.state_horizon import StateHorizon
@@ -43,13 +43,13 @@ class Recovery:
     resent: Callable[[int], bool] = lambda _after: False
     """(bucket) -> whether blocks of later buckets of the inputs stand elsewhere than they did."""
 
-    def begins_after(self, fold: StreamFold, closed: int) -> int:
-        """The bucket after which a replica without a checkpoint reads its inputs, when its stream ``fold`` is closed up to ``closed``."""
-        late = 0 if self.late is None else self.late.decide(fold)
+    def begins_after(self, log_state: LogState, closed: int) -> int:
+        """The bucket after which a replica without a checkpoint reads its inputs, when its stream ``log_state`` is closed up to ``closed``."""
+        late = 0 if self.late is None else self.late.decide(log_state)
         return late or (0 if self.horizon is None else self.horizon.after(closed))
 
-    def begin(self, fold: StreamFold, replica: str, *, is_fresh: bool) -> tuple[int, int]:
+    def begin(self, log_state: LogState, replica: str, *, is_fresh: bool) -> tuple[int, int]:
         """(after, given up to) for the process's first query. ``is_fresh``: it begins without a checkpoint, where ``begins_after`` said last."""
         if is_fresh and self.late is not None and self.late.after:
             return self.late.after, self.late.given_up
-        return (0, 0) if self.horizon is None else self.horizon.begin(fold, replica, is_fresh=is_fresh)
+        return (0, 0) if self.horizon is None else self.horizon.begin(log_state, replica, is_fresh=is_fresh)

@@ -135,8 +135,8 @@ class Availability:
 
         Args:
             now_ms: Now.
-            past: The furthest is known to be past this bucket (``StreamFold.past_upto``).
-            seen: The last bucket of which an input has anything, or which it has closed (``StreamFold.seen_upto``); None: ``past + 1``.
+            past: The furthest is known to be past this bucket (``LogState.past_upto``).
+            seen: The last bucket of which an input has anything, or which it has closed (``LogState.seen_upto``); None: ``past + 1``.
         """
         self._seen = max(self._seen, past + 1 if seen is None else seen)
         if self._looked_ms is not None and now_ms - self._looked_ms > STALL_MS:

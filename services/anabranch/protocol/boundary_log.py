@@ -1,11 +1,11 @@
-"""The fold of a boundary log: what is every bucket of a stream made of, and by whom.
+"""The state of a boundary log: what is every bucket of a stream made of, and by whom.
 
-Theory of operation. All writers of a stream append to one single-partition topic, so every reader folds the same sequence and comes to the
-same answer. A writer's records form a chain: each has an id (lineage, batch) and names the id that it continues. The fold keeps, per
+Theory of operation. All writers of a stream append to one single-partition topic, so every reader reads the same sequence and comes to the
+same answer. A writer's records form a chain: each has an id (lineage, batch) and names the id that it continues. The log state keeps, per
 writer, its epoch, the accepted chain, and the *pending* parts: parts of buckets that the writer has not closed yet. A record that closes up
 to c closes the writer's buckets up to c. The stream's stable bucket n is the one of the writer that closed it first, whole.
 
-Beside it the fold keeps, per writer, what its branches said of buckets that are not stable yet (``protocol.tentative``).
+Beside it the log state keeps, per writer, what its branches said of buckets that are not stable yet (``protocol.tentative``).
 
 Buckets are numbered from the beginning of time, so almost all are empty: only buckets with parts are stored, everything else is ranges.
 Whatever a record says, applying it raises nothing and costs what it changes; a record that does not count has a reason, which the reader
@@ -19,7 +19,7 @@ Invariants:
     L5  stable bucket n is taken from one writer: the first in the log that closed it. What is in it never changes (rule 5).
     L6  a base record makes buckets up to ``base`` not this writer's, and resets its pending parts (rule 6).
     L7  ``upto`` never goes back, and every bucket up to it is stable.
-    L8  folding from a ``Summary`` gives the same as folding from the beginning, but for buckets that the summary has forgotten.
+    L8  reading from a ``LogSnapshot`` on gives the same as reading from the beginning, but for buckets that the log snapshot has forgotten.
     L9  a tentative record changes nothing that is stable: neither ``upto``, nor the chain, nor what is pending on it (rules 11, 16).
     L10 stable beats tentative: a bucket up to ``upto`` has no tentative version (rule 16).
     L11 a tentative bucket of a writer is that of the newest of its branches that closed it; an older branch counts no more (rule 16).
@@ -56,12 +56,12 @@ from anabranch.protocol.records import (
     BranchNumber,
     EpochStarted,
     LogEntry,
+    LogSnapshot,
     Origin,
     Part,
-    ReplicaSummary,
+    ReplicaSnapshot,
     Resent,
     StableRange,
-    Summary,
     TentativeRange,
 )
 from anabranch.protocol.tentative import Branches
@@ -69,11 +69,11 @@ from anabranch.protocol.tentative import Branches
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the fold did with one record: ``reason`` is a short code, counted by the reader."""
+    """What the log state did with one record: ``reason`` is a short code, counted by the reader."""
 
     accepted: bool
     reason: str
-    """Accepted: epoch, accepted (a stable record), tentative, resent, adopted (a summary: the fold is what it says now). Not: summary, unknown_writer, fenced, known, off_chain, older_branch, no_base,
+    """Accepted: epoch, accepted (a stable record), tentative, resent, adopted (a log snapshot: the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced, known, off_chain, older_branch, no_base,
     malformed, superseded (L15), other_width (L16), pending (more parts that are not stable than PENDING_PARTS_MAX)."""
     replica: str
 
@@ -124,8 +124,8 @@ class _Writer:
             del self.lineages[next(iter(self.lineages))]
 
 
-class StreamFold:
-    """The fold of one stream's boundary log. Feed it every record in log order by ``apply``."""
+class LogState:
+    """The state of one stream's boundary log. Feed it every record in log order by ``apply``."""
 
     def __init__(self, writers: Iterable[str]) -> None:
         self._writers = {w: _Writer() for w in writers}
@@ -227,8 +227,8 @@ class StreamFold:
             offset: Its offset, which is the epoch that an ``EpochStarted`` begins.
             entry: The record.
         """
-        if isinstance(entry, Summary):
-            return Outcome(accepted=False, reason="summary", replica="")
+        if isinstance(entry, LogSnapshot):
+            return Outcome(accepted=False, reason="log_snapshot", replica="")
         writer = self._writers.get(entry.replica)
         if writer is None:
             return Outcome(accepted=False, reason="unknown_writer", replica=entry.replica)
@@ -423,7 +423,7 @@ class StreamFold:
             found.update(writer.closed_parts.between(first, last, count_max), writer.pending.between(first, last, count_max))
         return sorted(found)[:count_max]
 
-    # -- forgetting and summaries ---------------------------------------------------------------------------------------------------------
+    # -- forgetting and log snapshots ------------------------------------------------------------------------------------------------------
 
     def forget(self, upto: int) -> None:
         """The reader has passed ``upto``: drop what describes buckets up to it. Bounds memory; capped at ``self.upto``."""
@@ -436,11 +436,11 @@ class StreamFold:
             writer.closed_parts.pop_upto(upto)
         self._forgotten = upto
 
-    def summary(self, as_of: int, forgotten: int = 0) -> Summary:
+    def snapshot(self, as_of: int, forgotten: int = 0) -> LogSnapshot:
         """The state after all records below offset ``as_of``, as if buckets up to ``forgotten`` were forgotten here."""
         after = max(self._forgotten, min(forgotten, self._upto))
         replicas = tuple(
-            ReplicaSummary(
+            ReplicaSnapshot(
                 replica=name,
                 epoch=w.epoch,
                 fingerprint=w.fingerprint,
@@ -453,7 +453,7 @@ class StreamFold:
                 pending=w.pending.items(),
                 last=w.last,
                 closed_parts=tuple(part for bucket in self._own(name, after) for part in w.closed_parts[bucket]),
-                branches=w.branches.summary(),
+                branches=w.branches.snapshot(),
                 origin=w.origin,
             )
             for name, w in self._writers.items()
@@ -463,7 +463,7 @@ class StreamFold:
             for bucket in self._stable.between(after + 1, self._upto)
         ]
         ranges.append(StableRange(self._upto, self._upto, "", ()))
-        return Summary(
+        return LogSnapshot(
             as_of, after, replicas, tuple(ranges), self._past, self._version, self._version_after, self.bucket_ms, self.given_up.ranges()
         )
 
@@ -473,28 +473,30 @@ class StreamFold:
         between = own.between(after + 1, own.highest)
         return [b for b in between if (found := self._stable.get(b)) is None or found[0] != name or self._resent.has(b)]
 
-    def adopt(self, summary: Summary) -> None:
-        """Be what ``summary`` says, and go on from offset ``summary.as_of``. Only where nothing was applied yet.
+    def adopt(self, log_snapshot: LogSnapshot) -> None:
+        """Be what ``log_snapshot`` says, and go on from offset ``log_snapshot.as_of``. Only where nothing was applied yet.
 
         A writer that it does not know begins later. Of one that is not a writer any more the stable buckets stay.
 
         Raises:
-            RemoteProtocolError: no fold of this stream has this summary. Nothing has changed.
+            RemoteProtocolError: no log state of this stream has this log snapshot. Nothing has changed.
         """
-        known = {r.replica for r in summary.replicas}
+        known = {r.replica for r in log_snapshot.replicas}
         if not known & self._writers.keys():
-            raise RemoteProtocolError("a summary of other writers")
-        for entry in summary.ranges:
+            raise RemoteProtocolError("a log snapshot of other writers")
+        for entry in log_snapshot.ranges:
             if entry.replica and entry.replica not in known:
-                raise RemoteProtocolError(f"a summary gives bucket {entry.first} to {entry.replica[:60]!r}, which is not a writer in it")
-        self._forgotten, self._past = summary.forgotten, summary.past
-        self._version, self._version_after, self.bucket_ms = summary.version, summary.version_after, summary.bucket_ms
-        self.given_up.add(summary.given_up)
-        for r in summary.replicas:
+                raise RemoteProtocolError(
+                    f"a log snapshot gives bucket {entry.first} to {entry.replica[:60]!r}, which is not a writer in it"
+                )
+        self._forgotten, self._past = log_snapshot.forgotten, log_snapshot.past
+        self._version, self._version_after, self.bucket_ms = log_snapshot.version, log_snapshot.version_after, log_snapshot.bucket_ms
+        self.given_up.add(log_snapshot.given_up)
+        for r in log_snapshot.replicas:
             if r.replica in self._writers:
                 self._writers[r.replica] = _restored(r)
-        own = {r.replica: {part.bucket for part in r.closed_parts} for r in summary.replicas}
-        for entry in summary.ranges:
+        own = {r.replica: {part.bucket for part in r.closed_parts} for r in log_snapshot.replicas}
+        for entry in log_snapshot.ranges:
             if not entry.replica:
                 self._upto = entry.last
                 continue
@@ -506,18 +508,18 @@ class StreamFold:
                 self._writers[entry.replica].closed_parts[entry.first] = entry.parts
 
     @classmethod
-    def from_summary(cls, summary: Summary) -> Self:
-        """The fold to go on with from offset ``summary.as_of``.
+    def from_snapshot(cls, log_snapshot: LogSnapshot) -> Self:
+        """The log state to go on with from offset ``log_snapshot.as_of``.
 
         Raises:
-            RemoteProtocolError: no fold has this summary.
+            RemoteProtocolError: no log state has this log snapshot.
         """
-        fold = cls(r.replica for r in summary.replicas)
-        fold.adopt(summary)
-        return fold
+        log_state = cls(r.replica for r in log_snapshot.replicas)
+        log_state.adopt(log_snapshot)
+        return log_state
 
 
-def _restored(r: ReplicaSummary) -> _Writer:
+def _restored(r: ReplicaSnapshot) -> _Writer:
     """The writer that ``r`` was made from, without those of its buckets that are in stable ranges."""
     writer = _Writer(
         epoch=r.epoch,
@@ -530,7 +532,7 @@ def _restored(r: ReplicaSummary) -> _Writer:
         lineages={i.lineage: i.batch for i in r.lineages},
         pending=OpenParts(r.pending),
         last=r.last,
-        branches=Branches.from_summary(r.branches),
+        branches=Branches.from_snapshot(r.branches),
         origin=r.origin,
     )
     for part in r.closed_parts:

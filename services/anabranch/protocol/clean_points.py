@@ -15,7 +15,7 @@ Invariants:
     K2  a point was made under the plan of the one who asks: another plan's state means something else.
     K3  memory is bounded by what Spark retains: older batches cannot be gone back to.
     K4  a point is the record of a batch on the sibling's accepted chain; of the replica itself, one that was on its chain once.
-    K5  of a log that is read from a summary on, the tip of each chain is known, and what came after it.
+    K5  of a log that is read from a log snapshot on, the tip of each chain is known, and what came after it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Summary
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, LogSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Mark:
 
 
 class CleanPoints:
-    """The clean points of some replicas. Tell it every record of the stage's log right after the fold took it."""
+    """The clean points of some replicas. Tell it every record of the stage's log right after the log state took it."""
 
     def __init__(self, replicas: Iterable[str], own: str = "") -> None:
         """``own``: the one that asks."""
@@ -49,12 +49,12 @@ class CleanPoints:
         self._cut_off: deque[_Mark] = deque(maxlen=2 * CHECKPOINT_BATCHES_RETAINED)
         """Of the one that asks."""
 
-    def seen(self, fold: StreamFold, entry: LogEntry, outcome: Outcome) -> None:
+    def seen(self, log_state: LogState, entry: LogEntry, outcome: Outcome) -> None:
         """Take note of a record."""
-        if outcome.accepted and isinstance(entry, Summary):
+        if outcome.accepted and isinstance(entry, LogSnapshot):
             for replica in self._chains:
-                if replica in fold.writers and (tip := fold.tip(replica)) is not None:
-                    self._mark(fold, replica, tip)
+                if replica in log_state.writers and (tip := log_state.tip(replica)) is not None:
+                    self._mark(log_state, replica, tip)
             return
         if not outcome.accepted or not isinstance(entry, BoundaryRecord) or entry.kind is not BoundaryKind.STABLE:
             return
@@ -65,12 +65,12 @@ class CleanPoints:
             mark = chain.pop()  # cut off (rule 4)
             if entry.replica == self._own:
                 self._cut_off.append(mark)
-        self._mark(fold, entry.replica, entry.id)
+        self._mark(log_state, entry.replica, entry.id)
 
-    def _mark(self, fold: StreamFold, replica: str, tip: BatchId) -> None:
-        pending = fold.pending(replica)
-        base = max(fold.closed(replica), pending[-1].bucket if pending else 0)
-        self._chains[replica].append(_Mark(tip, base, fold.origin(replica).tip_by))
+    def _mark(self, log_state: LogState, replica: str, tip: BatchId) -> None:
+        pending = log_state.pending(replica)
+        base = max(log_state.closed(replica), pending[-1].bucket if pending else 0)
+        self._chains[replica].append(_Mark(tip, base, log_state.origin(replica).tip_by))
 
     def base(self, replica: str, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
         """The base of the record ``ident`` of ``replica``; None: it is not a point for ``fingerprint`` now (K1, K2, K4)."""

@@ -1,10 +1,10 @@
 """What the consistency manager decides: do replicas agree, and what should stand in the index.
 
 Theory of operation. Replicas of a stage make the same rows, so the digests of a bucket (sum modulo 2**64 of the hashes of its rows, over
-all its parts) must be equal where the plans are. ``StreamAudit`` is told every record of a boundary log after the fold took it, and compares
-a bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a difference is a true one. They depend on the
-order of additions, so they are compared row by row with a tolerance (``codec.float_comparison``), in samples: ``agreed`` is the newest bucket
-of which two replicas have the same digest.
+all its parts) must be equal where the plans are. ``StreamAudit`` is told every record of a boundary log after the log state took it, and
+compares a bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a difference is a true one.
+They depend on the order of additions, so they are compared row by row with a tolerance (``codec.float_comparison``), in samples: ``agreed``
+is the newest bucket of which two replicas have the same digest.
 
 What a replica makes depends on its state, and that on every plan that it ever ran and on where each took over from the one before. This is its
 *history*: a record has that of the record which it continues, unless another plan has made it. Two replicas are compared where their histories
@@ -16,8 +16,9 @@ never read to decide anything, so it may vanish at any time; writing the image a
 
 Keys of the index (all below ``anabranch:<pipeline>:``):
     stream:<stream>               hash: upto (every bucket up to it is stable)
-    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing where only a summary names it; bucket, epoch, lineage, batch, fingerprint, written_ms)
-    boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the bucket that it closed
+    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing where only a log snapshot names it;
+    bucket, epoch, lineage, batch, fingerprint, written_ms) boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by
+    the bucket that it closed
     tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch, missing)
     process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and checkpoint; expires
     trim:<stream>                 hash: bucket (no reader needs buckets up to it)
@@ -27,8 +28,8 @@ Invariants:
     A1  two buckets are compared at most once, only when both writers closed them, they are their own, and their histories are equal.
     A2  an empty bucket is compared too: nothing against something is a difference.
     A3  memory is bounded whatever a replica does or does not do; what was given up is counted in ``uncompared``.
-    A4  of a log that is read from a summary on, only buckets are compared that both replicas closed after it. (Who wrote the summary compared
-        what could be until then.) The history goes on with what the summary says.
+    A4  of a log that is read from a log snapshot on, only buckets are compared that both replicas closed after it. (Who wrote the log
+        snapshot compared what could be until then.) The history goes on with what the log snapshot says.
     X1  the image depends on the logs only, and on where a log begins: two managers that read the same have the same one.
     X2  after ``everything_lost`` and one complete writing, the index holds the image.
 """
@@ -42,7 +43,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.fencing import outvoted
 from anabranch.protocol.identifiers import BatchId
@@ -55,7 +56,7 @@ from anabranch.protocol.limits import (
     HEARTBEATS_MAX,
     INDEXED_BOUNDARIES_MAX,
 )
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part, Resent, Summary
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, LogSnapshot, Part, Resent
 from anabranch.protocol.state_horizon import GAP
 
 MISMATCH: Final = "digest_mismatch"
@@ -140,7 +141,7 @@ class _Replica:
 
 
 class StreamAudit:
-    """Compares the replicas of one stage. Tell it every record right after the fold took it."""
+    """Compares the replicas of one stage. Tell it every record right after the log state took it."""
 
     def __init__(self, stream: str, writers: Iterable[str]) -> None:
         self._stream = stream
@@ -153,40 +154,42 @@ class StreamAudit:
         self.floor = 0
         """Buckets up to this one are compared, or never will be."""
 
-    def seen(self, fold: StreamFold, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
-        """Take note of a record; the differences that it shows. The fold may forget buckets up to ``floor``."""
+    def seen(self, log_state: LogState, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
+        """Take note of a record; the differences that it shows. The log state may forget buckets up to ``floor``."""
         if not outcome.accepted or isinstance(entry, Resent) or outcome.reason == "tentative":
             return []  # tentative buckets of two replicas may well differ; what is resent was compared
         found: list[Mismatch] = []
-        if isinstance(entry, Summary):
-            self._adopt(fold, entry)
+        if isinstance(entry, LogSnapshot):
+            self._adopt(log_state, entry)
         elif isinstance(entry, EpochStarted):
             self._replicas[entry.replica].fingerprint = entry.fingerprint
         else:
             self._continued(self._replicas[entry.replica], entry)
-            found = self._closed(fold, entry.replica, self._replicas[entry.replica], entry)
+            found = self._closed(log_state, entry.replica, self._replicas[entry.replica], entry)
         self._forget()
         return found
 
     def history(self, replica: str) -> str:
-        """By which plans the replica's chain was made, for a summary; empty: not known."""
+        """By which plans the replica's chain was made, for a log snapshot; empty: not known."""
         spans = self._replicas[replica].spans
         return spans[-1][1] if spans else ""
 
-    def _adopt(self, fold: StreamFold, summary: Summary) -> None:
+    def _adopt(self, log_state: LogState, log_snapshot: LogSnapshot) -> None:
         """A4."""
-        said = {r.replica: r for r in summary.replicas}
+        said = {r.replica: r for r in log_snapshot.replicas}
         for name, replica in self._replicas.items():
-            replica.closed = replica.base = fold.closed(name)
-            replica.open = {part.bucket for part in fold.pending(name)}
-            replica.fingerprint = fold.fingerprint(name)
+            replica.closed = replica.base = log_state.closed(name)
+            replica.open = {part.bucket for part in log_state.pending(name)}
+            replica.fingerprint = log_state.fingerprint(name)
             if name in said and (last := said[name].last) is not None:
                 history = said[name].history
-                replica.points = {last.id: _Point(fold.origin(name).tip_by, history, _place(last))}
+                replica.points = {last.id: _Point(log_state.origin(name).tip_by, history, _place(last))}
                 replica.spans = [(replica.closed + 1, history)]
         self.floor = max(r.closed for r in self._replicas.values())
         slowest = min(r.closed for r in self._replicas.values())
-        self.uncompared += len(fold.stable(max(slowest, fold.forgotten) + 1, fold.upto)) if fold.upto > fold.forgotten else 0
+        self.uncompared += (
+            len(log_state.stable(max(slowest, log_state.forgotten) + 1, log_state.upto)) if log_state.upto > log_state.forgotten else 0
+        )
 
     def _continued(self, replica: _Replica, record: BoundaryRecord) -> None:
         """Take note of the history of ``record``, which is that of what it closes from now on."""
@@ -218,23 +221,23 @@ class StreamAudit:
         }
         return able.pop() if len(able) == 1 else ""
 
-    def _closed(self, fold: StreamFold, name: str, replica: _Replica, record: BoundaryRecord) -> list[Mismatch]:
+    def _closed(self, log_state: LogState, name: str, replica: _Replica, record: BoundaryRecord) -> list[Mismatch]:
         replica.open.update(part.bucket for part in record.parts if part.bucket > replica.closed)
         if record.base is not None:
             replica.base = max(replica.base, record.base)
             replica.open.clear()
-        before, replica.closed = replica.closed, fold.closed(name)
+        before, replica.closed = replica.closed, log_state.closed(name)
         closing = sorted(b for b in replica.open if b <= replica.closed)
         replica.open.difference_update(closing)
         for bucket in closing:
-            parts = fold.replica_bucket(name, bucket)
+            parts = log_state.replica_bucket(name, bucket)
             if parts:  # none: they were cut off the chain, or the bucket is forgotten or not its own
                 insort(replica.order, bucket)
                 replica.digests[bucket] = (sum(p.rows for p in parts), sum(p.digest for p in parts) % _MODULUS)
         after = max(before, replica.base, self.floor)
-        return [m for other in self._replicas if other != name for m in self._compare(fold, name, other, after)]
+        return [m for other in self._replicas if other != name for m in self._compare(log_state, name, other, after)]
 
-    def _compare(self, fold: StreamFold, name: str, other: str, after: int) -> list[Mismatch]:
+    def _compare(self, log_state: LogState, name: str, other: str, after: int) -> list[Mismatch]:
         """Compare what ``name`` closed just now, the buckets above ``after``, with what ``other`` closed earlier."""
         mine, theirs = self._replicas[name], self._replicas[other]
         after, last = max(after, theirs.base), min(mine.closed, theirs.closed)
@@ -248,10 +251,10 @@ class StreamAudit:
             self.compared += 1
             one, two = theirs.digests.get(bucket, _EMPTY), mine.digests.get(bucket, _EMPTY)
             if one != two:
-                stands = _stands(fold, bucket, (other, *one), (name, *two))
+                stands = _stands(log_state, bucket, (other, *one), (name, *two))
                 found.append(Mismatch(self._stream, bucket, (other, *one), (name, *two), stands, outvoted(self._votes(bucket, history))))
             elif one[0] <= FLOAT_ROWS_MAX:
-                self.agreed = Agreed(bucket, *((r, fold.replica_bucket(r, bucket) or ()) for r in (other, name)))
+                self.agreed = Agreed(bucket, *((r, log_state.replica_bucket(r, bucket) or ()) for r in (other, name)))
         return found
 
     def _votes(self, bucket: int, history: str) -> dict[str, tuple[int, int]]:
@@ -287,11 +290,11 @@ def _joined(*facts: object) -> str:
     return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
 
-def _stands(fold: StreamFold, bucket: int, *made: tuple[str, int, int]) -> str:
+def _stands(log_state: LogState, bucket: int, *made: tuple[str, int, int]) -> str:
     """The replica whose version of ``bucket`` is the stream's: of two that differ, or a third one."""
-    if bucket > fold.upto:
+    if bucket > log_state.upto:
         return ""
-    stable = fold.stable(bucket, bucket)
+    stable = log_state.stable(bucket, bucket)
     return stable[0][1] if stable else next((replica for replica, rows, _ in made if not rows), "")
 
 
@@ -357,30 +360,30 @@ class IndexImage:
         self._dirty: dict[str, None] = {}
         """Keys to write, oldest first."""
 
-    def boundary(self, stream: str, offset: int, record: BoundaryRecord, fold: StreamFold) -> None:
-        """An accepted record of ``stream``, after the fold took it."""
+    def boundary(self, stream: str, offset: int, record: BoundaryRecord, log_state: LogState) -> None:
+        """An accepted record of ``stream``, after the log state took it."""
         writer = record.replica
         if record.branch is not None:
             epoch, counter = record.branch
             tentative = {"bucket": str(record.closed), "branch": f"{epoch}.{counter}", "missing": ",".join(record.missing)}
             self._put(f"{self.prefix}tentative:{stream}:{writer}", tentative)
             return
-        self._tip(stream, str(offset), record, fold)
-        self._upto(stream, fold)
+        self._tip(stream, str(offset), record, log_state)
+        self._upto(stream, log_state)
         key = f"{self.prefix}boundaries:{stream}:{writer}"
         ranking = self._rankings.setdefault(key, _Ranking())
         ranking.entries.append((str(offset), record.closed))
         ranking.unsent = min(ranking.unsent + 1, INDEXED_BOUNDARIES_MAX)
         self._dirty[key] = None
 
-    def adopted(self, stream: str, summary: Summary, fold: StreamFold) -> None:
-        """The log of ``stream`` is read from ``summary`` on: of what came before, only the tip of each chain is known, not where it stands."""
-        self._upto(stream, fold)
-        for r in summary.replicas:
-            if r.last is not None and r.replica in fold.writers:
-                self._tip(stream, "", r.last, fold)
+    def adopted(self, stream: str, log_snapshot: LogSnapshot, log_state: LogState) -> None:
+        """The log of ``stream`` is read from ``log_snapshot`` on: of what came before, only the tip of each chain is known, not where it stands."""
+        self._upto(stream, log_state)
+        for r in log_snapshot.replicas:
+            if r.last is not None and r.replica in log_state.writers:
+                self._tip(stream, "", r.last, log_state)
 
-    def _tip(self, stream: str, offset: str, record: BoundaryRecord, fold: StreamFold) -> None:
+    def _tip(self, stream: str, offset: str, record: BoundaryRecord, log_state: LogState) -> None:
         writer = record.replica
         fields = {
             "offset": offset,
@@ -388,13 +391,13 @@ class IndexImage:
             "epoch": str(record.epoch),
             "lineage": record.id.lineage,
             "batch": str(record.id.batch),
-            "fingerprint": fold.fingerprint(writer),
+            "fingerprint": log_state.fingerprint(writer),
             "written_ms": str(record.written_ms),
         }
         self._put(f"{self.prefix}boundary:{stream}:{writer}", fields)
 
-    def _upto(self, stream: str, fold: StreamFold) -> None:
-        self._put(f"{self.prefix}stream:{stream}", {"upto": str(fold.upto)})
+    def _upto(self, stream: str, log_state: LogState) -> None:
+        self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.upto)})
 
     def heartbeat(self, beat: Heartbeat) -> bool:
         """A process is alive; whether there was room to remember it."""

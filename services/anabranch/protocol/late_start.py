@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 
 
 def output_begins_after(gone: Callable[[], int], *, has_delivered: bool) -> int:
@@ -38,7 +38,7 @@ def live_begins_after(delivered: int | None, forgotten: int, gone: Callable[[], 
 
     Args:
         delivered: The last bucket that the corrected topic has whole; None: it has nothing, so the live one begins where the corrected one will.
-        forgotten: Up to here the boundary log's fold describes nothing any more.
+        forgotten: Up to here the log state describes nothing any more.
         gone: The last bucket of which nobody has all blocks.
         begun: What an earlier process said. By now more may be gone, but where anything is delivered it stands.
     """
@@ -56,9 +56,9 @@ class LateStart:
         self.after = 0
         """What ``decide`` said last."""
 
-    def decide(self, fold: StreamFold) -> int:
-        """The bucket after which a process without a checkpoint begins; 0: nothing is left out, or may be (C1). ``fold``: of the stage's own stream."""
-        origins = [fold.origin(writer) for writer in fold.writers]
+    def decide(self, log_state: LogState) -> int:
+        """The bucket after which a process without a checkpoint begins; 0: nothing is left out, or may be (C1). ``log_state``: of the stage's own stream."""
+        origins = [log_state.origin(writer) for writer in log_state.writers]
         said = max(origin.late_upto for origin in origins)
         self.after = 0 if any(origin.has_results for origin in origins) else said or self._gone()
         return self.after

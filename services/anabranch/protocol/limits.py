@@ -61,7 +61,7 @@ TENTATIVE_RANGES_MAX: Final = 20_000
 """Ranges of one writer's tentative buckets: a writer that names other missing streams in every record must not make readers grow."""
 
 LINEAGES_MAX: Final = 4_096
-"""Lineages of one epoch whose records the fold knows again: each fork begins one. Those first seen longest ago are forgotten."""
+"""Lineages of one epoch whose records the log state knows again: each fork begins one. Those first seen longest ago are forgotten."""
 
 MISSING_MAX: Final = 256
 """Streams named as missing in one record: a pipeline has fewer sources."""
@@ -89,7 +89,7 @@ BATCH_BUCKETS_MAX: Final = 4_096
 """Non-empty buckets that one batch of a stage takes: bounds the plan that Spark writes to its log."""
 
 CHAIN_RECORDS_MAX: Final = 4_096
-"""Records of a writer's chain that the fold remembers, the deepest rewind (rule 4). Spark retains fewer batches than this. The parts that older
+"""Records of a writer's chain that the log state remembers, the deepest rewind (rule 4). Spark retains fewer batches than this. The parts that older
 records named stay, while their buckets are open (PENDING_PARTS_MAX)."""
 
 CHECKPOINT_BATCHES_RETAINED: Final = 200
@@ -176,20 +176,20 @@ WARM_UP_BATCHES: Final = 3
 NAME_CHARACTERS_MAX: Final = 249
 """Any name in a boundary or control record: as long as the longest topic name, so that names cannot be used to fill memory."""
 
-SUMMARY_EVERY_RECORDS: Final = 10_000
-"""Between two summaries of a boundary log, and at least so many records are left of it: a start folds two or three times as many, in about a
+SNAPSHOT_EVERY_RECORDS: Final = 10_000
+"""Between two log snapshots of a boundary log, and at least so many records are left of it: a start reads two or three times as many, in about a
 second. So many hold what a copy of a sibling's checkpoint needs of its last batches (REPLICAS_MAX * CHECKPOINT_BATCHES_RETAINED)."""
 
-SUMMARY_EVERY_PARTS: Final = 100_000
-"""Named parts after which a summary is written although few records came: large records must not make a start slow, nor the manager grow."""
+SNAPSHOT_EVERY_PARTS: Final = 100_000
+"""Named parts after which a log snapshot is written although few records came: large records must not make a start slow, nor the manager grow."""
 
-SUMMARY_LATE_RECORDS: Final = 1_000
-"""Records between what a summary sums up and the summary: a reader that begins holds so many back (about a MiB). A later one does not count."""
+SNAPSHOT_LATE_RECORDS: Final = 1_000
+"""Records between what a log snapshot covers and the snapshot: a reader that begins holds so many back (about a MiB). A later one does not count."""
 
-SUMMARY_BYTES_MAX: Final = 15 * MIB
-"""A summary as a Kafka record: below the ``max.message.bytes`` of a boundary log."""
+SNAPSHOT_BYTES_MAX: Final = 15 * MIB
+"""A log snapshot as a Kafka record: below the ``max.message.bytes`` of a boundary log."""
 
-SUMMARY_ITEMS_MAX: Final = 400_000
+SNAPSHOT_ITEMS_MAX: Final = 400_000
 """Items of all lists in one record of a boundary log: decoding a hostile one stays below a few hundred MiB."""
 
 CONTROL_BYTES_MAX: Final = 512 * 1024

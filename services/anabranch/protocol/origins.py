@@ -2,7 +2,8 @@
 
 Theory of operation. Some decisions of a start need more of the stage's own log than its end: whether a stage has ever made anything
 (``protocol.late_start``), with what its newest chain begins, and which function made the last results (``protocol.state_horizon``). These
-facts are few, and each follows from the facts before a record and that record. So the fold carries them for each writer, and a summary says
+facts are few, and each follows from the facts before a record and that record. So the log state carries them for each writer, and a log
+snapshot says
 them: whoever begins to read there knows them too.
 
 Invariants:

@@ -5,9 +5,10 @@ pipeline file says nothing, replica i of each stage of participant P runs on nod
 there twice is there on two nodes. The file may name nodes and what runs on them; what it does not name keeps its place. Processes of a passive
 stage are placed like replicas.
 
-An operator moves a replica by a record in a log that every node reads. All fold it to the same places, so nobody hands anything out. The node to
-which a replica comes lets it stand by beside the one that runs (``protocol.standby``). Once it is up to date it begins an epoch, which ends the
-other one as a restart would have (rule 1). A node that is told to go on where a replica has left goes on until then, and not again.
+An operator moves a replica by a record in a log that every node reads. All log state it to the same places, so nobody hands anything out.
+The node to which a replica comes lets it stand by beside the one that runs (``protocol.standby``). Once it is up to date it begins an
+epoch, which ends the other one as a restart would have (rule 1). A node that is told to go on where a replica has left goes on until then,
+and not again.
 
 ==============================  ==================================  =====================================================
 what ended a replica here       the node has its place              the node has not

@@ -3,7 +3,7 @@
 Theory of operation. How many buckets a batch of a stage gives results in is up to its function and its state: windows over a backlog end in far
 more buckets than were read. The plan stands in Spark's log before anybody can know, and is run again as it is (rule 9), so the record must be
 sayable however many parts it has. Its parts are cut into pieces by bucket. Each piece is an ordinary record that continues the one before and
-closes what is whole by then, so every reader folds it as any other, and what is held open does not grow with the batch. The last piece has the
+closes what is whole by then, so every reader takes it as any other, and what is held open does not grow with the batch. The last piece has the
 batch's own id, which is what whoever goes on from the checkpoint continues; the ids of those before are of one lineage of their own, named after the
 batch's: readers remember LINEAGES_MAX of them, and must not lose the batch's own over its pieces.
 

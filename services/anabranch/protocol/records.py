@@ -1,6 +1,6 @@
 """The records of a boundary log, as values.
 
-``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record, epoch_started, resent, summary).
+``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record, epoch_started, resent, ``log_snapshot``).
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class TentativeRange:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchSummary:
-    """The branches of one writer in a ``Summary``."""
+class BranchSnapshot:
+    """The branches of one writer in a ``LogSnapshot``."""
 
     number: BranchNumber
     """Of the newest branch."""
@@ -164,8 +164,8 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSummary:
-    """One writer in a ``Summary``."""
+class ReplicaSnapshot:
+    """One writer in a ``LogSnapshot``."""
 
     replica: str
     epoch: int
@@ -181,7 +181,7 @@ class ReplicaSummary:
     closed_parts: tuple[Part, ...] = ()
     """Of buckets that it has closed, except those whose stable range has the same parts: because an earlier one is not stable, because another
     writer was first, or because the stable one was resent."""
-    branches: BranchSummary | None = None
+    branches: BranchSnapshot | None = None
     origin: Origin = Origin()
     history: str = ""
     """By which plans the chain was made (``protocol.consistency``); empty: not known."""
@@ -202,8 +202,8 @@ class StableRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """The whole fold of a boundary log just before offset ``as_of``: a reader may start there instead of at the beginning.
+class LogSnapshot:
+    """The whole state of a boundary log just before offset ``as_of``: a reader may start there instead of at the beginning.
 
     The stable bucket up to which all is stable stands as a last range, of no replica.
     """
@@ -211,7 +211,7 @@ class Summary:
     as_of: int
     forgotten: int
     """Buckets up to this one are closed and no longer described."""
-    replicas: tuple[ReplicaSummary, ...] = field(default=())
+    replicas: tuple[ReplicaSnapshot, ...] = field(default=())
     ranges: tuple[StableRange, ...] = ()
     past: int = 0
     """Rule 13: the stream is known to have got beyond this bucket."""
@@ -237,4 +237,4 @@ class Resent:
     parts: tuple[Part, ...]
 
 
-LogEntry = EpochStarted | BoundaryRecord | Summary | Resent
+LogEntry = EpochStarted | BoundaryRecord | LogSnapshot | Resent

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from anabranch.protocol.boundary_log import StreamFold, contents
+from anabranch.protocol.boundary_log import LogState, contents
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import BATCH_ROWS_MAX, PARTS_PER_RECORD_MAX
 from anabranch.protocol.plans import PlanTraits
@@ -30,11 +30,11 @@ class Regeneration:
     """One query that makes buckets again."""
 
     def __init__(
-        self, wanted: Iterable[TakenBucket], folds: Mapping[str, StreamFold], traits: PlanTraits, *, rows_max: int = BATCH_ROWS_MAX
+        self, wanted: Iterable[TakenBucket], log_states: Mapping[str, LogState], traits: PlanTraits, *, rows_max: int = BATCH_ROWS_MAX
     ) -> None:
-        """``wanted``: stable buckets as the boundary log has them, ascending, at least one. ``folds``: the inputs, nothing forgotten."""
+        """``wanted``: stable buckets as the boundary log has them, ascending, at least one. ``log_states``: the inputs, nothing forgotten."""
         self._wanted = {bucket: contents(parts) for bucket, _, parts in wanted}
-        self._folds, self._traits, self._rows_max = folds, traits, rows_max
+        self._log_states, self._traits, self._rows_max = log_states, traits, rows_max
         self._made: dict[int, list[Part]] = {}
         self.first, self.last = min(self._wanted), max(self._wanted)
         self._closed = 0
@@ -56,7 +56,7 @@ class Regeneration:
         begin = position
         if not self._traits.is_stateful and position.bucket < self.first - 1:
             begin = replace(position, bucket=self.first - 1)
-        plan = next_plan(begin, self._folds, self._traits, rows_max=self._rows_max, last=self.last)
+        plan = next_plan(begin, self._log_states, self._traits, rows_max=self._rows_max, last=self.last)
         return None if plan is None else replace(plan, before=position)
 
     def made(self, parts: Iterable[Part], closed: int) -> None:

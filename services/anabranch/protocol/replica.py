@@ -56,7 +56,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.protocol.availability import Availability, Policy
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import DataMissing, Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
@@ -84,7 +84,7 @@ class Situation:
     """What a decision is made from, besides the position of the query that asks."""
 
     now_ms: int
-    folds: Mapping[str, StreamFold]
+    log_states: Mapping[str, LogState]
     chosen: Mapping[str, str | None]
     """Per input, the upstream replica whose tentative buckets are taken (``protocol.switching``)."""
     working: frozenset[str] = frozenset()
@@ -287,10 +287,10 @@ class Replica:
         cold = self._warm_up and self.main not in self._asked
         self._asked.add(self.main)
         if self._after > 0 and position.sequence == 0:
-            return Decision(begun_after(self._after, situation.folds))
+            return Decision(begun_after(self._after, situation.log_states))
         plan = self._stable(position, situation)
         if cold and (plan is None or (self.branch is not None and not situation.may_correct)):
-            return Decision(next_plan(position, situation.folds, self._traits, warm_up=True))
+            return Decision(next_plan(position, situation.log_states, self._traits, warm_up=True))
         drop = self._caught_up(position, situation)
         if plan is not None:
             if not plan.rows and self.branch is None and situation.now_ms < self._empty_from_ms:
@@ -309,11 +309,13 @@ class Replica:
         """R9. What main takes next, whether or not it may."""
         last = self._given_up if position.bucket < self._given_up else None
         rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
-        plan = next_plan(position, situation.folds, self._traits, rows_max=rows_max, last=last)
+        plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._correction_buckets
         if rows_max == self._rows_max or plan is None or plan.after.bucket >= min(span, _complete(situation)):
             return plan
-        return next_plan(position, situation.folds, self._traits, rows_max=self._rows_max, last=span if last is None else min(last, span))
+        return next_plan(
+            position, situation.log_states, self._traits, rows_max=self._rows_max, last=span if last is None else min(last, span)
+        )
 
     def _caught_up(self, position: QueryPosition, situation: Situation) -> str | None:
         """R5. The branch that is not needed any more, if so."""
@@ -358,11 +360,11 @@ class Replica:
     def _tentative(self, position: QueryPosition, situation: Situation) -> Plan | None:
         if self._waits_for_correction(position, situation):
             return None
-        folds, chosen = situation.folds, situation.chosen
-        there = {name: max(fold.upto, _tentative_upto(fold, chosen.get(name))) for name, fold in folds.items()}
+        log_states, chosen = situation.log_states, situation.chosen
+        there = {name: max(log_state.upto, _tentative_upto(log_state, chosen.get(name))) for name, log_state in log_states.items()}
         self._held = any(there[name] <= position.bucket for name in situation.working)
         due = self._availability.due_upto(_complete(situation), min(there.values()), held=self._held)
-        return next_tentative_plan(position, folds, chosen, due, self._traits, rows_max=self._rows_max)
+        return next_tentative_plan(position, log_states, chosen, due, self._traits, rows_max=self._rows_max)
 
     def _waits_for_correction(self, position: QueryPosition, situation: Situation) -> bool:
         """Whether the branch leaves the cores to main now. Paced, it begins after half of the long wait: a batch that takes as long is in time."""
@@ -391,11 +393,11 @@ class Replica:
 
 def _complete(situation: Situation) -> int:
     """The last bucket that is complete on all inputs."""
-    return min(fold.upto for fold in situation.folds.values())
+    return min(log_state.upto for log_state in situation.log_states.values())
 
 
-def _tentative_upto(fold: StreamFold, replica: str | None) -> int:
-    return 0 if replica is None else fold.tentative_upto(replica)
+def _tentative_upto(log_state: LogState, replica: str | None) -> int:
+    return 0 if replica is None else log_state.tentative_upto(replica)
 
 
 class JointPlan:

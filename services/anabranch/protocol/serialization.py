@@ -1,9 +1,9 @@
 """SUnion: which buckets does a stage's query take next, the same on all its inputs?
 
 Theory of operation. A stage advances over all its inputs together, bucket by bucket. The planner is asked between two batches, with the
-position that the query stands at (it is in Spark's own log) and the folds of the input streams. It answers with a plan: a range of buckets
-that is complete on every input, and the parts that they are made of; or that there is nothing to do yet. A plan is written to Spark's log
-before it runs, so a batch that is run again reads exactly the same rows.
+position that the query stands at (it is in Spark's own log) and the log states of the input streams. It answers with a plan: a range of
+buckets that is complete on every input, and the parts that they are made of; or that there is nothing to do yet. A plan is written to
+Spark's log before it runs, so a batch that is run again reads exactly the same rows.
 
 A batch runs under its own boundary: windows end, state goes and timers fire by it, after the rows of the batch. So what a batch reads it closes, and
 whatever its buckets complete comes out with it.
@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
 from anabranch.protocol.limits import BATCH_BUCKETS_MAX, BATCH_ROWS_MAX, MISSING_MAX
 from anabranch.protocol.plans import PlanTraits
@@ -70,14 +70,14 @@ class Plan:
 
 
 def next_plan(
-    position: QueryPosition, folds: Mapping[str, StreamFold], traits: PlanTraits,
+    position: QueryPosition, log_states: Mapping[str, LogState], traits: PlanTraits,
     *, rows_max: int = BATCH_ROWS_MAX, buckets_max: int = BATCH_BUCKETS_MAX, warm_up: bool = False, last: int | None = None,
 ) -> Plan | None:  # fmt: skip
     """The next batch, or None when there is nothing to do.
 
     Args:
         position: Where the query stands.
-        folds: The input streams by name; none may have forgotten buckets after ``position``.
+        log_states: The input streams by name; none may have forgotten buckets after ``position``.
         traits: What the query allows.
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
@@ -87,13 +87,13 @@ def next_plan(
     """
     if warm_up:
         after = replace(position, sequence=position.sequence + 1)
-        return Plan(before=position, after=after, inputs=tuple((name, ()) for name in folds), rows=0)
-    complete = min(fold.upto for fold in folds.values())
+        return Plan(before=position, after=after, inputs=tuple((name, ()) for name in log_states), rows=0)
+    complete = min(log_state.upto for log_state in log_states.values())
     last = complete if last is None else min(last, complete)
     if last <= position.bucket:
         return None
     count_max = buckets_max + 1
-    taken = {name: fold.stable(position.bucket + 1, last, count_max) for name, fold in folds.items()}
+    taken = {name: log_state.stable(position.bucket + 1, last, count_max) for name, log_state in log_states.items()}
     return _plan(position, taken, last, traits, rows_max, buckets_max)
 
 
@@ -102,7 +102,7 @@ class EmptyBatches:
 
     def __init__(self, inputs: Iterable[str], traits: PlanTraits, count: int) -> None:
         """``inputs``: names of the streams. ``count``: of batches."""
-        self._folds, self._traits, self._count = {name: StreamFold(()) for name in inputs}, traits, count
+        self._log_states, self._traits, self._count = {name: LogState(()) for name in inputs}, traits, count
         self._run = 0
 
     @property
@@ -112,7 +112,7 @@ class EmptyBatches:
 
     def plan(self, position: QueryPosition) -> Plan | None:
         """What the query that stands at ``position`` runs next; None: nothing any more."""
-        return None if position.sequence >= self._count else next_plan(position, self._folds, self._traits, warm_up=True)
+        return None if position.sequence >= self._count else next_plan(position, self._log_states, self._traits, warm_up=True)
 
     def made(self, parts: Iterable[Part], closed: int) -> None:
         """A batch has run."""
@@ -120,22 +120,22 @@ class EmptyBatches:
         self._run += 1
 
 
-def begun_after(bucket: int, folds: Mapping[str, StreamFold]) -> Plan:
+def begun_after(bucket: int, log_states: Mapping[str, LogState]) -> Plan:
     """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and closes them (``protocol.state_horizon``)."""
     before = QueryPosition()
     after = QueryPosition(1, bucket)
-    return Plan(before=before, after=after, inputs=tuple((name, ()) for name in folds), rows=0)
+    return Plan(before=before, after=after, inputs=tuple((name, ()) for name in log_states), rows=0)
 
 
 def next_tentative_plan(
-    position: QueryPosition, folds: Mapping[str, StreamFold], chosen: Mapping[str, str | None], due_upto: int, traits: PlanTraits,
+    position: QueryPosition, log_states: Mapping[str, LogState], chosen: Mapping[str, str | None], due_upto: int, traits: PlanTraits,
     *, rows_max: int = BATCH_ROWS_MAX, buckets_max: int = BATCH_BUCKETS_MAX,
 ) -> Plan | None:  # fmt: skip
     """The next batch of a branch, or None when there is nothing to do.
 
     Args:
         position: Where the branch stands.
-        folds: The input streams by name; none may have forgotten buckets after ``position``.
+        log_states: The input streams by name; none may have forgotten buckets after ``position``.
         chosen: By input, the writer whose tentative buckets are taken; None, or left out: no writer's.
         due_upto: Buckets up to this one are run with what there is of them.
         traits: What the query allows. If it is batch-safe, one plan takes all that are due (V4 permitting).
@@ -145,29 +145,29 @@ def next_tentative_plan(
     if due_upto <= position.bucket:
         return None
     first, count_max = position.bucket + 1, buckets_max + 1
-    taken = {name: _best(fold, chosen.get(name), first, due_upto, count_max) for name, fold in folds.items()}
+    taken = {name: _best(log_state, chosen.get(name), first, due_upto, count_max) for name, log_state in log_states.items()}
     plan = _plan(position, taken, due_upto, traits, rows_max, buckets_max)
-    missing = {m for name, fold in folds.items() for m in _missing(name, fold, chosen.get(name), first, plan.after.bucket)}
+    missing = {m for name, log_state in log_states.items() for m in _missing(name, log_state, chosen.get(name), first, plan.after.bucket)}
     return replace(plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_MAX]))
 
 
-def _best(fold: StreamFold, replica: str | None, first: int, last: int, count_max: int) -> list[TakenBucket]:
+def _best(log_state: LogState, replica: str | None, first: int, last: int, count_max: int) -> list[TakenBucket]:
     """The first ``count_max`` buckets in ``first..last`` of which there is something, each from the best there is of it (V6)."""
-    taken = fold.stable(first, min(last, fold.upto), count_max) if first <= fold.upto else []
-    first = max(first, fold.upto + 1)
-    tentative = [] if replica is None else fold.tentative_filled(replica, first, last, count_max)
+    taken = log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []
+    first = max(first, log_state.upto + 1)
+    tentative = [] if replica is None else log_state.tentative_filled(replica, first, last, count_max)
     open_ones: list[int] = []
-    for begin, end in _uncovered(fold, replica, first, last):
-        open_ones += fold.open_buckets(begin, end, count_max - len(open_ones))
+    for begin, end in _uncovered(log_state, replica, first, last):
+        open_ones += log_state.open_buckets(begin, end, count_max - len(open_ones))
     for bucket in sorted([*tentative, *open_ones])[: count_max - len(taken)]:
-        made = None if replica is None else fold.tentative(replica, bucket)
-        taken.append((bucket, *fold.open_parts(bucket)) if made is None else (bucket, made.replica, made.parts))
+        made = None if replica is None else log_state.tentative(replica, bucket)
+        taken.append((bucket, *log_state.open_parts(bucket)) if made is None else (bucket, made.replica, made.parts))
     return taken
 
 
-def _uncovered(fold: StreamFold, replica: str | None, first: int, last: int) -> Iterator[tuple[int, int]]:
+def _uncovered(log_state: LogState, replica: str | None, first: int, last: int) -> Iterator[tuple[int, int]]:
     """The ranges of ``first..last`` that the replica's branches did not close."""
-    for covered in [] if replica is None else fold.tentative_ranges(replica, first, last):
+    for covered in [] if replica is None else log_state.tentative_ranges(replica, first, last):
         if covered.first > first:
             yield first, covered.first - 1
         first = covered.last + 1
@@ -175,11 +175,11 @@ def _uncovered(fold: StreamFold, replica: str | None, first: int, last: int) -> 
         yield first, last
 
 
-def _missing(name: str, fold: StreamFold, replica: str | None, first: int, last: int) -> set[str]:
+def _missing(name: str, log_state: LogState, replica: str | None, first: int, last: int) -> set[str]:
     """What ``first..last`` of this input is without: what its tentative buckets say, or the input itself (V7)."""
-    first = max(first, fold.upto + 1)
-    found = {name} if any(_uncovered(fold, replica, first, last)) else set()
-    for covered in [] if replica is None else fold.tentative_ranges(replica, first, last):
+    first = max(first, log_state.upto + 1)
+    found = {name} if any(_uncovered(log_state, replica, first, last)) else set()
+    for covered in [] if replica is None else log_state.tentative_ranges(replica, first, last):
         found.update(covered.missing or (name,))
     return found
 

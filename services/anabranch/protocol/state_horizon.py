@@ -30,10 +30,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from anabranch.protocol.boundary_log import Outcome, StreamFold, contents
+from anabranch.protocol.boundary_log import LogState, Outcome, contents
 from anabranch.protocol.control import Alarm
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Origin, Summary
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, LogSnapshot, Origin
 
 GAP: Final = "gap"
 """Kind of an alarm: results were given up."""
@@ -72,24 +72,24 @@ class StateHorizon:
             self._after = self._complete()
         return self._after
 
-    def begin(self, fold: StreamFold, replica: str, *, is_fresh: bool) -> tuple[int, int]:
+    def begin(self, log_state: LogState, replica: str, *, is_fresh: bool) -> tuple[int, int]:
         """(after, given up to) for the process's first query.
 
         Args:
-            fold: The stage's own stream, of which ``replica`` is the only writer; its epoch has begun.
+            log_state: The stage's own stream, of which ``replica`` is the only writer; its epoch has begun.
             replica: The process writes as this one.
             is_fresh: It begins without a checkpoint, at what ``after`` said last.
         """
-        closed, origin = fold.closed(replica), fold.origin(replica)
+        closed, origin = log_state.closed(replica), log_state.origin(replica)
         if not is_fresh:
             return 0, 0 if origin.gap is None else origin.gap + self._buckets
         if self._complete is not None:
             return self._after, 0 if closed == 0 else self._after + self._buckets
         # Of a function that was changed on the way only what it made from its own state is compared.
         whole_from = max(begun + self._buckets if begun else 0 for begun in (self._after, origin.made_after))
-        if origin.made_by in ("", fold.fingerprint(replica)) and whole_from < closed <= fold.upto:
+        if origin.made_by in ("", log_state.fingerprint(replica)) and whole_from < closed <= log_state.upto:
             self._compared, self._compare_upto = whole_from, closed
-            self._expected = {bucket: contents(parts) for bucket, _, parts in fold.stable(whole_from + 1, closed)}
+            self._expected = {bucket: contents(parts) for bucket, _, parts in log_state.stable(whole_from + 1, closed)}
         return self._after, 0
 
     def check(self, record: BoundaryRecord) -> None:
@@ -130,8 +130,8 @@ class GapBook:
         """Buckets that were given up, as far as the log was read."""
 
     def seen(self, entry: LogEntry, outcome: Outcome, now_ms: int) -> Alarm | None:
-        """Take note of a record right after the fold took it; the alarm, where a gap begins."""
-        if outcome.accepted and isinstance(entry, Summary):
+        """Take note of a record right after the log state took it; the alarm, where a gap begins."""
+        if outcome.accepted and isinstance(entry, LogSnapshot):
             self._closed = max(r.closed for r in entry.replicas)
             return None
         if not outcome.accepted or not isinstance(entry, BoundaryRecord) or entry.kind is not BoundaryKind.STABLE:

@@ -26,7 +26,7 @@ from anabranch.protocol.bucket_map import BucketMap
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX, TENTATIVE_PARTS_MAX, TENTATIVE_RANGES_MAX
 from anabranch.protocol.open_parts import OpenParts
-from anabranch.protocol.records import BoundaryRecord, BranchNumber, BranchSummary, Part, TentativeRange
+from anabranch.protocol.records import BoundaryRecord, BranchNumber, BranchSnapshot, Part, TentativeRange
 
 _NONE: Final[BranchNumber] = (-1, -1)
 """Less than any branch's number."""
@@ -140,11 +140,11 @@ class Branches:
         """The covered buckets in ``first..last`` that have parts; the first ``count_max`` of them."""
         return self._filled.between(first, last, count_max)
 
-    def summary(self) -> BranchSummary | None:
+    def snapshot(self) -> BranchSnapshot | None:
         """All of it; None: this writer never had a branch."""
         if self.tip is None:
             return None
-        return BranchSummary(
+        return BranchSnapshot(
             number=self._number,
             tip=self.tip,
             closed=self._closed,
@@ -156,14 +156,19 @@ class Branches:
         )
 
     @classmethod
-    def from_summary(cls, summary: BranchSummary | None) -> Self:
-        """What ``summary`` was made from."""
+    def from_snapshot(cls, log_snapshot: BranchSnapshot | None) -> Self:
+        """What ``log_snapshot`` was made from."""
         branches = cls()
-        if summary is None:
+        if log_snapshot is None:
             return branches
-        branches._number, branches.tip, branches._closed, branches.upto = summary.number, summary.tip, summary.closed, summary.upto
-        branches._open = OpenParts(summary.pending)
-        for entry in summary.ranges:
+        branches._number, branches.tip, branches._closed, branches.upto = (
+            log_snapshot.number,
+            log_snapshot.tip,
+            log_snapshot.closed,
+            log_snapshot.upto,
+        )
+        branches._open = OpenParts(log_snapshot.pending)
+        for entry in log_snapshot.ranges:
             branches._ranges.append(replace(entry, parts=()))
             filled: dict[int, list[Part]] = {}
             for part in entry.parts:

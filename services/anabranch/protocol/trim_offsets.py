@@ -8,8 +8,8 @@ stand between those of earlier ones, and blocks may be there that no record name
   blocks of its *next* stable record stand behind all blocks that its stable records have named so far, in each partition. Its branch writes
   at the same time, so that tentative parts say nothing of the kind, nor do those of buckets that it makes again for a reader.
 
-A summary in place of the beginning of the log names all that is above the trim point. What records named of buckets below it is not known then,
-and not needed: it was deleted, or will be behind what later buckets have.
+A log snapshot in place of the beginning of the log names all that is above the trim point. What records named of buckets below it is not
+known then, and not needed: it was deleted, or will be behind what later buckets have.
 
 Hence: delete below the end of what stable records named of trimmed buckets, but nothing that a later bucket needs.
 
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.bucket_map import BucketMap
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Resent, Summary
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, LogSnapshot, Part, Resent
 
 Place = tuple[str, int]
 """(writer, partition of its block topic)."""
@@ -43,7 +43,7 @@ class _Span:
 
 
 class TrimOffsets:
-    """The offsets of one stream. Tell it every record of the boundary log right after the fold took it."""
+    """The offsets of one stream. Tell it every record of the boundary log right after the log state took it."""
 
     def __init__(self) -> None:
         self._spans: dict[Place, BucketMap[_Span]] = {}
@@ -56,16 +56,16 @@ class TrimOffsets:
         """Take note of a record."""
         if not outcome.accepted:
             return
-        if isinstance(entry, Summary):
+        if isinstance(entry, LogSnapshot):
             self._adopt(entry)
         elif isinstance(entry, (BoundaryRecord, Resent)):
             in_order = isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE
             self._named(entry.replica, entry.parts, in_order=in_order)
 
-    def _adopt(self, summary: Summary) -> None:
-        for stable in summary.ranges:
+    def _adopt(self, log_snapshot: LogSnapshot) -> None:
+        for stable in log_snapshot.ranges:
             self._named(stable.replica, stable.parts, in_order=not stable.resent)
-        for r in summary.replicas:
+        for r in log_snapshot.replicas:
             self._named(r.replica, (*r.closed_parts, *(part for _, part in r.pending)), in_order=True)
             if r.branches is not None:
                 self._named(r.replica, [part for _, part in r.branches.pending], in_order=False)

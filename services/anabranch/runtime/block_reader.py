@@ -13,7 +13,7 @@ from anabranch.protocol.records import Part
 from anabranch.runtime.range_reader import RangeReader
 
 Wanted = tuple[int, str, Sequence[Part]]
-"""(bucket, writer to read from, its parts), as ``StreamFold.stable`` gives it."""
+"""(bucket, writer to read from, its parts), as ``LogState.stable`` gives it."""
 
 
 class BlockReader:

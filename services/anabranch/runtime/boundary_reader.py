@@ -1,4 +1,4 @@
-"""Follows one boundary log: decodes, folds, counts what was refused, and says why in the process' log."""
+"""Follows one boundary log: decodes, applies, counts what was refused, and says why in the process' log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from anabranch.codec import boundary_records
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.errors import ConfigurationError, DataMissing, RemoteProtocolError, Unavailable
 from anabranch.protocol.log_start import LogStart
 from anabranch.protocol.records import LogEntry
@@ -21,7 +21,7 @@ _SILENT_POLLS_MAX: Final = 300
 _WHY_CHARS_MAX: Final = 200
 
 _logger = logging.getLogger("anabranch.boundaries")
-_NORMAL: Final = {"fenced": logging.INFO, "older_branch": logging.INFO, "known": logging.DEBUG, "summary": logging.DEBUG}
+_NORMAL: Final = {"fenced": logging.INFO, "older_branch": logging.INFO, "known": logging.DEBUG, "log_snapshot": logging.DEBUG}
 """Reasons that restarts, take-overs and repeated writes bring about. Any other is told as a warning: no writer that works does that."""
 
 Listener = Callable[[int, LogEntry, Outcome], None]
@@ -30,7 +30,7 @@ Listener = Callable[[int, LogEntry, Outcome], None]
 class BoundaryReader:
     """One reader of one stream's boundary log. Not thread-safe.
 
-    A crash loses nothing: a new reader folds the log again, from its beginning or from a summary on (``protocol.log_start``).
+    A crash loses nothing: a new reader reads the log again, from its beginning or from a log snapshot on (``protocol.log_start``).
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class BoundaryReader:
             log: Where the topic is.
             topic: The boundary log.
             writers: The replicas of the stream; records of others are refused.
-            listener: Called with every decoded record, after it was folded: (offset, record, outcome). Where the log is read from a summary on,
-                that comes first, accepted: all that was folded until there.
-            lock: Held while the fold changes, for callers that look at it from another thread.
+            listener: Called with every decoded record, after it was applied: (offset, record, outcome). Where the log is read from a log
+                snapshot on, that comes first, accepted: all that was applied until there.
+            lock: Held while the log state changes, for callers that look at it from another thread.
             bucket_ms: The width that the pipeline file says; 0: any will do.
         """
         self._at = TopicPartition(topic, 0)
@@ -59,11 +59,11 @@ class BoundaryReader:
         self._listener = listener
         self._lock = lock if lock is not None else nullcontext()
         self._writers, self._bucket_ms = tuple(writers), bucket_ms
-        self.fold = StreamFold(self._writers)
+        self.log_state = LogState(self._writers)
         self.counts: Counter[str] = Counter()
         self._refused: Counter[tuple[str, str]] = Counter()
         self.offset_next, self._end_at_first = self._reader.offsets(self._at)
-        self._start = LogStart(self.fold, self.offset_next)
+        self._start = LogStart(self.log_state, self.offset_next)
         self._reader.assign({self._at: self.offset_next})
 
     def poll(self, wait_ms: int) -> int:
@@ -71,8 +71,8 @@ class BoundaryReader:
 
         Raises:
             ConfigurationError: the stream has buckets of another width.
-            DataMissing: the log does not begin at its beginning, and no summary in it says what stood there; or it was cut, or this reader was
-                overtaken by trimming: the process ends, and the next one begins at a summary.
+            DataMissing: the log does not begin at its beginning, and no log snapshot in it says what stood there; or it was cut, or this
+                reader was overtaken by trimming: the process ends, and the next one begins at a log snapshot.
         """
         read = 0
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
@@ -86,7 +86,7 @@ class BoundaryReader:
                     continue
                 if self._start.is_over:
                     with self._lock:
-                        outcome = self.fold.apply(offset, entry)
+                        outcome = self.log_state.apply(offset, entry)
                     self._pass_on(offset, entry, outcome)
                 else:
                     self._begin(offset, entry)
@@ -94,7 +94,7 @@ class BoundaryReader:
         self.offset_next = self._reader.position(self._at)
         if not self._start.is_over and self.offset_next >= self._end_at_first:
             message = (
-                f"{self._at.topic}: its first records are deleted, and no summary after them can be read that says what they were. The consistency "
+                f"{self._at.topic}: its first records are deleted, and no log snapshot after them can be read that says what they were. The consistency "
                 "manager leaves one behind when it deletes: this was done by retention, or by hand. Restore the topic from a copy, or begin anew "
                 "under another name of the pipeline"
             )
@@ -102,7 +102,7 @@ class BoundaryReader:
         return read
 
     def _check_width(self) -> None:
-        width_ms = self.fold.bucket_ms
+        width_ms = self.log_state.bucket_ms
         if self._bucket_ms and width_ms and width_ms != self._bucket_ms:
             message = (
                 f"{self._at.topic}: this stream has buckets of {width_ms} ms, and the pipeline file says {self._bucket_ms} ms: a stream keeps its "
@@ -165,9 +165,9 @@ class BoundaryReader:
 
     def tentative_offers(self, after: int = 0) -> dict[str, int]:
         """The writers that have tentative buckets beyond the stable ones and beyond ``after``, and up to where."""
-        fold = self.fold
-        floor = max(fold.upto, after)
-        return {writer: upto for writer in self._writers if (upto := fold.tentative_upto(writer)) > floor}
+        log_state = self.log_state
+        floor = max(log_state.upto, after)
+        return {writer: upto for writer in self._writers if (upto := log_state.tentative_upto(writer)) > floor}
 
     def close(self) -> None:
         """Idempotent."""

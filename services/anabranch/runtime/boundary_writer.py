@@ -1,7 +1,7 @@
 """Appends to a boundary log as one writer of it: rules 1 and 2.
 
 An acknowledgement proves nothing: a record counts when the writer has read it back from the log, accepted. So an unknown outcome needs no
-case of its own: the identical record is sent again and the fold ignores a second one.
+case of its own: the identical record is sent again and the log state ignores a second one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from anabranch.codec import boundary_records
 from anabranch.ports import Clock, Entropy, EventLog, LogWriter, TopicPartition
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.errors import ConfigurationError, Fenced, LocalProtocolError, OutcomeUnknown, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX
@@ -58,17 +58,17 @@ class BoundaryWriter:
         self.epoch = -1
 
     @property
-    def fold(self) -> StreamFold:
+    def log_state(self) -> LogState:
         """The stream as this writer sees it."""
-        return self._reader.fold
+        return self._reader.log_state
 
     def listen(self, listener: Listener | None) -> None:
-        """From now on ``listener`` is told every record that is read, right after it was folded; before ``start``: all of the log."""
+        """From now on ``listener`` is told every record that is read, right after it was applied; before ``start``: all of the log."""
         self._listener = listener
 
     def tip(self) -> BatchId | None:
         """Id of the last accepted record of this replica."""
-        return self.fold.tip(self._replica)
+        return self.log_state.tip(self._replica)
 
     def start(self) -> int:
         """Begin an epoch (rule 1): append ``EpochStarted``, read the log through it. Returns the epoch.
@@ -84,7 +84,7 @@ class BoundaryWriter:
             self._wait(lambda: self._token_offset >= 0, "the epoch record")
             self._reader.read_to_end()
         if self._superseded:
-            version, after = self.fold.version
+            version, after = self.log_state.version
             message = (
                 f"{self._at.topic}: version {version} makes this stream after bucket {after}, and this process has version "
                 f"{self._started.version}: give the stage `version: {version}` and its function, or `version: {version + 1}` to go back on purpose"
@@ -96,7 +96,7 @@ class BoundaryWriter:
 
     def check_epoch(self) -> None:
         """Raises Fenced when the log, as far as it was read, has a newer epoch of this replica."""
-        current = self.fold.epoch(self._replica)
+        current = self.log_state.epoch(self._replica)
         if current != self.epoch:
             message = f"{self._at.topic}: epoch {self.epoch} of replica {self._replica} was ended by epoch {current}"
             raise Fenced(message)
@@ -122,7 +122,7 @@ class BoundaryWriter:
                     raise TooManyParts(message)
                 message = f"{self._at.topic}: own record {record.id} was refused: {self._refused[record.id]}"
                 raise Fenced(message)
-            return self.fold.accepted(self._replica, record.id)
+            return self.log_state.accepted(self._replica, record.id)
 
         self._wait(settled, f"record {record.id}", resend=record)
 

@@ -42,8 +42,8 @@ POINTS: Final = {
     "manager.alarms_written": "alarms are in the log; memory does not know yet",
     "manager.control_written": "fences, trim points are in the log; nothing followed from them",
     "manager.blocks_deleted": "blocks below a trim point are deleted; memory does not know yet",
-    "manager.summary_written": "a summary of a boundary log is in the log; memory does not know yet, nothing is deleted",
-    "manager.log_trimmed": "records below a summary are deleted; memory does not know yet",
+    "manager.snapshot_written": "a log snapshot of a boundary log is in the log; memory does not know yet, nothing is deleted",
+    "manager.log_trimmed": "records below a log snapshot are deleted; memory does not know yet",
     "manager.index_cleared": "what stood in a lost index is deleted; nothing new was written",
     "manager.index_written": "one entry of the index is written; memory does not know yet",
 }

@@ -7,15 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from anabranch.ports import LogReader, TopicPartition
-from anabranch.protocol.boundary_log import StreamFold, contents
+from anabranch.protocol.boundary_log import LogState, contents
 from anabranch.protocol.limits import ASK_BUCKETS_MAX
 from anabranch.protocol.records import Part
 from anabranch.protocol.serialization import TakenBucket
 
 Lock = AbstractContextManager[object]
-"""Held while a fold is looked at that another thread changes; never while the log is asked."""
+"""Held while a log state is looked at that another thread changes; never while the log is asked."""
 _ALONE: Final[Lock] = nullcontext()
-"""Of a fold that no other thread changes."""
+"""Of a log state that no other thread changes."""
 
 _BUCKETS: Final = 1_000
 """So many non-empty buckets after the position are looked at: what is deleted is deleted from the front."""
@@ -44,7 +44,7 @@ class GoneBlocks:
         return False
 
     def gone(self, buckets: Iterable[TakenBucket]) -> list[int]:
-        """Those of ``buckets``, as ``StreamFold.stable`` gives them, that have deleted blocks; ASK_BUCKETS_MAX of them at most."""
+        """Those of ``buckets``, as ``LogState.stable`` gives them, that have deleted blocks; ASK_BUCKETS_MAX of them at most."""
         found: list[int] = []
         for bucket, writer, parts in buckets:
             if self.is_gone(writer, parts):
@@ -54,48 +54,50 @@ class GoneBlocks:
         return found
 
 
-def missing_blocks(reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, after: int, *, lock: Lock = _ALONE) -> int | None:
+def missing_blocks(
+    reader: LogReader, topic_of: Callable[[str], str], log_state: LogState, after: int, *, lock: Lock = _ALONE
+) -> int | None:
     """The first stable bucket after ``after`` of which blocks are gone, or that the log describes no more; None: none of them is.
 
     Args:
         reader: Of the log, to ask for the beginnings of partitions.
         topic_of: (writer) -> its block topic.
-        fold: The stream, read to its end.
+        log_state: The stream, read to its end.
         after: What was read already.
-        lock: Of the fold.
+        lock: Of the log_state.
 
     Raises:
         Unavailable: the log does not answer.
     """
-    if after < fold.forgotten:
+    if after < log_state.forgotten:
         return after + 1
-    found = gone_range(reader, topic_of, fold, after, _BUCKETS, lock=lock)
+    found = gone_range(reader, topic_of, log_state, after, _BUCKETS, lock=lock)
     return None if found is None else found[0]
 
 
 def last_gone(
-    reader: LogReader, topic_of: Callable[[str], str], fold: StreamFold, others: Sequence[str] = (), *, lock: Lock = _ALONE
+    reader: LogReader, topic_of: Callable[[str], str], log_state: LogState, others: Sequence[str] = (), *, lock: Lock = _ALONE
 ) -> int:
     """The last stable bucket that is not described any more, or of which blocks are gone; 0: there is none. A new reader begins after it.
 
     Args:
         reader: Of the log, to ask for the beginnings of partitions.
         topic_of: (writer) -> its block topic.
-        fold: The stream, read to its end.
+        log_state: The stream, read to its end.
         others: Writers from which a bucket may be read too, if they made the same of it.
-        lock: Of the fold.
+        lock: Of the log_state.
 
     Raises:
         Unavailable: the log does not answer.
     """
     gone_blocks = GoneBlocks(reader, topic_of)
     with lock:
-        forgotten, stable = fold.forgotten, fold.stable(fold.forgotten + 1, fold.upto)
+        forgotten, stable = log_state.forgotten, log_state.stable(log_state.forgotten + 1, log_state.upto)
     for bucket, writer, parts in reversed(stable):
         if not gone_blocks.is_gone(writer, parts):
             continue
         with lock:
-            versions = [(other, fold.replica_bucket(other, bucket)) for other in others if other != writer]
+            versions = [(other, log_state.replica_bucket(other, bucket)) for other in others if other != writer]
         alike = ((other, own) for other, own in versions if own and contents(own) == contents(parts))
         if not any(not gone_blocks.is_gone(other, own) for other, own in alike):
             return bucket
@@ -105,7 +107,7 @@ def last_gone(
 def gone_range(
     reader: LogReader,
     topic_of: Callable[[str], str],
-    fold: StreamFold,
+    log_state: LogState,
     after: int,
     count_max: int | None = None,
     *,
@@ -116,8 +118,8 @@ def gone_range(
     As ``missing_blocks``, whose arguments these are; ``count_max``: look at so many non-empty buckets.
     """
     with lock:
-        if fold.upto <= after:
+        if log_state.upto <= after:
             return None
-        stable = fold.stable(max(after, fold.forgotten) + 1, fold.upto, count_max)
+        stable = log_state.stable(max(after, log_state.forgotten) + 1, log_state.upto, count_max)
     found = GoneBlocks(reader, topic_of).gone(stable)
     return (found[0], found[-1]) if found else None

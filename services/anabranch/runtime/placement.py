@@ -1,6 +1,6 @@
 """Follows the log of moves: where each replica has its place now, by all that stands there.
 
-A crash loses nothing: a new reader folds the log again, from its beginning.
+A crash loses nothing: a new reader reads the log again, from its beginning.
 """
 
 from __future__ import annotations

@@ -16,16 +16,16 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import (
     BoundaryKind,
     BoundaryRecord,
-    BranchSummary,
+    BranchSnapshot,
     EpochStarted,
     GivenUp,
     InputPosition,
     LogEntry,
+    LogSnapshot,
     Part,
-    ReplicaSummary,
+    ReplicaSnapshot,
     Resent,
     StableRange,
-    Summary,
     TentativeRange,
 )  # fmt: skip
 
@@ -39,15 +39,15 @@ FULL = BoundaryRecord(
 EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s", version=2, bucket_ms=250)
 RESENT = Resent(replica="0", epoch=5, parts=(PART,))
 RANGE = TentativeRange(first=7, last=9, branch=(5, 1), missing=("reports",), parts=(PART,))
-BRANCHES = BranchSummary(
+BRANCHES = BranchSnapshot(
     number=(5, 1), tip=BatchId("l", 3), closed=9, upto=10, pending=((BatchId("l", 3), dataclasses.replace(PART, bucket=12)),),
     ranges=(RANGE, TentativeRange(first=10, last=10, branch=(4, 7))),
 )  # fmt: skip
-REPLICA = ReplicaSummary(
+REPLICA = ReplicaSnapshot(
     replica="0", epoch=-1, fingerprint="f", schema="s", closed=6, base=0, path=(BatchId("l", 1), BatchId("l", 2)),
     lineages=(BatchId("l", 2),), pending=((BatchId("l", 2), PART),), last=FULL, closed_parts=(PART,), branches=BRANCHES,
 )  # fmt: skip
-SUMMARY = Summary(
+SNAPSHOT = LogSnapshot(
     as_of=9,
     forgotten=3,
     replicas=(REPLICA, dataclasses.replace(REPLICA, last=None, branches=None)),
@@ -57,7 +57,7 @@ SUMMARY = Summary(
 )
 
 
-@pytest.mark.parametrize("entry", [SMALL, FULL, EPOCH, RESENT, SUMMARY, Summary(0, 0)])
+@pytest.mark.parametrize("entry", [SMALL, FULL, EPOCH, RESENT, SNAPSHOT, LogSnapshot(0, 0)])
 def test_a_record_comes_back_as_it_was(entry: LogEntry) -> None:
     value, headers = boundary_records.encode(entry)
     assert boundary_records.decode(value, headers) == entry
@@ -75,7 +75,9 @@ def test_any_reader_of_avro_can_read_it() -> None:
     assert (found["kind"], found["branch"], found["prev"]) == ("tentative", {"epoch": 5, "counter": 1}, {"lineage": "k", "batch": 2})
 
 
-@pytest.mark.parametrize(("name", "kind"), [("boundary_record", BoundaryRecord), ("epoch_started", EpochStarted), ("summary", Summary)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("boundary_record", BoundaryRecord), ("epoch_started", EpochStarted), ("log_snapshot", LogSnapshot)]
+)
 def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
     fields = catalog().newest(name).avro["fields"]
     assert [field["name"] for field in fields] == [field.name for field in dataclasses.fields(kind)]
@@ -84,8 +86,8 @@ def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: 
 def test_the_schema_of_a_part_has_its_fields_in_their_order() -> None:
     parts = next(field for field in catalog().newest("boundary_record").avro["fields"] if field["name"] == "parts")
     assert [field["name"] for field in parts["type"]["items"]["fields"]] == [field.name for field in dataclasses.fields(Part)]
-    replicas = next(field for field in catalog().newest("summary").avro["fields"] if field["name"] == "replicas")
-    assert [field["name"] for field in replicas["type"]["items"]["fields"]] == [field.name for field in dataclasses.fields(ReplicaSummary)]
+    replicas = next(field for field in catalog().newest("log_snapshot").avro["fields"] if field["name"] == "replicas")
+    assert [field["name"] for field in replicas["type"]["items"]["fields"]] == [field.name for field in dataclasses.fields(ReplicaSnapshot)]
 
 
 LONG = "x" * (limits.NAME_CHARACTERS_MAX + 1)
@@ -119,22 +121,22 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(SMALL, given_up=(GivenUp("reports", 7, 6),)),
     dataclasses.replace(SMALL, given_up=(GivenUp("reports", 6, 6),) * (limits.GIVEN_UP_MAX + 1)),
     dataclasses.replace(EPOCH, bucket_ms=-1),
-    dataclasses.replace(SUMMARY, bucket_ms=-1),
+    dataclasses.replace(SNAPSHOT, bucket_ms=-1),
     dataclasses.replace(SMALL, positions=(InputPosition("t", 0, 0, 0, -1),)),
     dataclasses.replace(SMALL, positions=(InputPosition(LONG, 0, 0, 0),)),
     dataclasses.replace(EPOCH, token=LONG),
     dataclasses.replace(EPOCH, schema="x" * (limits.SCHEMA_BYTES_MAX + 1)),
-    dataclasses.replace(SUMMARY, as_of=-1),
-    dataclasses.replace(SUMMARY, forgotten=-1),
-    dataclasses.replace(SUMMARY, past=limits.BUCKET_MAX + 1),
-    dataclasses.replace(SUMMARY, replicas=(REPLICA,) * (limits.REPLICAS_MAX + 1)),
-    *(dataclasses.replace(SUMMARY, replicas=(dataclasses.replace(REPLICA, **change),)) for change in (
+    dataclasses.replace(SNAPSHOT, as_of=-1),
+    dataclasses.replace(SNAPSHOT, forgotten=-1),
+    dataclasses.replace(SNAPSHOT, past=limits.BUCKET_MAX + 1),
+    dataclasses.replace(SNAPSHOT, replicas=(REPLICA,) * (limits.REPLICAS_MAX + 1)),
+    *(dataclasses.replace(SNAPSHOT, replicas=(dataclasses.replace(REPLICA, **change),)) for change in (
         {"epoch": -2}, {"closed": -1}, {"replica": LONG}, {"path": (BatchId("l", 1),) * (limits.CHAIN_RECORDS_MAX + 1)},
         {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)}, {"last": dataclasses.replace(SMALL, closed=-1)},
         {"path": (BatchId(LONG, 1),)}, {"lineages": (BatchId(LONG, 1),)}, {"lineages": (BatchId("l", 1),) * (limits.LINEAGES_MAX + 1)},
         {"closed_parts": (dataclasses.replace(PART, rows=-1),)},
     )),
-    *(dataclasses.replace(SUMMARY, replicas=(dataclasses.replace(REPLICA, branches=wrong),)) for wrong in (
+    *(dataclasses.replace(SNAPSHOT, replicas=(dataclasses.replace(REPLICA, branches=wrong),)) for wrong in (
         *(dataclasses.replace(BRANCHES, **change) for change in (
             {"number": (-1, 0)}, {"tip": BatchId(LONG, 1)}, {"closed": -1}, {"upto": limits.BUCKET_MAX + 1},
             {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)}, {"ranges": (RANGE, RANGE)},
@@ -144,7 +146,7 @@ WRONG: list[LogEntry] = [
             {"parts": (dataclasses.replace(PART, rows=-1),)},
         )),
     )),
-    *(dataclasses.replace(SUMMARY, ranges=(wrong,)) for wrong in (
+    *(dataclasses.replace(SNAPSHOT, ranges=(wrong,)) for wrong in (
         StableRange(5, 4, "0", ()), StableRange(4, 5, LONG, ()), StableRange(4, 7, "0", (dataclasses.replace(PART, rows=-1),)),
         StableRange(4, 5, "0", (PART,)),
     )),
@@ -175,7 +177,7 @@ def test_the_largest_record_that_is_allowed_fits() -> None:
     assert boundary_records.decode(value) == dataclasses.replace(SMALL, parts=parts)
 
 
-def test_a_boundary_record_larger_than_a_summary_may_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_boundary_record_larger_than_a_snapshot_may_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     value, _ = boundary_records.encode(FULL)
     monkeypatch.setattr(limits, "BOUNDARY_BYTES_MAX", len(value) - 1)
     with pytest.raises(RemoteProtocolError, match="boundary record of"):

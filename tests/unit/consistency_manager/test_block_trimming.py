@@ -41,7 +41,7 @@ class World(ManagerWorld):
         following.read_to_end()
         blocks = BlockReader(self.log, lambda replica: f"p.totals.blocks.{replica}", self.clock)
         found = []
-        for wanted in following.fold.stable(first, last):
+        for wanted in following.log_state.stable(first, last):
             try:
                 found += [bucket for bucket, _ in blocks.read_buckets([wanted])]
             except DataMissing:

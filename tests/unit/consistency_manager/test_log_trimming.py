@@ -1,4 +1,4 @@
-"""The manager sums boundary logs up and trims them; on a log in memory."""
+"""The manager writes log snapshots and trims; on a log in memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from anabranch.codec import boundary_records
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.ports import Headers, TopicPartition
-from anabranch.protocol import boundary_log, limits, summaries
+from anabranch.protocol import boundary_log, limits, log_snapshots
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
-from anabranch.protocol.records import LogEntry, Summary
+from anabranch.protocol.records import LogEntry, LogSnapshot
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness import outputs
 from harness.manager_world import ManagerWorld
@@ -59,42 +59,42 @@ class World(ManagerWorld):
     def start(self) -> int:
         return self.log.partition(AT).start
 
-    def summaries(self) -> list[Summary]:
+    def log_snapshots(self) -> list[LogSnapshot]:
         partition = self.log.partition(AT)
         found = [boundary_records.decode(partition.at(offset).value) for offset in range(partition.start, partition.end)]
-        return [entry for entry in found if isinstance(entry, Summary)]
+        return [entry for entry in found if isinstance(entry, LogSnapshot)]
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(limits, "SUMMARY_EVERY_RECORDS", EVERY)
+    monkeypatch.setattr(limits, "SNAPSHOT_EVERY_RECORDS", EVERY)
     return World()
 
 
 def agrees(world: World) -> None:
     """Who begins to read now knows what one knows who read everything."""
     begun = world.read()
-    floor = begun.fold.forgotten
-    assert begun.fold.summary(0, floor) == world.whole.fold.summary(0, floor)
+    floor = begun.log_state.forgotten
+    assert begun.log_state.snapshot(0, floor) == world.whole.log_state.snapshot(0, floor)
     begun.close()
 
 
-def test_a_log_is_summed_up_and_trimmed_as_it_grows(world: World) -> None:
+def test_a_log_gets_snapshots_and_is_trimmed_as_it_grows(world: World) -> None:
     manager = world.manager()
     world.close(8, manager)
-    assert (world.start, world.summaries()) == (0, []), "not yet"
+    assert (world.start, world.log_snapshots()) == (0, []), "not yet"
     world.close(3, manager)
-    assert (world.start, len(world.summaries())) == (0, 1), "a reader may just have begun"
+    assert (world.start, len(world.log_snapshots())) == (0, 1), "a reader may just have begun"
     world.close(40, manager)
     assert world.start > 2 * EVERY
     partition = world.log.partition(AT)
-    newest = world.summaries()[-1]
+    newest = world.log_snapshots()[-1]
     assert EVERY <= newest.as_of - world.start <= 2 * EVERY + 2
     assert partition.end - newest.as_of <= EVERY + 2
     assert newest.forgotten >= world.bucket - EVERY, "it stays small"
     assert len(newest.ranges) < EVERY
     agrees(world)
-    assert manager.status.detail["not_summed_up"] == {}
+    assert manager.status.detail["no_log_snapshot"] == {}
 
 
 def test_two_managers_and_restarts_harm_nobody(world: World) -> None:
@@ -105,7 +105,7 @@ def test_two_managers_and_restarts_harm_nobody(world: World) -> None:
         second.stop()
         second = world.manager()
     assert world.start > 2 * EVERY
-    for one, other in zip(world.summaries(), world.summaries()[1:], strict=False):
+    for one, other in zip(world.log_snapshots(), world.log_snapshots()[1:], strict=False):
         assert one.as_of != other.as_of or one == other
     first.stop()
     for _ in range(4):
@@ -116,7 +116,7 @@ def test_two_managers_and_restarts_harm_nobody(world: World) -> None:
     agrees(world)
 
 
-def test_a_manager_that_begins_at_a_summary_compares_and_trims_on(world: World) -> None:
+def test_a_manager_that_begins_at_a_snapshot_compares_and_trims_on(world: World) -> None:
     manager = world.manager()
     world.close(40, manager)
     manager.stop()
@@ -129,7 +129,7 @@ def test_a_manager_that_begins_at_a_summary_compares_and_trims_on(world: World) 
     compared = manager.status.detail["compared"]
     assert isinstance(compared, dict)
     assert compared["totals"] >= 10
-    assert world.whole.fold.upto == 50
+    assert world.whole.log_state.upto == 50
 
 
 def test_where_nothing_is_trimmed_nothing_is_forgotten(world: World) -> None:
@@ -139,70 +139,70 @@ def test_where_nothing_is_trimmed_nothing_is_forgotten(world: World) -> None:
     world.close(50, manager)
     assert world.start > 0
     begun = world.read()
-    assert begun.fold.forgotten == 0
-    assert begun.fold.stable(1, 50) == world.whole.fold.stable(1, 50)
+    assert begun.log_state.forgotten == 0
+    assert begun.log_state.stable(1, 50) == world.whole.log_state.stable(1, 50)
 
 
 def test_what_is_too_large_is_not_written_and_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summaries, "SUMMARY_ITEMS_MAX", 10)
+    monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 10)
     manager = world.manager()
     world.close(15, manager)
-    assert world.summaries() == []
-    told = manager.status.detail["not_summed_up"]
+    assert world.log_snapshots() == []
+    told = manager.status.detail["no_log_snapshot"]
     assert isinstance(told, dict)
     assert "more than 10" in told["totals"]
-    monkeypatch.setattr(summaries, "SUMMARY_ITEMS_MAX", 1_000)
+    monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 1_000)
     encode = boundary_records.encode
 
     def encode_small(entry: LogEntry) -> tuple[bytes, Headers]:
-        if isinstance(entry, Summary):
-            raise LocalProtocolError("a summary has 101 bytes, more than 100")
+        if isinstance(entry, LogSnapshot):
+            raise LocalProtocolError("a log snapshot has 101 bytes, more than 100")
         return encode(entry)
 
     monkeypatch.setattr(boundary_records, "encode", encode_small)
     world.close(15, manager)
-    assert world.summaries() == []
-    assert "bytes, more than 100" in manager.status.detail["not_summed_up"]["totals"]  # type: ignore[index]
+    assert world.log_snapshots() == []
+    assert "bytes, more than 100" in manager.status.detail["no_log_snapshot"]["totals"]  # type: ignore[index]
     monkeypatch.setattr(boundary_records, "encode", encode)
     world.close(15, manager)
-    assert world.summaries()
-    assert manager.status.detail["not_summed_up"] == {}
+    assert world.log_snapshots()
+    assert manager.status.detail["no_log_snapshot"] == {}
 
 
 def test_what_there_is_no_room_for_is_forgotten_and_comes_back_when_readers_went_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary_log, "CHAIN_RECORDS_MAX", 5)
-    monkeypatch.setattr(summaries, "SUMMARY_ITEMS_MAX", 60)
-    monkeypatch.setattr(summaries, "SUMMARY_EVERY_PARTS", 8)
+    monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 60)
+    monkeypatch.setattr(log_snapshots, "SNAPSHOT_EVERY_PARTS", 8)
     manager = world.manager()
     say, world.delivered = world.delivered, lambda bucket: None  # type: ignore[method-assign]
     world.close(60, manager)
-    assert "readers need buckets from" in manager.status.detail["not_summed_up"]["totals"]  # type: ignore[index]
-    assert manager._streams["totals"].fold.stable_parts < 100
+    assert "readers need buckets from" in manager.status.detail["no_log_snapshot"]["totals"]  # type: ignore[index]
+    assert manager._streams["totals"].log_state.stable_parts < 100
     world.delivered = say  # type: ignore[method-assign]
     world.close(30, manager)
-    assert manager.status.detail["not_summed_up"] == {}
+    assert manager.status.detail["no_log_snapshot"] == {}
     agrees(world)
 
 
-def test_while_a_replica_of_another_pipeline_file_writes_nothing_is_summed_up(world: World) -> None:
+def test_while_a_replica_of_another_pipeline_file_writes_there_is_no_log_snapshot(world: World) -> None:
     manager = world.manager()
     more = outputs.pipeline("p", replicas=3)
     create_topics(world.log, more)
     world.replicas.append(Replica(world.log, more, world.clock, SeededEntropy(2), "2"))
     world.close(20, manager)
-    assert world.summaries() == []
-    assert "writes to the log as '2'" in manager.status.detail["not_summed_up"]["totals"]  # type: ignore[index]
+    assert world.log_snapshots() == []
+    assert "writes to the log as '2'" in manager.status.detail["no_log_snapshot"]["totals"]  # type: ignore[index]
     manager.stop()
     manager = world.manager(more)
     world.close(20, manager)
     assert world.start > 0
     begun = BoundaryReader(world.log, AT.topic, ["0", "1", "2"])
     begun.read_to_end()
-    assert begun.fold.closed("2") == world.bucket
+    assert begun.log_state.closed("2") == world.bucket
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), OutcomeUnknown("who knows")])
-@pytest.mark.parametrize("what", ["summary", "deletion"])
+@pytest.mark.parametrize("what", ["log_snapshot", "deletion"])
 def test_what_fails_is_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, what: str) -> None:
     manager = world.manager()
     fails = [True]
@@ -216,7 +216,7 @@ def test_what_fails_is_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch
         found = original_flush(self)
         if fails[0] and any(each.at == AT and world.log.partition(AT).at(each.offset).value[10:] for each in found):  # type: ignore[index]
             entry = boundary_records.decode(world.log.partition(AT).at(found[-1].offset).value)
-            if isinstance(entry, Summary):
+            if isinstance(entry, LogSnapshot):
                 raise error
         return found
 
@@ -225,7 +225,7 @@ def test_what_fails_is_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch
         LocalLogWriter, "flush", flush
     )
     world.close(40, manager)
-    assert manager._context.registry.get_sample_value("anabranch_summary_failures_total", {"pipeline": "p"})
+    assert manager._context.registry.get_sample_value("anabranch_log_snapshot_failures_total", {"pipeline": "p"})
     agrees(world)
     fails[0] = False
     world.close(40, manager)

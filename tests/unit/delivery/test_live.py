@@ -27,7 +27,7 @@ from harness import outputs
 from harness.live_world import FAILURE, World, compacted, feed, settle
 from harness.outputs import delivered, drain, ids, rows
 from harness.sources import everything
-from harness.summed_up import sum_up
+from harness.trimmed_log import trim_below_snapshot
 
 LIVE = "p.out.live"
 PROGRESS = "p.out.live.progress"
@@ -223,14 +223,14 @@ def test_the_corrected_topic_begins_only_when_it_is_recorded_where_the_live_one_
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_a_restart_over_a_log_that_was_summed_up_at_any_point(world: World, at: int) -> None:
+def test_a_restart_over_a_log_with_a_snapshot_at_any_point(world: World, at: int) -> None:
     service = world.service()
     for number in range(6):
         feed(world, number)
         if number == at:
             service.stop()
             world.replica.poll()
-            sum_up(world.log, "p.totals.boundaries", "0", forgotten=3 if at else 0)
+            trim_below_snapshot(world.log, "p.totals.boundaries", "0", forgotten=3 if at else 0)
             service = world.service()
         settle(service)
     assert world.transcript() == FAILURE
@@ -242,7 +242,7 @@ def test_what_is_trimmed_and_not_described_any_more_is_said(world: World) -> Non
     settle(service)
     service.stop()
     world.replica.close_buckets(9, {9: rows(9, 4)})
-    sum_up(world.log, "p.totals.boundaries", "0", forgotten=9)
+    trim_below_snapshot(world.log, "p.totals.boundaries", "0", forgotten=9)
     service = world.service()
     settle(service)
     assert "are trimmed, and its log describes them no more" in str(service.status.detail["live"])
@@ -434,14 +434,14 @@ def test_the_corrected_topic_takes_turns(world: World, monkeypatch: pytest.Monke
     assert [i for _, i, _, _ in delivered(world.log, world.pipeline)] == ids({1: 95})
 
 
-def test_the_fold_keeps_what_the_live_topic_still_needs(world: World) -> None:
+def test_the_log_state_keeps_what_the_live_topic_still_needs(world: World) -> None:
     service = world.service()
     feed(world, 0)
     settle(service)
-    assert service._following().fold.forgotten == 0
+    assert service._following().log_state.forgotten == 0
     world.replica.close_buckets(4, {4: rows(4, 1)})
     settle(service)
-    assert service._following().fold.forgotten == 3
+    assert service._following().log_state.forgotten == 3
 
 
 def test_heartbeats_say_what_no_take_over_reads_again(world: World) -> None:

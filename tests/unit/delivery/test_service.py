@@ -23,7 +23,7 @@ from anabranch.protocol.records import GivenUp
 from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
 from harness.sources import everything
-from harness.summed_up import sum_up
+from harness.trimmed_log import trim_below_snapshot
 
 
 class World:
@@ -378,17 +378,17 @@ def test_a_new_output_whose_blocks_are_deleted_after_its_start_begins_anew(world
     assert str((service.status.state, service.status.waiting_for)) == "('running', None)"
 
 
-def test_it_goes_on_over_a_log_that_was_summed_up(world: World) -> None:
+def test_it_goes_on_over_a_log_with_a_snapshot(world: World) -> None:
     world.feed(9, {2: 30, 5: 8})
     drain(world.service(), 9)
     world.feed(12, {11: 5})
-    assert sum_up(world.log, "p.totals.boundaries", "0") == 3
+    assert trim_below_snapshot(world.log, "p.totals.boundaries", "0") == 3
     world.feed(14, {13: 5})
     service = world.service()
     drain(service, 14)
     world.check()
     service.step()
-    sum_up(world.log, "p.totals.boundaries", "0", forgotten=9)
+    trim_below_snapshot(world.log, "p.totals.boundaries", "0", forgotten=9)
     world.feed(16, {15: 5})
     drain(service, 16)
     world.check()
@@ -401,7 +401,7 @@ def test_a_bucket_that_is_trimmed_and_not_described_any_more_is_never_left_out(w
     drain(first, 1)
     first.stop()
     world.feed(9, {3: 30, 5: 8})
-    sum_up(world.log, "p.totals.boundaries", "0", forgotten=3)
+    trim_below_snapshot(world.log, "p.totals.boundaries", "0", forgotten=3)
     service = world.service()
     for _ in range(3):
         service.step()
@@ -412,7 +412,7 @@ def test_a_bucket_that_is_trimmed_and_not_described_any_more_is_never_left_out(w
 
 def test_a_new_output_begins_after_what_is_not_described_any_more(world: World) -> None:
     world.feed(9, {2: 30, 5: 8})
-    sum_up(world.log, "p.totals.boundaries", "0", forgotten=2)
+    trim_below_snapshot(world.log, "p.totals.boundaries", "0", forgotten=2)
     service = world.service()
     assert service.status.detail["left_out_ms"] == 200
     drain(service, 9)

@@ -16,7 +16,7 @@ from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.ingestion.service import IngestionService
 from anabranch.pipeline.model import EventTime, IdleTimeout
 from anabranch.ports import TopicPartition
-from anabranch.protocol import boundary_log as fold
+from anabranch.protocol import boundary_log as log_state
 from anabranch.protocol import ingestion as rules
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import ConfigurationError, Fenced, TooManyParts, Unavailable
@@ -392,7 +392,7 @@ class TestTooMuchOpen:
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 10)
         monkeypatch.setattr(rules, "PENDING_PARTS_HOLD", 50)
-        monkeypatch.setattr(fold, "PENDING_PARTS_MAX", 100)
+        monkeypatch.setattr(log_state, "PENDING_PARTS_MAX", 100)
 
     @staticmethod
     def backlog(world: World, partition: int, first_ms: int = 1_000) -> None:

@@ -73,8 +73,8 @@ def test_what_was_read_stays_and_what_comes_later_is_late(world: World) -> None:
     assert world.view.closed() == 29
     assert {bucket: rows.column("car").to_pylist() for bucket, rows in world.view.stable().items()} == {10: [1], 11: [2], 19: [3]}
     assert world.dead() == [report(1_999, 5)]
-    fold = world.view.fold()
-    assert [fold.given_up.names(bucket) for bucket in (9, 10, 20, 21)] == [(), ("reports",), ("reports",), ()]
+    log_state = world.view.log_state()
+    assert [log_state.given_up.names(bucket) for bucket in (9, 10, 20, 21)] == [(), ("reports",), ("reports",), ()]
 
 
 def test_an_idle_zombie_finds_out_that_it_was_replaced(world: World) -> None:
@@ -111,7 +111,7 @@ def test_a_second_command_goes_on_behind_the_first(world: World) -> None:
     assert world.command(0, 1_000).do() == GivenUp("reports", 1, 10)
     assert world.command(0, 2_000).do() == GivenUp("reports", 11, 20)
     assert world.view.closed() == 20
-    assert world.view.fold().given_up.ranges() == (GivenUp("reports", 1, 20),)
+    assert world.view.log_state().given_up.ranges() == (GivenUp("reports", 1, 20),)
 
 
 @pytest.mark.parametrize(

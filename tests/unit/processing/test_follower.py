@@ -60,7 +60,7 @@ class Stage:
         writer.append(BoundaryRecord("0", writer.epoch, BatchId("l", self.batches[name]), writer.tip(), bucket, parts))
 
     def seen(self, name: str, bucket: int) -> None:
-        wait_until(lambda: self.followers[name].reader.fold.upto >= bucket, 10, f"{name} up to {bucket}")
+        wait_until(lambda: self.followers[name].reader.log_state.upto >= bucket, 10, f"{name} up to {bucket}")
 
     def trigger(self, order: str) -> bool:
         """One trigger of Spark: every input is asked once, in ``order``. Whether a batch came of it."""

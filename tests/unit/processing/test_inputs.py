@@ -53,7 +53,7 @@ class Inputs:
 
     def close_upto(self, bucket: int) -> None:
         tip = self.writer.tip()
-        first = 1 if tip is None else self.writer.fold.closed("0") + 1
+        first = 1 if tip is None else self.writer.log_state.closed("0") + 1
         parts = tuple(part(each) for each in range(first, bucket + 1))
         self.writer.append(BoundaryRecord("0", self.writer.epoch, BatchId("l", bucket), tip, bucket, parts))
 
@@ -61,7 +61,7 @@ class Inputs:
         self.log.admin().delete_before({TopicPartition(NAMES.blocks("a", "0"), 0): offset})
 
     def upto(self) -> int:
-        return self.follower.reader.fold.upto
+        return self.follower.reader.log_state.upto
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_what_was_forgotten_on_purpose_cannot_be_needed(inputs: Inputs) -> None:
 def test_what_the_log_describes_no_more_is_told(inputs: Inputs) -> None:
     inputs.made.complete()
     with inputs.changed:
-        inputs.follower.reader.fold.forget(3)
+        inputs.follower.reader.log_state.forget(3)
     assert "buckets 2..3 of a are trimmed" in inputs.made.missing(1)
     assert inputs.made.gone() == {}
 

@@ -36,7 +36,7 @@ class TestGivenUp:
         process.settle()
         world.close("a", 14, 9)
         process.settle()
-        found = world.fold()
+        found = world.log_state()
         assert [bucket for bucket in range(1, 14) if found.given_up.names(bucket)] == list(lacking)
         assert {bucket: rows for bucket, rows in world.stable_rows().items() if bucket <= 13} == world.expected(13)
 
@@ -50,7 +50,7 @@ class TestGivenUp:
         world.close("a", 14)
         world.close("b", 14)
         second.settle()
-        found = world.fold()
+        found = world.log_state()
         assert [bucket for bucket in range(1, 15) if found.given_up.names(bucket)] == [6, 7, 8]
 
     def test_a_branch_names_it_as_missing(self) -> None:
@@ -255,8 +255,8 @@ class TestBatches:
         monkeypatch.setattr(limits, "PARTS_PER_RECORD_MAX", 2)
         monkeypatch.setattr(record_pieces, "PARTS_PER_RECORD_MAX", 2)
         world, process = failing(traits)
-        fold = world.fold()
-        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 10) if (t := fold.tentative("0", n)) is not None and t.parts}
+        log_state = world.log_state()
+        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 10) if (t := log_state.tentative("0", n)) is not None and t.parts}
         assert shown == {bucket: rows for bucket, rows in world.expected(9).items() if bucket > 5}
         world.close("a", 12, 7, 11)
         world.close("b", 12, 11)
@@ -276,9 +276,9 @@ class TestFork:
         newest = world.disk.newest()
         assert newest is not None
         assert newest.name == main
-        fold = world.fold()
-        assert (fold.upto, fold.tentative_upto("0")) == (5, 9), "of bucket 10 there is nothing"
-        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 10) if (t := fold.tentative("0", n)) is not None and t.parts}
+        log_state = world.log_state()
+        assert (log_state.upto, log_state.tentative_upto("0")) == (5, 9), "of bucket 10 there is nothing"
+        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 10) if (t := log_state.tentative("0", n)) is not None and t.parts}
         assert shown == {bucket: rows for bucket, rows in world.expected(9).items() if bucket > 5}, "what b gave, and nothing of a"
         world.close("a", 12, 7, 11)
         world.close("b", 12, 11)
@@ -341,7 +341,7 @@ class TestFork:
             if back_ms is not None and "shown" in seen and now_ms == seen["shown"] + back_ms:
                 world.close("a", 6)
             process.wait(100)
-            now_ms, upto = world.clock.monotonic_ms(), world.fold().tentative_upto("0")
+            now_ms, upto = world.clock.monotonic_ms(), world.log_state().tentative_upto("0")
             if upto > 5:
                 seen.setdefault("shown", now_ms)
             if any(bucket <= upto for bucket in filled):
@@ -361,8 +361,8 @@ class TestFork:
         process.settle()
         assert (process.runner.branch, process.runner.main, process.runner.branch_number) == (one, two, 2)
         assert process.orders[1:] == [StopQuery(lineage_name(process.boundary.epoch, 0)), StartQuery(two)]
-        fold = world.fold()
-        assert (fold.upto, fold.branch("0")) == (7, (process.boundary.epoch, 2))
+        log_state = world.log_state()
+        assert (log_state.upto, log_state.branch("0")) == (7, (process.boundary.epoch, 2))
         world.close("a", 20, 9, 20)
         world.close("b", 20)
         process.wait(300)

@@ -38,7 +38,7 @@ class Story(Relay):
         self.rest()
 
     def check(self) -> None:
-        assert self.world.fold().upto == 16
+        assert self.world.log_state().upto == 16
         assert self.world.stable_rows() == self.world.expected(16)
         branches = [r.branch for r in self.world.records() if r.branch is not None]
         assert branches == sorted(branches), "R3"

@@ -69,14 +69,14 @@ class Cores:
             if self.process.runner.branch is None and self._closed["a"] == self._closed["b"]:
                 return took
             self._tick()
-        message = f"not within {within_ms} ms: stable {self.output.fold.upto} of {self.due}, {self.process.runner.state}"
+        message = f"not within {within_ms} ms: stable {self.output.log_state.upto} of {self.due}, {self.process.runner.state}"
         raise AssertionError(message)
 
     def state(self) -> ReplicaState:
         return self.process.runner.state
 
     def lag(self) -> int:
-        return self.due - self.output.fold.upto
+        return self.due - self.output.log_state.upto
 
     def longest_ms(self, first_ms: int, last_ms: int = 10**9) -> int:
         """The longest delay of a bucket that ended in this time."""
@@ -102,7 +102,7 @@ class Cores:
             if query in self._work and work.left_ms <= 0:
                 self._step(query, work)
         self.output.poll(0)
-        shown = max(self.output.fold.upto, self.output.fold.tentative_upto("0"))
+        shown = max(self.output.log_state.upto, self.output.log_state.tentative_upto("0"))
         for bucket in range(len(self.shown_ms) + 1, shown + 1):
             self.shown_ms[bucket] = world.clock.monotonic_ms() - bucket * world.width_ms
 
@@ -144,7 +144,7 @@ def checked(core: Cores) -> None:
     core.run(10_000)
     assert core.state() is ReplicaState.STABLE, "no new failure"
     world = core.world
-    upto = core.output.fold.upto
+    upto = core.output.log_state.upto
     assert {b: n for b, n in world.stable_rows().items() if b <= upto} == world.expected(upto)
 
 

@@ -16,7 +16,7 @@ from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.records import BoundaryRecord
 from anabranch.protocol.state_horizon import StateHorizon
 from harness import spark_files
-from harness.file_replica import FileReplica, Source, create_topics, replica_rows, stable_rows, stage_fold
+from harness.file_replica import FileReplica, Source, create_topics, replica_rows, stable_rows, stage_log_state
 from harness.replica_bench import WIDTH_MS
 
 NAMES = TopicNames("p")
@@ -76,9 +76,9 @@ class Stage:
         assert len(list((self.root(replica) / "lineages").iterdir())) <= 3
 
     def check(self, upto: int) -> None:
-        fold = stage_fold(self.log, NAMES)
-        assert fold.upto == upto
-        assert stable_rows(fold) == self.source.expected(upto)
+        log_state = stage_log_state(self.log, NAMES)
+        assert log_state.upto == upto
+        assert stable_rows(log_state) == self.source.expected(upto)
 
 
 @pytest.fixture
@@ -118,9 +118,11 @@ def test_a_replica_without_a_disk_starts_from_its_siblings(stage: Stage) -> None
     for replica in (one, zero):
         replica.settle()
     stage.check(26)
-    fold = stage_fold(stage.log, NAMES)
-    assert fold.closed("1") == 26
-    assert replica_rows(fold, "1", base + 1) == {b: n for b, n in stage.source.expected(26).items() if b > base}, "all of it, from there on"
+    log_state = stage_log_state(stage.log, NAMES)
+    assert log_state.closed("1") == 26
+    assert replica_rows(log_state, "1", base + 1) == {b: n for b, n in stage.source.expected(26).items() if b > base}, (
+        "all of it, from there on"
+    )
     assert stage.waited == []
 
 
@@ -146,16 +148,16 @@ def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_sibling
     again = stage.start("1")
     stage.source.close(26, 21, 22, 25)
     again.settle()
-    fold = stage_fold(stage.log, NAMES)
-    assert fold.closed("1") == 26
-    assert {b: n for b, n in replica_rows(fold, "1", 21).items() if b > 20} == {
+    log_state = stage_log_state(stage.log, NAMES)
+    assert log_state.closed("1") == 26
+    assert {b: n for b, n in replica_rows(log_state, "1", 21).items() if b > 20} == {
         b: n for b, n in stage.source.expected(26).items() if b > 20
     }
 
 
 def test_it_takes_no_batch_that_has_begun_what_is_not_stable(stage: Stage) -> None:
     zero = told(stage)
-    assert stage_fold(stage.log, NAMES).pending("0")
+    assert stage_log_state(stage.log, NAMES).pending("0")
     one = stage.start("1")
     base = last_base(stage, "1")
     assert base is not None
@@ -176,8 +178,8 @@ def test_after_the_disk_is_lost_it_goes_on_behind_its_own_boundary(stage: Stage)
     stage.source.close(30, 27, 28)
     again.settle()
     stage.check(30)
-    fold = stage_fold(stage.log, NAMES)
-    assert replica_rows(fold, "1", 25) == {b: n for b, n in stage.source.expected(30).items() if b > 24}
+    log_state = stage_log_state(stage.log, NAMES)
+    assert replica_rows(log_state, "1", 25) == {b: n for b, n in stage.source.expected(30).items() if b > 24}
 
 
 def test_a_replica_that_was_away_for_too_long_leaves_its_own_checkpoint(stage: Stage) -> None:
@@ -196,8 +198,8 @@ def test_a_replica_that_was_away_for_too_long_leaves_its_own_checkpoint(stage: S
     again.settle()
     zero.settle()
     stage.check(44)
-    fold = stage_fold(stage.log, NAMES)
-    assert replica_rows(fold, "1", base + 1) == {b: n for b, n in stage.source.expected(44).items() if b > base}
+    log_state = stage_log_state(stage.log, NAMES)
+    assert replica_rows(log_state, "1", base + 1) == {b: n for b, n in stage.source.expected(44).items() if b > base}
 
 
 def test_where_nothing_of_a_sibling_will_do_it_begins_with_nothing(stage: Stage) -> None:
@@ -267,10 +269,10 @@ def test_a_stage_that_is_new_begins_after_what_is_deleted(stage: Stage) -> None:
     assert (one.runner.given_up, last_base(stage, "1")) == (0, 6), "there is a checkpoint to copy by now"
     again = stage.start("0")
     assert again.runner.given_up == 0, "its checkpoint holds where it stands"
-    fold = stage_fold(stage.log, NAMES)
-    record = fold.last("0")
+    log_state = stage_log_state(stage.log, NAMES)
+    record = log_state.last("0")
     assert record is not None
-    assert (fold.upto, record.closed, record.missing, record.parts) == (6, 6, ("a",), ())
+    assert (log_state.upto, record.closed, record.missing, record.parts) == (6, 6, ("a",), ())
 
 
 def test_what_a_new_stage_makes_then_is_whole_from_there_on(stage: Stage) -> None:
@@ -281,11 +283,11 @@ def test_what_a_new_stage_makes_then_is_whole_from_there_on(stage: Stage) -> Non
     stage.source.close(20, 12, 15)
     for replica in replicas:
         replica.settle()
-    fold = stage_fold(stage.log, NAMES)
+    log_state = stage_log_state(stage.log, NAMES)
     source = Source.__new__(Source)
     source.rows = {bucket: rows for bucket, rows in stage.source.rows.items() if bucket > 6}
-    assert stable_rows(fold) == source.expected(20)
-    assert replica_rows(fold, "1", 1) == source.expected(20)
+    assert stable_rows(log_state) == source.expected(20)
+    assert replica_rows(log_state, "1", 1) == source.expected(20)
     stage.lose_disk("0")
     stage.lose_disk("1")
     with pytest.raises(Crash):
@@ -350,10 +352,10 @@ def test_a_crash_at_any_point_of_a_take_over_from_a_sibling(tmp_path: Path, agai
                 break
         zero.settle()
         stage.check(26)
-        fold, base = stage_fold(stage.log, NAMES), last_base(stage, "1")
+        log_state, base = stage_log_state(stage.log, NAMES), last_base(stage, "1")
         assert base is not None
-        assert fold.closed("1") == 26
-        assert replica_rows(fold, "1", base + 1) == {b: n for b, n in stage.source.expected(26).items() if b > base}
+        assert log_state.closed("1") == 26
+        assert replica_rows(log_state, "1", base + 1) == {b: n for b, n in stage.source.expected(26).items() if b > base}
         stage.bounded("1")
         crashed = point.crashed
     assert at > 6
@@ -394,7 +396,7 @@ def test_where_all_is_damaged_the_siblings_is_taken(stage: Stage) -> None:
     again = stage.start("1")
     again.settle()
     stage.check(22)
-    assert stage_fold(stage.log, NAMES).closed("1") == 22
+    assert stage_log_state(stage.log, NAMES).closed("1") == 22
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"name": 1}'])

@@ -57,11 +57,11 @@ class TestBranchesThatFail:
         process.carry_out_orders()
         process.wait(BRANCH_RETRY_MS - 100)
         assert process.runner.branch is None
-        before = world.fold().tentative_upto("0")
+        before = world.log_state().tentative_upto("0")
         world.close("b", 20, 15)
         process.wait(FIRST)
         assert process.runner.branch_number == 2
-        assert world.fold().tentative_upto("0") > before, "live results go on"
+        assert world.log_state().tentative_upto("0") > before, "live results go on"
 
     def test_the_successor_of_a_branch_that_failed_at_once_is_started(self) -> None:
         world, process = running()
@@ -166,7 +166,7 @@ class TestRoom:
         for bucket in range(10, 31):
             world.close("b", bucket, bucket)
             process.wait(NEXT)
-        held = process.inputs["b"].fold
+        held = process.inputs["b"].log_state
         assert (process.runner.unread, held.stable_parts, held.upto) == ({"b"}, 7, 14)
         assert process.runner.state is ReplicaState.UP_FAILURE
         world.close("a", 30, 8)
@@ -180,7 +180,7 @@ class TestRoom:
         for bucket in range(6, 16):
             world.close("a", bucket, bucket)
         process.runner.tick()
-        assert process.inputs["a"].fold.stable_parts == 10
+        assert process.inputs["a"].log_state.stable_parts == 10
         world.close("b", 15)
         process.settle()
         assert world.stable_rows() == world.expected(15)
@@ -293,10 +293,10 @@ class TestUpstream:
         process.wait(500)
         assert process.runner.wants_to_correct
         assert asked[-1:] == [True]
-        assert world.fold().upto == 5, "not its turn"
+        assert world.log_state().upto == 5, "not its turn"
         allowed.append(1)
         process.settle()
-        assert world.fold().upto == 12
+        assert world.log_state().upto == 12
         process.round()
         assert asked[-1:] == [False], "the others hear that it is done"
         assert ("a", {}) in offered
@@ -327,7 +327,7 @@ class TestUpstream:
         for name in "ab":
             world.close(name, 40, 40)
         process.wait(3_000)
-        assert world.fold().upto == 40
+        assert world.log_state().upto == 40
         assert process.runner.branch is not None
         said["a"] = ONE_STABLE
         process.wait(3_000)
@@ -340,7 +340,7 @@ class TestUpstream:
             world.close("b", 12, 11)
             process.runner.tick()
             waited.append(0)
-            while world.fold().tentative_upto("0") < 12 and waited[-1] < 5_000:
+            while world.log_state().tentative_upto("0") < 12 and waited[-1] < 5_000:
                 process.wait(100)
                 waited[-1] += 100
         assert waited == [NEXT, NEXT + HOP_MS]

@@ -58,7 +58,7 @@ def gate() -> Iterator[Gate]:
 
 def all_go_on(world: World, process: Process, name: str) -> None:
     """What the other threads of the service do, while one of them waits."""
-    runner, upto = process.runner, process.inputs[name].fold.upto
+    runner, upto = process.runner, process.inputs[name].log_state.upto
 
     def supervise() -> None:
         runner.orders()
@@ -70,7 +70,7 @@ def all_go_on(world: World, process: Process, name: str) -> None:
     world.close(name, upto + 1)
     Other(lambda: runner.follow(name, 0)).end()
     Other(supervise).end()
-    assert process.inputs[name].fold.upto == upto + 1
+    assert process.inputs[name].log_state.upto == upto + 1
 
 
 def hole() -> tuple[World, Process, str]:

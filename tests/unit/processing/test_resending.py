@@ -32,7 +32,7 @@ from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.control_topics import said
 from harness.outputs import STAGE
-from harness.summed_up import sum_up
+from harness.trimmed_log import trim_below_snapshot
 
 INPUT = "means"
 STATELESS = PlanTraits(is_stateful=False, is_batch_safe=True)
@@ -169,16 +169,16 @@ class World:
         reader.read_to_end()
         below: dict[TopicPartition, int] = {}
         for bucket in range(1, first_kept):
-            for part in reader.fold.replica_bucket(replica, bucket) or ():
+            for part in reader.log_state.replica_bucket(replica, bucket) or ():
                 below[TopicPartition(self.names.blocks(stream, replica), part.partition)] = part.offset_next
         reader.close()
         self.log.admin().delete_before(below)
 
-    def sum_up(self, stream: str, forgotten: int) -> None:
-        """The boundary log is trimmed below a summary."""
+    def trim_below_snapshot(self, stream: str, forgotten: int) -> None:
+        """The boundary log is trimmed below a log snapshot."""
         for writer in (self.input, self.first, self.second):
             writer.boundary.poll()
-        sum_up(self.log, self.names.boundaries(stream), self.pipeline.stream_writers(stream), forgotten)
+        trim_below_snapshot(self.log, self.names.boundaries(stream), self.pipeline.stream_writers(stream), forgotten)
 
     def ask(self, first: int = 1, last: int = 20, number: int = 1) -> Ask:
         return Ask(STAGE, "delivery.out", number, first, last, 0)
@@ -200,7 +200,7 @@ class World:
         following.read_to_end()
         blocks = BlockReader(self.log, lambda replica: self.names.blocks(STAGE, replica), self.clock)
         found = []
-        for wanted in following.fold.stable(first, last):
+        for wanted in following.log_state.stable(first, last):
             try:
                 ((bucket, table),) = blocks.read_buckets([wanted])
             except AnabranchError:
@@ -337,7 +337,7 @@ def test_a_process_that_is_fenced_says_nothing(world: World) -> None:
 
 def test_of_buckets_that_are_not_described_any_more_nothing_can_be_made(world: World) -> None:
     world.delete(STAGE, "0", 5)
-    world.sum_up(STAGE, 2)
+    world.trim_below_snapshot(STAGE, 2)
     told = "buckets of totals up to 2 are trimmed, and its log describes them no more"
     assert world.settle(asked(world, world.ask(2)))[-1] == (AskOutcome.UNABLE, told)
     assert world.settle(asked(world, world.ask(3, number=2)))[-1] == (AskOutcome.RESENT, "")
@@ -346,15 +346,15 @@ def test_of_buckets_that_are_not_described_any_more_nothing_can_be_made(world: W
 
 def test_of_input_that_is_not_described_any_more_nothing_can_be_made(world: World) -> None:
     world.delete(STAGE, "0", 5)
-    world.sum_up(INPUT, 3)
+    world.trim_below_snapshot(INPUT, 3)
     outcome, reason = world.settle(asked(world))[-1]
     assert outcome is AskOutcome.UNABLE
     assert reason == "no checkpoint is older than the range, and the log of means describes its buckets up to 3 no more"
 
 
-def test_it_is_made_again_over_logs_that_were_summed_up(stateful: World) -> None:
+def test_it_is_made_again_over_logs_with_snapshots(stateful: World) -> None:
     for stream in (STAGE, INPUT):
-        stateful.sum_up(stream, 0)
+        stateful.trim_below_snapshot(stream, 0)
     stateful.delete(STAGE, "0", 8)
     assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RESENT, "")
     assert stateful.readable(1, LAST) == list(range(1, 10))

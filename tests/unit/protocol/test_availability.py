@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from anabranch.protocol.availability import Availability, BucketTimers, Policy, Waits, delay_bound_ms, waits_of
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.buckets import bucket_of
 from anabranch.protocol.ingestion import ChunkFacts, SourceMachine, SourceRules
 from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
@@ -233,9 +233,9 @@ class TestSigns:
         """
         width, out_of_orderness = self.WIDTH * factor, 200 * factor
         machine = SourceMachine(SourceRules(width, out_of_orderness, partition_idle_ms=None), {("t", 0): 0, ("t", 1): 0}, (), 0, 0)
-        fold, waits = StreamFold(["0"]), waits_of(3_000, self.WIDTH + 200, 0, 1)
+        log_state, waits = LogState(["0"]), waits_of(3_000, self.WIDTH + 200, 0, 1)
         availability = Availability(["s"], waits, Policy.PROCESS)
-        fold.apply(0, started())
+        log_state.apply(0, started())
         over: list[tuple[int, int]] = []
         for step, now_ms in enumerate(range(0, 60_000, 100)):
             event_time = self.BASE + now_ms * factor
@@ -243,12 +243,12 @@ class TestSigns:
             speaking = [0] if now_ms >= silent_ms else [0, 1]
             machine.read([ChunkFacts(("t", i), step + 1, newest[i]) for i in speaking], now_ms)
             parts = tuple(part(bucket_of(newest[i], width), f"{step}") for i in speaking)
-            fold.apply(step + 1, record(0, step, machine.advance(now_ms), parts, past=machine.past))
-            availability.observe(now_ms, fold.past_upto, fold.seen_upto)
+            log_state.apply(step + 1, record(0, step, machine.advance(now_ms), parts, past=machine.past))
+            availability.observe(now_ms, log_state.past_upto, log_state.seen_upto)
             availability.read_to_end("s", now_ms)
-            after = over[-1][1] if over else fold.upto
-            over += [(now_ms, bucket) for bucket in range(after + 1, fold.seen_upto + 1) if availability.first_over(bucket)]
-        return over, fold.upto
+            after = over[-1][1] if over else log_state.upto
+            over += [(now_ms, bucket) for bucket in range(after + 1, log_state.seen_upto + 1) if availability.first_over(bucket)]
+        return over, log_state.upto
 
     def test_one_record_in_front_of_the_clock_makes_no_failure(self) -> None:
         over, upto = self.run(10**9, 30_000)

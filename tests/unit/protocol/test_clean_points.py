@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
@@ -13,12 +13,12 @@ class Log:
     """A stage of the replicas 0, 1, 2, and who listens to 0 and 1."""
 
     def __init__(self) -> None:
-        self.fold, self.points, self.offset = StreamFold("012"), CleanPoints("01", "2"), 0
+        self.log_state, self.points, self.offset = LogState("012"), CleanPoints("01", "2"), 0
         for replica in "012":
             self.add(EpochStarted(replica, "f", "token"))
 
     def add(self, entry: LogEntry) -> None:
-        self.points.seen(self.fold, entry, self.fold.apply(self.offset, entry))
+        self.points.seen(self.log_state, entry, self.log_state.apply(self.offset, entry))
         self.offset += 1
 
     def batch(self, batch: int, closed: int, *buckets: int, prev: int | None, lineage: str = "a", replica: str = "0") -> None:
@@ -37,7 +37,7 @@ def test_k1_nothing_that_was_begun_is_the_copys() -> None:
     log.batch(2, 8, prev=1)
     log.batch(3, 9, prev=2)
     assert [log.base(batch) for batch in range(5)] == [4, 9, 9, 9, None]
-    assert [log.base(batch, upto=log.fold.upto) for batch in range(5)] == [4, 9, 9, 9, None]
+    assert [log.base(batch, upto=log.log_state.upto) for batch in range(5)] == [4, 9, 9, 9, None]
     assert [log.base(batch, upto=8) for batch in range(5)] == [4, None, None, None, None], "it is not stable yet"
 
 
@@ -99,19 +99,19 @@ def test_k4_the_own_records_that_were_cut_off_are_known() -> None:
     assert log.base(1, replica="2") is None
 
 
-def test_k5_of_a_summary_the_tips_are_points() -> None:
+def test_k5_of_a_snapshot_the_tips_are_points() -> None:
     log = Log()
     log.batch(0, 4, prev=None)
     log.batch(1, 6, 9, prev=0)
     log.batch(3, 5, prev=None, replica="1")
     log.add(EpochStarted("1", "g", "token"))
-    summary = log.fold.summary(log.offset)
+    log_snapshot = log.log_state.snapshot(log.offset)
     again = Log()
-    again.fold, again.points, again.offset = StreamFold("012"), CleanPoints("01"), log.offset
-    again.fold.adopt(summary)
-    again.points.seen(again.fold, summary, Outcome(accepted=False, reason="summary", replica=""))
+    again.log_state, again.points, again.offset = LogState("012"), CleanPoints("01"), log.offset
+    again.log_state.adopt(log_snapshot)
+    again.points.seen(again.log_state, log_snapshot, Outcome(accepted=False, reason="log_snapshot", replica=""))
     assert again.base(1) is None
-    again.points.seen(again.fold, summary, Outcome(accepted=True, reason="adopted", replica=""))
+    again.points.seen(again.log_state, log_snapshot, Outcome(accepted=True, reason="adopted", replica=""))
     assert [again.base(batch) for batch in (0, 1)] == [None, 9]
     assert again.base(3, replica="1") == 5, "made by the plan before its newest epoch"
     assert again.points.base("1", BatchId("a", 3), "g", 9) is None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from anabranch.protocol import consistency, limits
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.consistency import AlarmBook, IndexImage, IndexWrite, Mismatch, StreamAudit
 from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import BatchId
@@ -16,7 +16,7 @@ from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarte
 
 @dataclass
 class Log:
-    """A boundary log with its fold and its audit."""
+    """A boundary log with its log state and its audit."""
 
     writers: tuple[str, ...] = ("0", "1")
     offset: int = -1
@@ -26,14 +26,14 @@ class Log:
     image: IndexImage = field(default_factory=lambda: IndexImage("p"))
 
     def __post_init__(self) -> None:
-        self.fold, self.audit = StreamFold(self.writers), StreamAudit("s", self.writers)
+        self.log_state, self.audit = LogState(self.writers), StreamAudit("s", self.writers)
 
     def take(self, entry: LogEntry) -> list[Mismatch]:
         self.offset += 1
-        outcome = self.fold.apply(self.offset, entry)
-        found = self.audit.seen(self.fold, entry, outcome)
+        outcome = self.log_state.apply(self.offset, entry)
+        found = self.audit.seen(self.log_state, entry, outcome)
         if outcome.accepted and isinstance(entry, BoundaryRecord):
-            self.image.boundary("s", self.offset, entry, self.fold)
+            self.image.boundary("s", self.offset, entry, self.log_state)
         return found
 
     def begin(self, writer: str, fingerprint: str = "f") -> None:
@@ -338,30 +338,30 @@ def test_memory_is_bounded_when_a_sibling_is_down(log: Log, monkeypatch: pytest.
 
 
 def restarted(log: Log, forgotten: int = 0) -> Log:
-    """Somebody who reads the log from a summary on, that was written now."""
-    plain = log.fold.summary(log.offset + 1, forgotten)
-    summary = replace(plain, replicas=tuple(replace(r, history=log.audit.history(r.replica)) for r in plain.replicas))
+    """Somebody who reads the log from a log snapshot on, that was written now."""
+    plain = log.log_state.snapshot(log.offset + 1, forgotten)
+    log_snapshot = replace(plain, replicas=tuple(replace(r, history=log.audit.history(r.replica)) for r in plain.replicas))
     again = Log(log.writers, log.offset, dict(log.batches), dict(log.epochs), dict(log.tips))
-    again.fold.adopt(summary)
+    again.log_state.adopt(log_snapshot)
     adopted = Outcome(accepted=True, reason="adopted", replica="")
-    assert again.audit.seen(again.fold, summary, adopted) == []
-    again.image.adopted("s", summary, again.fold)
+    assert again.audit.seen(again.log_state, log_snapshot, adopted) == []
+    again.image.adopted("s", log_snapshot, again.log_state)
     return again
 
 
-def test_a4_what_was_closed_before_a_summary_is_not_compared_and_what_comes_after_it_is(log: Log) -> None:
+def test_a4_what_was_closed_before_a_snapshot_is_not_compared_and_what_comes_after_it_is(log: Log) -> None:
     log.close("0", 4, {2: 3, 3: 4, 6: 5})
     log.close("1", 1, {2: 9})
     again = restarted(log)
     assert again.audit.floor == 4
     assert again.audit.uncompared == 2
-    assert again.close("1", 5, {3: 9}) == [], "wrong, but the summary does not say what the first one made"
+    assert again.close("1", 5, {3: 9}) == [], "wrong, but the log snapshot does not say what the first one made"
     assert again.close("0", 6, {6: 1}) == []
     (found,) = again.close("1", 6, {6: 9})
     assert (found.bucket, found.first, again.audit.compared) == (6, ("0", 20, 6), 1), "bucket 6 was begun before"
 
 
-def test_a4_a_history_goes_on_after_a_summary(log: Log) -> None:
+def test_a4_a_history_goes_on_after_a_snapshot(log: Log) -> None:
     """The same for both, so that they are compared for ever; one that was not known stays so."""
     log.close("0", 3, {2: 3})
     log.close("1", 3, {2: 3})
@@ -375,7 +375,7 @@ def test_a4_a_history_goes_on_after_a_summary(log: Log) -> None:
     log.begin("1", "h")
     again = restarted(log)
     again.close("1", 5, {5: 2})
-    assert again.close("0", 5, {5: 1}) == [], "another plan since a summary that was written just before its first record"
+    assert again.close("0", 5, {5: 1}) == [], "another plan since a log snapshot that was written just before its first record"
     assert again.audit.history("1") == after_another_plan(log)
 
 
@@ -385,7 +385,7 @@ def after_another_plan(log: Log) -> str:
     return log.audit.history("1")
 
 
-def test_a4_what_a_summary_has_forgotten_is_not_counted(log: Log) -> None:
+def test_a4_what_a_snapshot_has_forgotten_is_not_counted(log: Log) -> None:
     log.close("0", 4, {2: 3, 3: 4})
     assert restarted(log, 2).audit.uncompared == 1
     assert restarted(log, 4).audit.uncompared == 0
@@ -400,10 +400,10 @@ def test_a_begun_log_is_in_the_index_by_the_tips_of_its_chains(log: Log) -> None
     assert tip is not None
     assert (tip["offset"], tip["bucket"], tip["batch"]) == ("", "4", "1")
     assert "anabranch:p:boundary:s:1" not in written
-    alone = StreamFold("1")
-    alone.adopt(log.fold.summary(log.offset + 1))
+    alone = LogState("1")
+    alone.adopt(log.log_state.snapshot(log.offset + 1))
     image = IndexImage("p")
-    image.adopted("s", log.fold.summary(log.offset + 1), alone)
+    image.adopted("s", log.log_state.snapshot(log.offset + 1), alone)
     assert [write.key for write in write_all(image)] == ["anabranch:p:stream:s"], "0 is a writer no more"
 
 

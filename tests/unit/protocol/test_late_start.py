@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.late_start import LateStart, live_begins_after, output_begins_after
 from anabranch.protocol.origins import says_late_start
@@ -16,26 +16,26 @@ FIRST = BoundaryRecord("0", 0, BatchId("l", 0), None, 7, missing=("a",), made_fr
 PART = Part(8, 0, "t", 1, 0, 1, 1, 0)
 
 
-def fold_of(*records: BoundaryRecord, summed_up: bool = False) -> StreamFold:
+def log_state_of(*records: BoundaryRecord, from_snapshot: bool = False) -> LogState:
     """Of a log with an epoch of each of two replicas, in which ``records`` follow each other."""
-    fold = StreamFold(["0", "1"])
-    for offset, replica in enumerate(fold.writers):
-        fold.apply(offset, EpochStarted(replica, "f", "t"))
+    log_state = LogState(["0", "1"])
+    for offset, replica in enumerate(log_state.writers):
+        log_state.apply(offset, EpochStarted(replica, "f", "t"))
     for number, record in enumerate(records):
-        fold.apply(2 + number, replace(record, id=BatchId("l", number)))
-    return StreamFold.from_summary(fold.summary(99)) if summed_up else fold
+        log_state.apply(2 + number, replace(record, id=BatchId("l", number)))
+    return LogState.from_snapshot(log_state.snapshot(99)) if from_snapshot else log_state
 
 
 def test_a_stage_that_made_nothing_begins_after_what_is_gone() -> None:
     late = LateStart(lambda: 9)
-    assert (late.decide(fold_of()), late.after, late.given_up) == (9, 9, 9)
+    assert (late.decide(log_state_of()), late.after, late.given_up) == (9, 9, 9)
     late = LateStart(lambda: 0)
-    assert (late.decide(fold_of()), late.given_up) == (0, 0)
+    assert (late.decide(log_state_of()), late.given_up) == (0, 0)
     late = LateStart(lambda: 9, horizon_buckets=3)
-    assert (late.decide(fold_of()), late.given_up) == (9, 12)
+    assert (late.decide(log_state_of()), late.given_up) == (9, 12)
 
 
-@pytest.mark.parametrize("summed_up", [False, True])
+@pytest.mark.parametrize("from_snapshot", [False, True])
 @pytest.mark.parametrize(
     "record",
     [
@@ -43,26 +43,30 @@ def test_a_stage_that_made_nothing_begins_after_what_is_gone() -> None:
         replace(FIRST, replica="1", epoch=1, missing=()),
     ],
 )  # fmt: skip
-def test_c1_a_stage_that_made_anything_leaves_nothing_out(record: BoundaryRecord, summed_up: bool) -> None:
-    """Nor does one of whose log a summary is left."""
+def test_c1_a_stage_that_made_anything_leaves_nothing_out(record: BoundaryRecord, from_snapshot: bool) -> None:
+    """Nor does one of whose log a log snapshot is left."""
     late = LateStart(lambda: 9)
-    assert late.decide(fold_of(FIRST, record, summed_up=summed_up)) == 0
-    assert late.decide(fold_of(FIRST, replace(record, epoch=55), summed_up=summed_up)) == 7, "a record that does not count says nothing"
+    assert late.decide(log_state_of(FIRST, record, from_snapshot=from_snapshot)) == 0
+    assert late.decide(log_state_of(FIRST, replace(record, epoch=55), from_snapshot=from_snapshot)) == 7, (
+        "a record that does not count says nothing"
+    )
 
 
 def test_c1_a_branch_is_no_result() -> None:
     tentative = replace(FIRST, kind=BoundaryKind.TENTATIVE, prev=BatchId("l", 0), base=7, closed=8, branch=(0, 1))
-    fold = fold_of(FIRST, tentative)
-    assert fold.tentative_upto("0") == 8
-    assert LateStart(lambda: 9).decide(fold) == 7
+    log_state = log_state_of(FIRST, tentative)
+    assert log_state.tentative_upto("0") == 8
+    assert LateStart(lambda: 9).decide(log_state) == 7
 
 
-@pytest.mark.parametrize("summed_up", [False, True])
+@pytest.mark.parametrize("from_snapshot", [False, True])
 @pytest.mark.parametrize("gone", [0, 9])
-def test_c2_all_begin_where_the_first_has_said(gone: int, summed_up: bool) -> None:
+def test_c2_all_begin_where_the_first_has_said(gone: int, from_snapshot: bool) -> None:
     assert says_late_start(FIRST)
-    assert LateStart(lambda: gone).decide(fold_of(FIRST, summed_up=summed_up)) == 7
-    assert LateStart(lambda: gone).decide(fold_of(FIRST, replace(FIRST, closed=5), summed_up=summed_up)) == 7, "one that is behind"
+    assert LateStart(lambda: gone).decide(log_state_of(FIRST, from_snapshot=from_snapshot)) == 7
+    assert LateStart(lambda: gone).decide(log_state_of(FIRST, replace(FIRST, closed=5), from_snapshot=from_snapshot)) == 7, (
+        "one that is behind"
+    )
 
 
 def test_an_output_that_has_delivered_leaves_nothing_out() -> None:

@@ -6,13 +6,13 @@ import pytest
 
 from anabranch.codec import boundary_records
 from anabranch.protocol import boundary_log, record_pieces
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import TooManyParts
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX, CHECKPOINT_BATCHES_RETAINED, PARTS_PER_RECORD_MAX, PIECES_MAX
 from anabranch.protocol.record_pieces import pieces
 from anabranch.protocol.records import BoundaryRecord
-from harness.boundary_logs import folded, part, record, started
+from harness.boundary_logs import part, record, started, state_after
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,8 @@ def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_pieces, "PARTS_PER_RECORD_MAX", 2)
 
 
-def stable(fold: StreamFold) -> list[tuple[int, list[str]]]:
-    return [(bucket, sorted(p.attempt for p in parts)) for bucket, _, parts in fold.stable(fold.forgotten + 1, fold.upto)]
+def stable(log_state: LogState) -> list[tuple[int, list[str]]]:
+    return [(bucket, sorted(p.attempt for p in parts)) for bucket, _, parts in log_state.stable(log_state.forgotten + 1, log_state.upto)]
 
 
 WHOLE = record(0, 1, 9, tuple(part(bucket, f"{n}") for n, bucket in enumerate((9, 3, 4, 4, 4, 7, 12, 12, 11))), prev=BatchId("l", 0))
@@ -39,39 +39,39 @@ def test_c1_c2_c4_the_pieces_together_say_what_the_record_says() -> None:
     idents = [piece.id for piece in cut]
     assert idents == [*(BatchId("l.pieces", PIECES_MAX + n) for n in (1, 2, 3, 4)), WHOLE.id]
     assert [piece.prev for piece in cut] == [WHOLE.prev, *idents[:-1]]
-    whole, folding = folded(started(), record(0, 0, 2), WHOLE), folded(started(), record(0, 0, 2), *cut)
-    assert stable(folding) == stable(whole)
-    assert (folding.upto, folding.tip("0"), folding.pending_count("0")) == (whole.upto, whole.tip("0"), 3)
+    whole, log_state = state_after(started(), record(0, 0, 2), WHOLE), state_after(started(), record(0, 0, 2), *cut)
+    assert stable(log_state) == stable(whole)
+    assert (log_state.upto, log_state.tip("0"), log_state.pending_count("0")) == (whole.upto, whole.tip("0"), 3)
     following = record(0, 2, 12)
-    assert folding.apply(99, following).accepted
-    assert stable(folding)[-1] == (12, ["6", "7"])
+    assert log_state.apply(99, following).accepted
+    assert stable(log_state)[-1] == (12, ["6", "7"])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
 def test_c3_a_batch_that_is_run_again_cuts_off_the_pieces_of_the_first_run(count: int) -> None:
-    fold = folded(started(), record(0, 0, 2), *list(pieces(WHOLE))[:count], started())
+    log_state = state_after(started(), record(0, 0, 2), *list(pieces(WHOLE))[:count], started())
     again = dataclasses.replace(WHOLE, epoch=count + 2, id=BatchId("m", 1))
     for number, piece in enumerate(pieces(again)):
-        assert fold.apply(count + 3 + number, piece).accepted
-    assert stable(fold) == stable(folded(started(), record(0, 0, 2), WHOLE))
-    assert (fold.tip("0"), fold.pending_count("0")) == (BatchId("m", 1), 3)
+        assert log_state.apply(count + 3 + number, piece).accepted
+    assert stable(log_state) == stable(state_after(started(), record(0, 0, 2), WHOLE))
+    assert (log_state.tip("0"), log_state.pending_count("0")) == (BatchId("m", 1), 3)
 
 
 def test_a_piece_that_comes_twice_is_known() -> None:
     cut = list(pieces(WHOLE))
-    fold = folded(started(), record(0, 0, 2), cut[0], cut[1])
-    assert [fold.apply(9, piece).reason for piece in (cut[0], cut[1])] == ["known", "known"]
+    log_state = state_after(started(), record(0, 0, 2), cut[0], cut[1])
+    assert [log_state.apply(9, piece).reason for piece in (cut[0], cut[1])] == ["known", "known"]
 
 
 def test_c4_a_late_copy_of_the_record_before_is_known_however_many_pieces_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary_log, "LINEAGES_MAX", 2)
     before = record(0, 0, 2)
-    fold = folded(started(), before, *pieces(WHOLE))
-    assert (fold.apply(9, before).reason, fold.apply(10, WHOLE).reason) == ("known", "known")
+    log_state = state_after(started(), before, *pieces(WHOLE))
+    assert (log_state.apply(9, before).reason, log_state.apply(10, WHOLE).reason) == ("known", "known")
     following = dataclasses.replace(
         WHOLE, id=BatchId("l", 2), prev=WHOLE.id, closed=20, parts=tuple(part(bucket) for bucket in (13, 14, 15, 16, 17))
     )
-    assert [fold.apply(11 + number, piece).reason for number, piece in enumerate(pieces(following))] == ["accepted"] * 3
+    assert [log_state.apply(11 + number, piece).reason for number, piece in enumerate(pieces(following))] == ["accepted"] * 3
 
 
 def test_c5_a_batch_has_so_few_pieces_that_the_record_before_it_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,10 +89,10 @@ def test_the_first_piece_begins_the_branch() -> None:
     )
     cut = list(pieces(begins))
     assert [(piece.base, piece.branch, piece.missing) for piece in cut] == [(2, (0, 1), ("x",)), (None, (0, 1), ("x",))]
-    fold = folded(started(), record(0, 0, 2), *cut)
-    found = fold.tentative("0", 4)
+    log_state = state_after(started(), record(0, 0, 2), *cut)
+    found = log_state.tentative("0", 4)
     assert found is not None
-    assert (fold.tentative_upto("0"), len(found.parts), fold.accepted("0", begins.id)) == (4, 2, True)
+    assert (log_state.tentative_upto("0"), len(found.parts), log_state.accepted("0", begins.id)) == (4, 2, True)
 
 
 def test_a_backlog_of_sliding_windows_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +102,8 @@ def test_a_backlog_of_sliding_windows_can_be_said(monkeypatch: pytest.MonkeyPatc
     whole = BoundaryRecord("0", 0, BatchId("000000000000-000000", 2), None, closed=20 * 24_575, parts=every)
     cut = list(pieces(whole))
     assert [len(piece.parts) for piece in cut] == [PARTS_PER_RECORD_MAX, 24_575 - PARTS_PER_RECORD_MAX]
-    fold = StreamFold(["0"])
-    fold.apply(0, started())
+    log_state = LogState(["0"])
+    log_state.apply(0, started())
     for offset, piece in enumerate(cut):
-        assert fold.apply(offset + 1, boundary_records.decode(boundary_records.encode(piece)[0])).accepted
-    assert (fold.upto, fold.stable_parts) == (whole.closed, 24_575)
+        assert log_state.apply(offset + 1, boundary_records.decode(boundary_records.encode(piece)[0])).accepted
+    assert (log_state.upto, log_state.stable_parts) == (whole.closed, 24_575)

@@ -7,21 +7,21 @@ import dataclasses
 import pytest
 
 from anabranch.protocol import regeneration
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import Part, Resent
 from anabranch.protocol.regeneration import Regeneration, resent_records
 from anabranch.protocol.serialization import QueryPosition, TakenBucket
-from harness.boundary_logs import folded, part, record, started
+from harness.boundary_logs import part, record, started, state_after
 
 STATELESS = PlanTraits(is_stateful=False, is_batch_safe=True)
 STATEFUL = PlanTraits(is_stateful=True, is_batch_safe=True)
 WANTED: list[TakenBucket] = [(4, "0", (part(4),)), (6, "0", (part(6), part(6, "b")))]
 
 
-def inputs() -> dict[str, StreamFold]:
-    return {"a": folded(started(), record(0, 0, 12, tuple(part(bucket) for bucket in range(1, 13))))}
+def inputs() -> dict[str, LogState]:
+    return {"a": state_after(started(), record(0, 0, 12, tuple(part(bucket) for bucket in range(1, 13))))}
 
 
 def made(traits: PlanTraits = STATELESS) -> Regeneration:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol import serialization
-from anabranch.protocol.boundary_log import StreamFold
+from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.plans import PlanTraits
@@ -32,8 +32,8 @@ class Stream:
     """One writer's log, built bucket by bucket."""
 
     def __init__(self) -> None:
-        self.fold, self._offset = StreamFold(["0"]), 0
-        self.fold.apply(0, EpochStarted("0", "", ""))
+        self.log_state, self._offset = LogState(["0"]), 0
+        self.log_state.apply(0, EpochStarted("0", "", ""))
         self._branch_tip: BatchId | None = None
         self._stable_tip: BatchId | None = None
 
@@ -41,7 +41,7 @@ class Stream:
         self._offset += 1
         parts = tuple(Part(b, 0, "a", 1, 0, 1, n, 0) for b, n in (rows or {}).items())
         ident, prev = BatchId("l", self._offset), self._stable_tip
-        assert self.fold.apply(self._offset, BoundaryRecord("0", 0, ident, prev, upto, parts)).accepted
+        assert self.log_state.apply(self._offset, BoundaryRecord("0", 0, ident, prev, upto, parts)).accepted
         self._stable_tip = ident
         return self
 
@@ -51,7 +51,7 @@ class Stream:
         parts = tuple(Part(b, 0, "t", 1, 0, 1, n, 0) for b, n in (rows or {}).items())
         ident, prev = BatchId("b", self._offset), self._branch_tip
         record = BoundaryRecord("0", 0, ident, prev, upto, parts, base, BoundaryKind.TENTATIVE, (0, 1), missing)
-        assert self.fold.apply(self._offset, record).accepted
+        assert self.log_state.apply(self._offset, record).accepted
         self._branch_tip = ident
         return self
 
@@ -62,13 +62,13 @@ def buckets(plan: Plan | None) -> dict[str, list[int]]:
 
 
 def test_nothing_is_planned_before_every_input_is_complete() -> None:
-    folds = {"a": Stream().close(5, {3: 1}).fold, "b": Stream().fold}
-    assert next_plan(QueryPosition(), folds, STATELESS) is None
+    log_states = {"a": Stream().close(5, {3: 1}).log_state, "b": Stream().log_state}
+    assert next_plan(QueryPosition(), log_states, STATELESS) is None
 
 
 def test_a_plan_takes_what_is_complete_on_all_inputs() -> None:
-    folds = {"a": Stream().close(5, {2: 1, 5: 1}).fold, "b": Stream().close(4, {3: 2}).fold}
-    plan = next_plan(QueryPosition(), folds, STATELESS)
+    log_states = {"a": Stream().close(5, {2: 1, 5: 1}).log_state, "b": Stream().close(4, {3: 2}).log_state}
+    plan = next_plan(QueryPosition(), log_states, STATELESS)
     assert buckets(plan) == {"a": [2], "b": [3]}
     assert plan is not None
     assert (plan.rows, plan.after) == (3, QueryPosition(1, 4, has_rows=True))
@@ -76,9 +76,9 @@ def test_a_plan_takes_what_is_complete_on_all_inputs() -> None:
 
 def ends(traits: PlanTraits, *streams: Stream) -> list[tuple[int, int]]:
     """(last bucket, rows) of each plan over these inputs."""
-    folds = {name: stream.fold for name, stream in zip("ab", streams, strict=False)}
+    log_states = {name: stream.log_state for name, stream in zip("ab", streams, strict=False)}
     position, found = QueryPosition(), []
-    while (plan := next_plan(position, folds, traits)) is not None:
+    while (plan := next_plan(position, log_states, traits)) is not None:
         position = plan.after
         found.append((position.bucket, plan.rows))
     return found
@@ -104,27 +104,27 @@ def test_u3_where_timers_may_fire_every_bucket_has_a_plan_from_the_first_with_da
     stream = Stream().close(1_000_004, {1_000_001: 1, 1_000_004: 1})
     assert ends(TIMERS, stream) == [(1_000_000, 0), (1_000_001, 1), (1_000_002, 0), (1_000_003, 0), (1_000_004, 1)]
     assert ends(TIMERS, Stream().close(7)) == [(7, 0)]
-    plan = next_plan(QueryPosition(1, 7), {"a": Stream().close(9, {8: 1}).fold}, TIMERS)
+    plan = next_plan(QueryPosition(1, 7), {"a": Stream().close(9, {8: 1}).log_state}, TIMERS)
     assert plan is not None
     assert plan.after.bucket == 8
 
 
 def test_u4_rows_bound_a_plan_but_never_below_one_bucket() -> None:
-    folds = {"a": Stream().close(9, {2: 100, 4: 100, 6: 100}).fold}
-    plan = next_plan(QueryPosition(), folds, STATELESS, rows_max=50)
+    log_states = {"a": Stream().close(9, {2: 100, 4: 100, 6: 100}).log_state}
+    plan = next_plan(QueryPosition(), log_states, STATELESS, rows_max=50)
     assert buckets(plan) == {"a": [2]}
     assert plan is not None
     assert plan.after.bucket == 3  # the empty ones before the next with rows
-    assert buckets(next_plan(QueryPosition(), folds, STATELESS, rows_max=200)) == {"a": [2, 4]}
-    assert buckets(next_plan(QueryPosition(), folds, STATELESS, buckets_max=2)) == {"a": [2, 4]}
+    assert buckets(next_plan(QueryPosition(), log_states, STATELESS, rows_max=200)) == {"a": [2, 4]}
+    assert buckets(next_plan(QueryPosition(), log_states, STATELESS, buckets_max=2)) == {"a": [2, 4]}
 
 
 def test_a_warm_up_is_an_empty_plan_that_moves_nothing() -> None:
-    folds = {"a": Stream().close(9, {2: 100}).fold}
-    plan = next_plan(QueryPosition(), folds, STATELESS, warm_up=True)
+    log_states = {"a": Stream().close(9, {2: 100}).log_state}
+    plan = next_plan(QueryPosition(), log_states, STATELESS, warm_up=True)
     assert plan is not None
     assert (plan.rows, plan.after) == (0, QueryPosition(1, 0))
-    plan = next_plan(QueryPosition(5, 4, has_rows=True), folds, STATEFUL, warm_up=True)
+    plan = next_plan(QueryPosition(5, 4, has_rows=True), log_states, STATEFUL, warm_up=True)
     assert plan is not None
     assert (plan.inputs, plan.after) == ((("a", ()),), QueryPosition(6, 4, has_rows=True))
 
@@ -146,9 +146,9 @@ def test_empty_batches_run_so_often_and_move_nothing() -> None:
 
 def test_a_backlog_is_taken_in_the_same_plans_however_long_it_is() -> None:
     """Only the first buckets of a backlog are looked at: a plan costs what it takes."""
-    fold = Stream().close(300_000, dict.fromkeys(range(1, 300_000, 15), 1)).fold
+    log_state = Stream().close(300_000, dict.fromkeys(range(1, 300_000, 15), 1)).log_state
     position, plans = QueryPosition(), 0
-    while (plan := next_plan(position, {"a": fold}, STATELESS, buckets_max=4_096)) is not None:
+    while (plan := next_plan(position, {"a": log_state}, STATELESS, buckets_max=4_096)) is not None:
         assert plan.rows <= 4_096
         position, plans = plan.after, plans + 1
     assert (position.bucket, plans) == (300_000, 5)
@@ -169,26 +169,29 @@ def taken(plan: Plan | None) -> dict[str, list[tuple[int, str, str]]]:
 def test_v6_the_best_there_is_of_each_bucket() -> None:
     first = Stream().close(7, {6: 1, 9: 1, 11: 1, 12: 1}).branch(10, {9: 1, 10: 1}, base=7)
     second = Stream().close(20, {7: 1, 12: 1})
-    folds = {"a": first.fold, "b": second.fold}
-    plan = next_tentative_plan(AT_5, folds, FROM_0, 11, STATELESS)
+    log_states = {"a": first.log_state, "b": second.log_state}
+    plan = next_tentative_plan(AT_5, log_states, FROM_0, 11, STATELESS)
     assert taken(plan) == {"a": [(6, "0", "a"), (9, "0", "t"), (10, "0", "t"), (11, "0", "a")], "b": [(7, "0", "a")]}
     assert plan is not None
     assert (plan.kind, plan.missing, plan.rows) == (BoundaryKind.TENTATIVE, ("a",), 5)
     assert plan.after == QueryPosition(10, 11, has_rows=True)
-    plan = next_tentative_plan(AT_5, folds, {}, 11, STATELESS)
+    plan = next_tentative_plan(AT_5, log_states, {}, 11, STATELESS)
     assert taken(plan) == {"a": [(6, "0", "a"), (9, "0", "a"), (11, "0", "a")], "b": [(7, "0", "a")]}
 
 
 def test_v6_open_parts_fill_the_gap_before_a_branch() -> None:
-    folds = {"a": Stream().close(5, {6: 1, 7: 1, 9: 1}).branch(8, {8: 1}, base=6).fold}
-    assert taken(next_tentative_plan(AT_5, folds, FROM_0, 9, STATELESS)) == {"a": [(6, "0", "a"), (8, "0", "t"), (9, "0", "a")]}
+    log_states = {"a": Stream().close(5, {6: 1, 7: 1, 9: 1}).branch(8, {8: 1}, base=6).log_state}
+    assert taken(next_tentative_plan(AT_5, log_states, FROM_0, 9, STATELESS)) == {"a": [(6, "0", "a"), (8, "0", "t"), (9, "0", "a")]}
 
 
 def test_v7_missing_names_what_upstream_was_without_or_the_stream() -> None:
-    folds = {"a": Stream().close(7).branch(10, base=7, missing=("reports",)).branch(12, base=None).fold, "b": Stream().close(20).fold}
+    log_states = {
+        "a": Stream().close(7).branch(10, base=7, missing=("reports",)).branch(12, base=None).log_state,
+        "b": Stream().close(20).log_state,
+    }
 
     def missing(due: int, chosen: dict[str, str | None]) -> tuple[str, ...]:
-        plan = next_tentative_plan(AT_5, folds, chosen, due, STATELESS)
+        plan = next_tentative_plan(AT_5, log_states, chosen, due, STATELESS)
         assert plan is not None
         return plan.missing
 
@@ -201,16 +204,16 @@ def test_v7_missing_names_what_upstream_was_without_or_the_stream() -> None:
 
 
 def test_v8_a_plan_of_stable_buckets_is_tentative_all_the_same() -> None:
-    plan = next_tentative_plan(AT_5, {"a": Stream().close(9, {8: 1}).fold}, {}, 9, STATELESS)
+    plan = next_tentative_plan(AT_5, {"a": Stream().close(9, {8: 1}).log_state}, {}, 9, STATELESS)
     assert plan is not None
     assert (plan.kind, plan.missing, plan.after.bucket) == (BoundaryKind.TENTATIVE, (), 9)
 
 
 def test_v3_one_bucket_per_plan_unless_batch_safe() -> None:
-    folds = {"a": Stream().close(5, {7: 3, 8: 1}).fold}
+    log_states = {"a": Stream().close(5, {7: 3, 8: 1}).log_state}
     for traits, ends in ((TIMERS, [6, 7, 8]), (ONE_BY_ONE, [7, 8]), (STATELESS, [8])):
         position, found = AT_5, []
-        while (plan := next_tentative_plan(position, folds, {}, 8, traits)) is not None:
+        while (plan := next_tentative_plan(position, log_states, {}, 8, traits)) is not None:
             position = plan.after
             found.append(position.bucket)
         assert found == ends
@@ -218,27 +221,27 @@ def test_v3_one_bucket_per_plan_unless_batch_safe() -> None:
 
 def test_v4_limits_cut_a_tentative_plan_over_all_sources_of_its_buckets() -> None:
     rows = {6: 10, 7: 10, 8: 10, 9: 10, 10: 10}
-    folds = {"a": Stream().close(6, rows).branch(8, {7: 10, 8: 10}, base=6).fold}
+    log_states = {"a": Stream().close(6, rows).branch(8, {7: 10, 8: 10}, base=6).log_state}
     position, ends = AT_5, []
-    while (plan := next_tentative_plan(position, folds, FROM_0, 12, STATELESS, rows_max=25)) is not None:
+    while (plan := next_tentative_plan(position, log_states, FROM_0, 12, STATELESS, rows_max=25)) is not None:
         position = plan.after
         ends.append(position.bucket)
     assert ends == [7, 9, 12]
-    assert buckets(next_tentative_plan(AT_5, folds, FROM_0, 12, STATELESS, buckets_max=1)) == {"a": [6]}
-    assert buckets(next_tentative_plan(AT_5, folds, FROM_0, 12, STATELESS, buckets_max=3)) == {"a": [6, 7, 8]}
+    assert buckets(next_tentative_plan(AT_5, log_states, FROM_0, 12, STATELESS, buckets_max=1)) == {"a": [6]}
+    assert buckets(next_tentative_plan(AT_5, log_states, FROM_0, 12, STATELESS, buckets_max=3)) == {"a": [6, 7, 8]}
 
 
 def test_a_hole_of_any_length_costs_nothing() -> None:
-    folds = {"a": Stream().branch(10**15, {10**14: 1}, base=0).fold}
-    plan = next_tentative_plan(QueryPosition(), folds, FROM_0, 2 * 10**15, STATELESS)
+    log_states = {"a": Stream().branch(10**15, {10**14: 1}, base=0).log_state}
+    plan = next_tentative_plan(QueryPosition(), log_states, FROM_0, 2 * 10**15, STATELESS)
     assert plan is not None
     assert (plan.after.bucket, plan.rows, plan.missing) == (2 * 10**15, 1, ("a",))
 
 
 def test_missing_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serialization, "MISSING_MAX", 2)
-    folds = {"a": Stream().branch(9, base=0, missing=("z", "y", "x")).fold}
-    plan = next_tentative_plan(QueryPosition(), folds, FROM_0, 9, STATELESS)
+    log_states = {"a": Stream().branch(9, base=0, missing=("z", "y", "x")).log_state}
+    plan = next_tentative_plan(QueryPosition(), log_states, FROM_0, 9, STATELESS)
     assert plan is not None
     assert plan.missing == ("x", "y")
 
@@ -273,14 +276,14 @@ def test_every_bucket_once_in_order_together(
     """U1-U4 while streams grow in any way and plans are taken at any time."""
     traits = PlanTraits(is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe)
     streams, upto = {"a": Stream(), "b": Stream()}, {"a": 0, "b": 0}
-    folds = {name: s.fold for name, s in streams.items()}
+    log_states = {name: s.log_state for name, s in streams.items()}
     expected: dict[str, list[int]] = {"a": [], "b": []}
     seen: dict[str, list[int]] = {"a": [], "b": []}
     position = QueryPosition()
 
     def run() -> None:
         nonlocal position
-        while (plan := next_plan(position, folds, traits, rows_max=rows_max)) is not None:
+        while (plan := next_plan(position, log_states, traits, rows_max=rows_max)) is not None:
             assert plan.before == position
             assert position.bucket < plan.after.bucket <= min(upto.values())
             for name, taken in plan.inputs:

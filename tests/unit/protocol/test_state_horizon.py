@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.control import Alarm
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import BatchId
@@ -24,11 +24,11 @@ class Log:
     """The boundary log of the stage, and who listens."""
 
     def __init__(self, horizon: StateHorizon | None = None, book: GapBook | None = None) -> None:
-        self.fold, self.horizon, self.book, self.alarms = StreamFold(["0"]), horizon, book, list[Alarm]()
+        self.log_state, self.horizon, self.book, self.alarms = LogState(["0"]), horizon, book, list[Alarm]()
         self._offset = self._batch = 0
 
     def add(self, entry: LogEntry) -> None:
-        outcome = self.fold.apply(self._offset, entry)
+        outcome = self.log_state.apply(self._offset, entry)
         self._offset += 1
         if self.book is not None and (alarm := self.book.seen(entry, outcome, 77)) is not None:
             self.alarms.append(alarm)
@@ -39,8 +39,8 @@ class Log:
     def record(self, closed: int, *parts: Part, fresh: bool = False, missing: str = "", epoch: int | None = None) -> BoundaryRecord:
         """The next record of the chain; not added."""
         self._batch += 1
-        now = self.fold.epoch("0") if epoch is None else epoch
-        prev = None if fresh else self.fold.tip("0")
+        now = self.log_state.epoch("0") if epoch is None else epoch
+        prev = None if fresh else self.log_state.tip("0")
         return BoundaryRecord("0", now or 0, BatchId("l", self._batch), prev, closed, parts, missing=tuple(missing))
 
 
@@ -56,8 +56,8 @@ def backed_up(state_horizon_ms: int = 200, *, again: str = "f") -> Log:
 
 def begun(log: Log) -> tuple[int, int]:
     assert log.horizon is not None
-    log.horizon.after(log.fold.closed("0"))
-    return log.horizon.begin(log.fold, "0", is_fresh=True)
+    log.horizon.after(log.log_state.closed("0"))
+    return log.horizon.begin(log.log_state, "0", is_fresh=True)
 
 
 @pytest.mark.parametrize(("state_horizon_ms", "buckets"), [(0, 0), (1, 1), (100, 1), (101, 2), (1_000, 10)])
@@ -121,14 +121,14 @@ def test_another_function_is_not_compared() -> None:
 def test_with_a_checkpoint_nothing_is_left_out_or_compared() -> None:
     log = backed_up()
     assert log.horizon is not None
-    assert log.horizon.begin(log.fold, "0", is_fresh=False) == (0, 0)
+    assert log.horizon.begin(log.log_state, "0", is_fresh=False) == (0, 0)
     made_again(log, b9=4_711)
 
 
 def is_open(log: Log) -> bool:
     assert log.horizon is not None
-    again = StreamFold.from_summary(log.fold.summary(99))
-    assert again.origin("0") == log.fold.origin("0")
+    again = LogState.from_snapshot(log.log_state.snapshot(99))
+    assert again.origin("0") == log.log_state.origin("0")
     return log.horizon.is_open(again.origin("0"))
 
 
@@ -159,7 +159,7 @@ def test_b3_blocks_that_are_written_again_end_no_comparison() -> None:
     begun(log)
     log.add(log.record(6, fresh=True))
     assert is_open(log)
-    log.add(Resent("0", log.fold.epoch("0") or 0, (part(10, 1_010),)))
+    log.add(Resent("0", log.log_state.epoch("0") or 0, (part(10, 1_010),)))
     assert is_open(log)
 
 
@@ -226,9 +226,9 @@ def test_b5_a_gap_that_a_crash_interrupted_goes_on() -> None:
     log.begin()
     log.add(log.record(30, fresh=True, missing="a", epoch=0))  # of a zombie
     assert log.horizon is not None
-    assert log.horizon.begin(log.fold, "0", is_fresh=False) == (0, 17)
+    assert log.horizon.begin(log.log_state, "0", is_fresh=False) == (0, 17)
     log.add(log.record(17, fresh=True))
-    assert log.horizon.begin(log.fold, "0", is_fresh=False) == (0, 0)
+    assert log.horizon.begin(log.log_state, "0", is_fresh=False) == (0, 0)
 
 
 def test_a_gap_is_one_alarm_and_its_buckets_are_counted() -> None:
@@ -253,37 +253,37 @@ def test_only_stages_have_gaps() -> None:
     assert (log.alarms, book.lost) == ([], 0)
 
 
-def begun_at_a_summary(log: Log, book: GapBook | None = None) -> Log:
-    """Somebody who reads the log from a summary on, that was written now."""
-    summary = log.fold.summary(log._offset)
+def begun_at_a_snapshot(log: Log, book: GapBook | None = None) -> Log:
+    """Somebody who reads the log from a log snapshot on, that was written now."""
+    log_snapshot = log.log_state.snapshot(log._offset)
     again = Log(log.horizon, book)
     again._offset, again._batch = log._offset, log._batch
-    again.fold.adopt(summary)
+    again.log_state.adopt(log_snapshot)
     if book is not None:
-        assert book.seen(summary, Outcome(accepted=False, reason="summary", replica=""), 77) is None
-        assert book.seen(summary, Outcome(accepted=True, reason="adopted", replica=""), 77) is None
+        assert book.seen(log_snapshot, Outcome(accepted=False, reason="log_snapshot", replica=""), 77) is None
+        assert book.seen(log_snapshot, Outcome(accepted=True, reason="adopted", replica=""), 77) is None
     return again
 
 
-def test_what_was_before_a_summary_is_compared_and_a_gap_in_it_goes_on() -> None:
-    log = begun_at_a_summary(backed_up())
+def test_what_was_before_a_snapshot_is_compared_and_a_gap_in_it_goes_on() -> None:
+    log = begun_at_a_snapshot(backed_up())
     assert begun(log) == (6, 0)
     with pytest.raises(StageFunctionError, match="bucket 9"):
         made_again(log, b9=4_711)
-    log = begun_at_a_summary(backed_up(again="g"))
+    log = begun_at_a_snapshot(backed_up(again="g"))
     begun(log)
     made_again(log, b9=4_711)
     log = forgetful()
     log.add(log.record(15, fresh=True, missing="a"))
     log.add(log.record(16, missing="a"))
-    log = begun_at_a_summary(log)
+    log = begun_at_a_snapshot(log)
     assert log.horizon is not None
-    assert log.horizon.begin(log.fold, "0", is_fresh=False) == (0, 17)
+    assert log.horizon.begin(log.log_state, "0", is_fresh=False) == (0, 17)
 
 
-def test_a_gap_after_a_summary_begins_where_it_does() -> None:
+def test_a_gap_after_a_snapshot_begins_where_it_does() -> None:
     book = GapBook("s", 2, WIDTH_MS)
-    log = begun_at_a_summary(forgetful(), book)
+    log = begun_at_a_snapshot(forgetful(), book)
     log.add(log.record(15, fresh=True, missing="a"))
     (alarm,) = log.alarms
     assert (alarm.bucket, book.lost) == (11, 5)

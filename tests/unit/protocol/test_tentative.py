@@ -1,4 +1,4 @@
-"""Branches of one writer: each rule by example. Against a slow reference, through the fold: tests/properties/test_boundary_log.py."""
+"""Branches of one writer: each rule by example. Against a slow reference, through the log state: tests/properties/test_boundary_log.py."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_a_writer_without_branches_has_nothing() -> None:
     assert (branches.number, branches.tip, branches.upto, branches.bucket(1)) == (None, None, 0, None)
     assert not branches.ranges(1, 10**15)
     assert not branches.filled(1, 10**15)
-    assert branches.summary() is None
-    assert Branches.from_summary(None).summary() is None
+    assert branches.snapshot() is None
+    assert Branches.from_snapshot(None).snapshot() is None
 
 
 def test_a_branch_begins_above_its_base() -> None:
@@ -169,17 +169,17 @@ def test_ranges_of_any_size_cost_nothing() -> None:
     assert [(r.first, r.last) for r in branches.ranges(1, 10**16)] == [(10**13 + 1, 10**15 + 5), (10**15 + 6, 2 * 10**15)]
 
 
-def test_from_a_summary_it_is_the_same() -> None:
+def test_from_a_snapshot_it_is_the_same() -> None:
     branches = taken(
         record(5, 9, (part(6), part(6, "b"), part(8)), base=4, missing=("a",)),
         record(1, 7, (part(7), part(11)), branch=(7, 2), base=6),
     )
-    found = branches.summary()
+    found = branches.snapshot()
     assert found is not None
-    again = Branches.from_summary(found)
-    assert again.summary() == found
+    again = Branches.from_snapshot(found)
+    assert again.snapshot() == found
     for other in (branches, again):
         other.take(record(2, 12, branch=(7, 2)), 0)
         other.prune(6)
-    assert again.summary() == branches.summary()
+    assert again.snapshot() == branches.snapshot()
     assert again.bucket(11) == ((7, 2), (part(11),), ())

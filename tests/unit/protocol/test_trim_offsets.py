@@ -7,13 +7,13 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.records import (
     BoundaryKind,
     BoundaryRecord,
-    BranchSummary,
+    BranchSnapshot,
     EpochStarted,
+    LogSnapshot,
     Part,
-    ReplicaSummary,
+    ReplicaSnapshot,
     Resent,
     StableRange,
-    Summary,
     TentativeRange,
 )
 from anabranch.protocol.trim_offsets import TrimOffsets
@@ -88,13 +88,13 @@ def test_resent_blocks_are_kept_and_say_nothing_of_stable_ones_to_come() -> None
     assert offsets.below(4) == {("0", 0): 22}
 
 
-def test_a_summary_names_all_that_is_above_the_trim_point() -> None:
+def test_a_snapshot_names_all_that_is_above_the_trim_point() -> None:
     def stable(bucket: int, first: int, after: int, *, resent: bool = False, replica: str = "0") -> StableRange:
         return StableRange(bucket, bucket, replica, (part(bucket, first, after),), resent)
 
     ident = BatchId("a", 0)
-    branches = BranchSummary((0, 1), ident, 9, 9, ((ident, part(12, 50, 51)),), (TentativeRange(8, 9, (0, 1), (), (part(9, 60, 61),)),))
-    replica = ReplicaSummary(
+    branches = BranchSnapshot((0, 1), ident, 9, 9, ((ident, part(12, 50, 51)),), (TentativeRange(8, 9, (0, 1), (), (part(9, 60, 61),)),))
+    replica = ReplicaSnapshot(
         "0",
         0,
         "f",
@@ -109,12 +109,12 @@ def test_a_summary_names_all_that_is_above_the_trim_point() -> None:
         branches=branches,
     )
     ranges = (stable(4, 0, 10), stable(5, 10, 20), stable(6, 80, 81, resent=True), stable(7, 5, 6, replica="1"))
-    summary = Summary(8, 3, (replica, ReplicaSummary("1", 0, "f", "s", 7, 0, (), (), (), None)), ranges, 9)
+    log_snapshot = LogSnapshot(8, 3, (replica, ReplicaSnapshot("1", 0, "f", "s", 7, 0, (), (), (), None)), ranges, 9)
     offsets = TrimOffsets()
-    offsets.seen(summary, Outcome(accepted=False, reason="summary", replica=""))
+    offsets.seen(log_snapshot, Outcome(accepted=False, reason="log_snapshot", replica=""))
     assert offsets.below(7) == {}
     offsets = TrimOffsets()
-    offsets.seen(summary, Outcome(accepted=True, reason="adopted", replica=""))
+    offsets.seen(log_snapshot, Outcome(accepted=True, reason="adopted", replica=""))
     assert offsets.below(3) == {}
     assert offsets.below(4) == {("0", 0): 10}
     assert offsets.below(5) == {("0", 0): 20}

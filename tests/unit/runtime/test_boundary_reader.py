@@ -14,10 +14,10 @@ from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.boundary_log import Outcome, StreamFold
+from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.errors import ConfigurationError, DataMissing
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Summary
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, LogSnapshot
 from anabranch.runtime.boundary_reader import BoundaryReader
 
 AT = TopicPartition("p.s.boundaries", 0)
@@ -59,10 +59,10 @@ def test_a_stream_with_buckets_of_another_width_is_refused(log: LocalEventLog) -
         BoundaryReader(log, AT.topic, ["0"], bucket_ms=500).read_to_end()
 
 
-def test_what_is_read_is_folded_and_counted(log: LocalEventLog, reader: BoundaryReader) -> None:
+def test_what_is_read_is_applied_and_counted(log: LocalEventLog, reader: BoundaryReader) -> None:
     append(log, STARTED, record(0, 3), record(1, 5), record(1, 5), record(2, 9, epoch=7), record(0, 4, replica="2"))
     assert reader.poll(0) == 6
-    assert reader.fold.upto == 5
+    assert reader.log_state.upto == 5
     assert reader.counts == {"epoch": 1, "accepted": 2, "known": 1, "fenced": 1, "unknown_writer": 1}
     assert reader.offset_next == 6
     assert reader.poll(0) == 0
@@ -72,7 +72,7 @@ def test_what_is_read_is_folded_and_counted(log: LocalEventLog, reader: Boundary
 def test_what_cannot_be_decoded_is_counted_and_passed_by(log: LocalEventLog, reader: BoundaryReader, value: bytes | None) -> None:
     append(log, STARTED, value, record(0, 3))
     reader.read_to_end()
-    assert reader.fold.upto == 3
+    assert reader.log_state.upto == 3
     assert reader.counts == {"epoch": 1, "undecodable": 1, "accepted": 1}
 
 
@@ -106,7 +106,7 @@ def test_many_refused_records_are_few_lines(log: LocalEventLog, reader: Boundary
     ]  # fmt: skip
 
 
-def test_branches_are_folded_and_what_does_not_count_of_them_is_counted_by_reason(log: LocalEventLog, reader: BoundaryReader) -> None:
+def test_branches_are_applied_and_what_does_not_count_of_them_is_counted_by_reason(log: LocalEventLog, reader: BoundaryReader) -> None:
     def tentative(batch: int, counter: int, base: int | None = None) -> BoundaryRecord:
         return replace(record(batch, batch + 5), kind=BoundaryKind.TENTATIVE, branch=(0, counter), base=base)
 
@@ -124,7 +124,7 @@ def test_branches_are_folded_and_what_does_not_count_of_them_is_counted_by_reaso
         torn,
     )
     reader.poll(0)
-    assert (reader.fold.upto, reader.fold.tentative_upto("0"), reader.fold.past_upto) == (3, 7, 7)
+    assert (reader.log_state.upto, reader.log_state.tentative_upto("0"), reader.log_state.past_upto) == (3, 7, 7)
     assert reader.counts == {
         "epoch": 1, "accepted": 1, "tentative": 2, "known": 1, "off_chain": 1, "older_branch": 1, "no_base": 1, "undecodable": 1,
     }  # fmt: skip
@@ -134,34 +134,34 @@ def test_read_to_end_reads_all_that_was_there_when_it_was_called(log: LocalEvent
     reader.read_to_end()
     append(log, STARTED, *(record(n, n) for n in range(5_000)))
     reader.read_to_end()
-    assert reader.fold.upto == 4_999
+    assert reader.log_state.upto == 4_999
 
 
-def test_a_listener_hears_every_record_after_it_was_folded_under_the_lock(log: LocalEventLog) -> None:
+def test_a_listener_hears_every_record_after_it_was_applied_under_the_lock(log: LocalEventLog) -> None:
     heard: list[tuple[int, str, int]] = []
     lock = threading.Lock()
 
     def listener(offset: int, _entry: LogEntry, outcome: Outcome) -> None:
-        heard.append((offset, outcome.reason, following.fold.upto))
+        heard.append((offset, outcome.reason, following.log_state.upto))
 
     class Watched:
         def __enter__(self) -> None:
             lock.acquire()
 
         def __exit__(self, *_: object) -> None:
-            heard.append((-1, "folded", following.fold.upto))
+            heard.append((-1, "applied", following.log_state.upto))
             lock.release()
 
     following = BoundaryReader(log, AT.topic, ["0"], listener=listener, lock=Watched())
     append(log, STARTED, record(0, 2))
     following.read_to_end()
-    assert heard == [(-1, "folded", 0), (0, "epoch", 0), (-1, "folded", 2), (1, "accepted", 2)]
+    assert heard == [(-1, "applied", 0), (0, "epoch", 0), (-1, "applied", 2), (1, "accepted", 2)]
     following.close()
 
 
 @pytest.mark.parametrize("polls", [True, False])
 def test_a_log_whose_beginning_nothing_sums_up_cannot_be_read(log: LocalEventLog, polls: bool) -> None:
-    append(log, STARTED, record(0, 1), Summary(0, 0), Summary(3, 0))
+    append(log, STARTED, record(0, 1), LogSnapshot(0, 0), LogSnapshot(3, 0))
     log.trim(AT, 1)
     reader = BoundaryReader(log, AT.topic, ["0"])
     with pytest.raises(DataMissing, match=r"p.s.boundaries: its first records are deleted, .* Restore the topic"):
@@ -179,11 +179,11 @@ def test_an_empty_log_that_does_not_begin_at_its_beginning_cannot_be_read(log: L
     reader.close()
 
 
-def test_a_trimmed_log_is_read_from_its_first_summary_on(log: LocalEventLog) -> None:
+def test_a_trimmed_log_is_read_from_its_first_snapshot_on(log: LocalEventLog) -> None:
     append(log, STARTED, record(0, 1), record(1, 4))
     first = BoundaryReader(log, AT.topic, ["0"])
     first.read_to_end()
-    append(log, record(2, 6), first.fold.summary(3), record(3, 7))
+    append(log, record(2, 6), first.log_state.snapshot(3), record(3, 7))
     log.trim(AT, 2)
     heard: list[tuple[int, str, int]] = []
     entered: list[int] = []
@@ -199,17 +199,17 @@ def test_a_trimmed_log_is_read_from_its_first_summary_on(log: LocalEventLog) -> 
         log,
         AT.topic,
         ["0"],
-        listener=lambda offset, _entry, outcome: heard.append((offset, outcome.reason, second.fold.upto)),
+        listener=lambda offset, _entry, outcome: heard.append((offset, outcome.reason, second.log_state.upto)),
         lock=Counted(),
     )
-    fold = second.fold
+    log_state = second.log_state
     second.read_to_end()
     first.read_to_end()
     assert heard == [(4, "adopted", 4), (3, "accepted", 6), (5, "accepted", 7)]
-    assert second.fold is fold, "who holds it sees what it is now"
-    assert fold.summary(6) == first.fold.summary(6)
+    assert second.log_state is log_state, "who holds it sees what it is now"
+    assert log_state.snapshot(6) == first.log_state.snapshot(6)
     assert second.counts == {"adopted": 1, "accepted": 2}
-    assert first.counts["summary"] == 1
+    assert first.counts["log_snapshot"] == 1
     assert len(entered) >= 3
     first.close()
     second.close()
@@ -233,8 +233,8 @@ def test_a_log_that_lost_its_end_is_missing_data(log: LocalEventLog, reader: Bou
 def test_offers_are_what_is_tentative_beyond_the_stable_buckets_and_beyond_what_was_read(
     reader: BoundaryReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StreamFold, "upto", 5)
-    monkeypatch.setattr(StreamFold, "tentative_upto", lambda _, writer: {"0": 5, "1": 9}[writer])
+    monkeypatch.setattr(LogState, "upto", 5)
+    monkeypatch.setattr(LogState, "tentative_upto", lambda _, writer: {"0": 5, "1": 9}[writer])
     assert reader.tentative_offers() == {"1": 9}
     assert reader.tentative_offers(8) == {"1": 9}
     assert reader.tentative_offers(9) == {}

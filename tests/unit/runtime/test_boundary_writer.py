@@ -73,8 +73,8 @@ def test_an_epoch_is_the_offset_of_its_record(make: Make) -> None:
     first.append(record(first, 0, 4))
     second = make()
     assert second.start() == 2
-    assert (second.fold.upto, second.tip()) == (4, BatchId("l0", 0))
-    assert (second.fold.fingerprint("0"), second.fold.schema()) == ("plan", "columns")
+    assert (second.log_state.upto, second.tip()) == (4, BatchId("l0", 0))
+    assert (second.log_state.fingerprint("0"), second.log_state.schema()) == ("plan", "columns")
 
 
 def test_a_record_that_was_appended_is_the_tip(make: Make) -> None:
@@ -96,7 +96,7 @@ def test_an_unknown_outcome_of_a_record_is_settled_by_reading(log: LocalEventLog
     writer.append(record(writer, 1, 2))
     assert log.clock.monotonic_ms() - begun_ms < 1_500, "a record that is lost is not waited for"
     writer.append(record(writer, 2, 3))
-    assert writer.fold.upto == 3
+    assert writer.log_state.upto == 3
     assert len(entries(log)) == 4, "once each"
 
 
@@ -106,7 +106,7 @@ def test_an_unknown_outcome_of_an_epoch_is_settled_by_reading(log: LocalEventLog
     writer = make()
     assert writer.start() == 0
     writer.append(record(writer, 0, 1))
-    assert writer.fold.upto == 1
+    assert writer.log_state.upto == 1
 
 
 def test_a_long_log_is_read_to_its_end_however_long_it_takes(log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_record_that_was_lost_and_sent_again_counts_once_also_when_both_came(l
     other.send(AT, value, headers=headers)
     other.flush()
     writer.append(record(writer, 1, 6))
-    assert (writer.fold.upto, writer.tip()) == (6, BatchId("l0", 1))
+    assert (writer.log_state.upto, writer.tip()) == (6, BatchId("l0", 1))
 
 
 class TestFenced:
@@ -179,7 +179,7 @@ class TestFenced:
         with pytest.raises(Fenced, match="ended by epoch 1"):
             older.append(record(older, 0, 1))
         newer.append(record(newer, 0, 2))
-        assert (newer.fold.upto, newer.tip()) == (2, BatchId("l1", 0)), "what the older one wrote does not count"
+        assert (newer.log_state.upto, newer.tip()) == (2, BatchId("l1", 0)), "what the older one wrote does not count"
 
     def test_a_process_with_nothing_to_write_learns_of_it_by_reading(self, make: Make) -> None:
         older, newer = make(), make()
@@ -196,7 +196,7 @@ class TestFenced:
         one.start()
         zero.append(record(zero, 0, 1))
         one.append(record(one, 0, 2))
-        assert (one.fold.upto, one.fold.closed("0")) == (2, 1)
+        assert (one.log_state.upto, one.log_state.closed("0")) == (2, 1)
 
     def test_before_the_epoch_is_read_to_its_end(self, log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         older, newer = make(), make()

@@ -1,8 +1,9 @@
 """All contracts as their records make them: who may move load under what, at a given time.
 
-Theory of operation. The book is a fold over a log of signed records. It believes signatures and nothing else: a record that is unsigned, out of its
-time, at odds with what both signed, or written again changes nothing, and the answer says which of these it was. Time is an argument. Replaying the
-log gives the same book, so it is lost with a process and made again. The table of ``contracts`` is the one that runs here.
+Theory of operation. The book is a log state over a log of signed records. It believes signatures and nothing else: a record that is
+unsigned, out of its time, at odds with what both signed, or written again changes nothing, and the answer says which of these it was. Time
+is an argument. Replaying the log gives the same book, so it is lost with a process and made again. The table of ``contracts`` is the one
+that runs here.
 
 Invariants: FC1 to FC4 of ``contracts``.
 """
@@ -109,7 +110,7 @@ class BookedContract:
 
 
 class ContractBook:
-    """The fold. Not thread-safe. After a crash: replay the log."""
+    """The log_state. Not thread-safe. After a crash: replay the log."""
 
     def __init__(self, verify: Verify) -> None:
         self._verify = verify

@@ -1,4 +1,4 @@
-"""Who owes whom how much: the fold of a contract's ledger.
+"""Who owes whom how much: the log state of a contract's ledger.
 
 Theory of operation. The ledger of a contract is a log that both sides, and the federation's auditor, append signed entries to. Besides movements it has
 what each side measured, what an audit found, and settlements. Nothing in it is corrected: what is due follows from the entries that count, so anybody who
@@ -104,7 +104,7 @@ class Posting:
 
 
 class Ledger:
-    """The fold of one contract's ledger. Not thread-safe. After a crash: replay."""
+    """The log state of one contract's ledger. Not thread-safe. After a crash: replay."""
 
     def __init__(self, contract: Contract, verify: Verify, auditor: str) -> None:
         """``auditor``: whose findings count."""

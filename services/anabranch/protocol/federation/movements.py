@@ -1,4 +1,4 @@
-"""Which movements there are: the fold of a contract's ledger that says who runs a task, and at what price.
+"""Which movements there are: the log state of a contract's ledger that says who runs a task, and at what price.
 
 Theory of operation. A movement begins when its buyer writes ``Started`` into the contract's ledger, with the seller's signed answer, and ends with
 ``Ended``. Before it has started either side may write ``Withdrawn``. Both sides read one log, so its order decides: of ``Started`` and ``Withdrawn`` the
@@ -151,7 +151,7 @@ Command = Offer | Answer | ReturnRequest | Prepare | BringHome | Claim | Withdra
 
 
 class MovementLog:
-    """The fold of one contract's ledger. Not thread-safe. After a crash: replay."""
+    """The log state of one contract's ledger. Not thread-safe. After a crash: replay."""
 
     def __init__(self, contract: Contract, verify: Verify) -> None:
         self._versions = {contract.version: contract}

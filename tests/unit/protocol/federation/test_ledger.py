@@ -227,7 +227,7 @@ ENTRIES: Any = st.one_of(
 
 
 def reference(log: list[tuple[LedgerEntry, int]], made: Ledger) -> int:
-    """What the buyer owes for load, millisecond by millisecond, without slots of a fold: of settled periods only."""
+    """What the buyer owes for load, millisecond by millisecond, without slots of a log state: of settled periods only."""
     total = 0
     readings: dict[tuple[str, int], dict[str, int]] = {}
     for entry, _ in log:
