@@ -20,11 +20,11 @@ from anabranch.protocol.availability import Availability
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX
-from anabranch.protocol.lineage import Lineage, newest, obsolete
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryRecord, Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.switching import choose
+from anabranch.protocol.timeline import Timeline, newest, obsolete
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from benchmarks.dpc.chain import SOURCES, WIDTH_MS, WITHHELD, create_topics, stage_names, write_pipeline
@@ -79,11 +79,11 @@ class _Disk:
 
     def __init__(self) -> None:
         self.directories: dict[str, _Directory] = {}
-        self._lineages: dict[str, Lineage] = {}
+        self._timelines: dict[str, Timeline] = {}
 
-    def newest(self) -> Lineage | None:
-        name = newest(self._lineages)
-        return None if name is None else self._lineages[name]
+    def newest(self) -> Timeline | None:
+        name = newest(self._timelines)
+        return None if name is None else self._timelines[name]
 
     def create(self, name: str) -> None:
         self.directories[name] = _Directory()
@@ -114,8 +114,8 @@ class _Disk:
         del replica, source, target
         return False
 
-    def write(self, lineage: Lineage) -> None:
-        self._lineages[lineage.name] = lineage
+    def write(self, timeline: Timeline) -> None:
+        self._timelines[timeline.name] = timeline
 
     def sync(self, name: str) -> None:
         """Nothing is ever lost here."""
@@ -182,10 +182,10 @@ class _Replica:
     def _carry_out(self) -> None:
         for order in self.runner.orders():
             if isinstance(order, StartQuery):
-                self.queries[order.lineage] = _Query(work_ms=self._world.costs.start_ms)
+                self.queries[order.timeline] = _Query(work_ms=self._world.costs.start_ms)
             elif isinstance(order, StopQuery):
-                self.queries.pop(order.lineage, None)
-                self.runner.stopped(order.lineage)
+                self.queries.pop(order.timeline, None)
+                self.runner.stopped(order.timeline)
 
     def _before(self, name: str) -> list[Offset]:
         directory = self._disk.directories[name]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from anabranch.codec.catalog import TopicSettings
-from anabranch.protocol.lineage import Lineage
+from anabranch.protocol.timeline import Timeline
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,10 +233,10 @@ class Index(Protocol):
 
 
 class Checkpoints(Protocol):
-    """Checkpoint directories and lineage files of one replica (``protocol.lineage``). A directory is named by its lineage."""
+    """Checkpoint directories and timeline files of one replica (``protocol.timeline``). A directory is named by its timeline."""
 
-    def newest(self) -> Lineage | None:
-        """The lineage that the newest file names; None: a new replica."""
+    def newest(self) -> Timeline | None:
+        """The timeline that the newest file names; None: a new replica."""
 
     def create(self, name: str) -> None:
         """An empty directory, whatever is there, for a replica that starts from nothing."""
@@ -263,23 +263,23 @@ class Checkpoints(Protocol):
     def bucket(self, name: str, batch: int) -> int:
         """The last bucket that was read with ``batch``, which is whole; 0 for -1."""
 
-    def siblings(self) -> Sequence[tuple[str, Lineage]]:
-        """The replicas of the same stage whose disks are within reach, each with its newest lineage."""
+    def siblings(self) -> Sequence[tuple[str, Timeline]]:
+        """The replicas of the same stage whose disks are within reach, each with its newest timeline."""
 
     def copy_sibling(self, replica: str, source: str, target: str) -> bool:
         """As ``copy``, from a sibling's disk; of what it holds nothing is durable before ``sync``. False: it could not be copied."""
 
-    def write(self, lineage: Lineage) -> None:
-        """Make ``lineage`` the newest, durably."""
+    def write(self, timeline: Timeline) -> None:
+        """Make ``timeline`` the newest, durably."""
 
     def sync(self, name: str) -> None:
         """What is in the directory now survives a loss of power. Takes as long as the disk does: call it with no lock held."""
 
     def clean(self, epoch: int, number: int = 0) -> None:
-        """Remove directories and lineage files below lineage ``number`` of ``epoch``."""
+        """Remove directories and timeline files below timeline ``number`` of ``epoch``."""
 
     def remove(self, name: str) -> None:
-        """Remove one directory, which no lineage file names any more."""
+        """Remove one directory, which no timeline file names any more."""
 
 
 class BatchStart(Protocol):
@@ -378,7 +378,7 @@ class PreparedStage(Protocol):
             query: Its name; no other query of the replica has it while it runs.
             driver: Says what it runs.
             output: As whom it writes.
-            place: Of its checkpoint, the directory of its lineage; None: one of its own, which ends with it.
+            place: Of its checkpoint, the directory of its timeline; None: one of its own, which ends with it.
             done: Told of each batch that is recorded.
         """
 

@@ -136,8 +136,8 @@ def two_replicas() -> list[LogEntry]:
     logs: list[LogEntry] = [started("0"), started("1")]
     for epoch, replica in ((0, "0"), (1, "1")):
         parts = (part(1, 2, 7, f"a{replica}"), part(1, 1, 2**64 - 1, f"b{replica}"))
-        logs.append(record(epoch, 0, 2, parts, replica=replica, lineage=replica))
-        logs.append(record(epoch, 1, 3, (part(3, 5, 9, f"c{replica}"),), replica=replica, lineage=replica))
+        logs.append(record(epoch, 0, 2, parts, replica=replica, timeline=replica))
+        logs.append(record(epoch, 1, 3, (part(3, 5, 9, f"c{replica}"),), replica=replica, timeline=replica))
     return logs
 
 
@@ -154,7 +154,7 @@ def test_replicas_that_made_the_same_agree() -> None:
 def test_replicas_that_differ_are_found() -> None:
     for wrong in (part(3, 5, 10), part(3, 6, 9)):
         entries = two_replicas()
-        entries[-1] = record(1, 1, 3, (wrong,), replica="1", lineage="1")
+        entries[-1] = record(1, 1, 3, (wrong,), replica="1", timeline="1")
         (text,) = judgement.compare_digests("s", made(entries))
         assert text.startswith("s: bucket 3 of replica 0 is")
 
@@ -166,15 +166,15 @@ def test_a_replica_that_did_not_catch_up_is_found() -> None:
 
 def test_a_bucket_that_only_one_replica_has_is_found_unless_the_other_took_it_over() -> None:
     entries = two_replicas()
-    entries[-2] = record(1, 0, 2, (), replica="1", lineage="1")
+    entries[-2] = record(1, 0, 2, (), replica="1", timeline="1")
     assert judgement.compare_digests("s", made(entries)) == ["s: replica 1 has no rows in 1 buckets where its sibling has some, such as 1"]
-    entries[-2] = record(1, 0, 2, (), replica="1", lineage="1", base=2, prev=None)
+    entries[-2] = record(1, 0, 2, (), replica="1", timeline="1", base=2, prev=None)
     assert made(entries)["1"].taken_over == [(1, 2)]
     assert judgement.compare_digests("s", made(entries)) == []
 
 
 def test_refused_boundary_records_are_counted_by_reason() -> None:
-    entries = [*two_replicas(), started("0"), record(0, 2, 4, replica="0", lineage="0")]
+    entries = [*two_replicas(), started("0"), record(0, 2, 4, replica="0", timeline="0")]
     _, refused = judgement.made_by(list(enumerate(entries)), ["0", "1"])
     assert refused == {"accepted": 4, "fenced": 1}
 

@@ -52,9 +52,9 @@ def part(bucket: int, name: str) -> Part:
     return Part(bucket, 0, name, 1, 0, 1, 1, 0)
 
 
-def record(batch: int, closed: int, *names: tuple[int, str], prev: int | None = -1, epoch: int = 0, lineage: str = "l") -> BoundaryRecord:
+def record(batch: int, closed: int, *names: tuple[int, str], prev: int | None = -1, epoch: int = 0, timeline: str = "l") -> BoundaryRecord:
     before = None if prev is None or (batch == 1 and prev == -1) else BatchId("l", batch - 1 if prev == -1 else prev)
-    return BoundaryRecord("0", epoch, BatchId(lineage, batch), before, closed, tuple(part(*name) for name in names))
+    return BoundaryRecord("0", epoch, BatchId(timeline, batch), before, closed, tuple(part(*name) for name in names))
 
 
 ROWS = {"a": [("a",)], "b": [("b",)], "c": [("c",)], "x": [("x",)]}
@@ -90,7 +90,7 @@ def test_the_second_reading_knows_the_rules() -> None:
     assert judged([GOOD[0], fenced, GOOD[0], GOOD[1]]) == []
     off_chain = record(3, 5, (5, "x"), prev=9)
     assert judged([GOOD[0], off_chain, GOOD[1]]) == []
-    rewound = [record(1, 2, (3, "a"), (3, "b")), record(2, 2, (5, "x")), record(7, 5, (5, "c"), prev=1, lineage="m")]
+    rewound = [record(1, 2, (3, "a"), (3, "b")), record(2, 2, (5, "x")), record(7, 5, (5, "c"), prev=1, timeline="m")]
     assert judged(rewound) == []
     base = replace(record(1, 3), base=3, prev=BatchId("sibling", 9))
     assert judged([base, record(2, 5, (5, "c"), prev=1)]) == []

@@ -24,16 +24,16 @@ def started(replica: str = "0", token: str = "t", version: int = 1) -> EpochStar
 
 
 def record(
-    epoch: int, batch: int, closed: int, parts: tuple[Part, ...] = (), *, replica: str = "0", lineage: str = "l", prev: BatchId | str | None = "",
+    epoch: int, batch: int, closed: int, parts: tuple[Part, ...] = (), *, replica: str = "0", timeline: str = "l", prev: BatchId | str | None = "",
     base: int | None = None, kind: BoundaryKind = BoundaryKind.STABLE, branch: BranchNumber | None = None, missing: tuple[str, ...] = (),
     past: int = 0,
 ) -> BoundaryRecord:  # fmt: skip
-    """``prev``: left out means the batch before in the same lineage, or None for the first. With a ``branch`` it is tentative."""
+    """``prev``: left out means the batch before in the same timeline, or None for the first. With a ``branch`` it is tentative."""
     if isinstance(prev, str):
-        prev = BatchId(lineage, batch - 1) if batch else None
+        prev = BatchId(timeline, batch - 1) if batch else None
     if branch is not None:
         kind = BoundaryKind.TENTATIVE
-    return BoundaryRecord(replica, epoch, BatchId(lineage, batch), prev, closed, parts, base, kind, branch, missing, past=past)
+    return BoundaryRecord(replica, epoch, BatchId(timeline, batch), prev, closed, parts, base, kind, branch, missing, past=past)
 
 
 def state_after(*entries: LogEntry, writers: Iterable[str] = WRITERS) -> LogState:
@@ -70,11 +70,11 @@ class Reference:
         r = entry.replica
         if self.version_of[r] < self.version[0]:
             return False
-        if self.epoch.get(r) != entry.epoch or entry.id.batch <= self.newest.get((r, entry.epoch, entry.id.lineage), -1):
+        if self.epoch.get(r) != entry.epoch or entry.id.batch <= self.newest.get((r, entry.epoch, entry.id.timeline), -1):
             return False
         if not (self._tentative(entry) if entry.kind is BoundaryKind.TENTATIVE else self._stable(entry)):
             return False
-        self.newest[r, entry.epoch, entry.id.lineage] = entry.id.batch
+        self.newest[r, entry.epoch, entry.id.timeline] = entry.id.batch
         tentative = [n for own in self.branch_own.values() for n in own]
         self.past = max([self.past, len(self.stable), *tentative, entry.past])
         return True
@@ -163,10 +163,10 @@ class _Writer:
         self.replica = replica
         self.epochs = [epoch]
         self.ids: list[BatchId] = []
-        self.lineage = f"{epoch}"
+        self.timeline = f"{epoch}"
         self.closed = 0
         self.branch: tuple[BranchNumber, str, BatchId] | None = None
-        """(number, lineage, tip) of the newest branch."""
+        """(number, timeline, tip) of the newest branch."""
         self.older: list[tuple[BranchNumber, str, BatchId]] = []
         self.branch_closed = 0
         self.forks = 0
@@ -199,7 +199,7 @@ def logs(draw: st.DrawFn, *, tentative: bool = True, steps: int = 25, parts_max:
         )
         if what == "epoch":
             w.epochs.append(len(entries))
-            w.lineage, w.forks = f"{len(entries)}", 0
+            w.timeline, w.forks = f"{len(entries)}", 0
             entries.append(started(w.replica, version=draw(st.sampled_from((1, 1, 1, 2)))))
         elif what == "repeat" and len(entries) > len(WRITERS):
             entries.append(entries[draw(st.integers(len(WRITERS), len(entries) - 1))])
@@ -215,7 +215,7 @@ def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
     epoch = draw(st.sampled_from(w.epochs)) if what == "zombie" else w.epochs[-1]
     prev = w.ids[-1] if w.ids else None
     if what in ("rewind", "scratch"):
-        w.lineage = f"{epoch} of {step}"
+        w.timeline = f"{epoch} of {step}"
     if what == "rewind" and w.ids:
         prev = draw(st.sampled_from(w.ids))
     if what == "scratch":
@@ -225,7 +225,7 @@ def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
     base = min(LAST, sibling + draw(st.sampled_from((0, 0, 1, 3)))) if what == "base" else None  # beyond the sibling: a hole, for a while
     w.closed = min(LAST, max(w.closed + draw(st.integers(-1, 3) if what != "slow" else st.integers(0, 1)), base or 0, 0))
     past = draw(st.sampled_from((0, 0, min(LAST, w.closed + 2))))
-    made = record(epoch, step, w.closed, parts, replica=w.replica, lineage=w.lineage, prev=prev, base=base, past=past)
+    made = record(epoch, step, w.closed, parts, replica=w.replica, timeline=w.timeline, prev=prev, base=base, past=past)
     w.ids.append(made.id)
     return made
 
@@ -237,12 +237,12 @@ def _branch_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
         if w.branch is not None:
             w.older.append(w.branch)
         w.forks += 1
-        number, lineage = (epoch, w.forks), w.lineage
-        w.lineage = f"{epoch} after {step}"  # the successor's
+        number, timeline = (epoch, w.forks), w.timeline
+        w.timeline = f"{epoch} after {step}"  # the successor's
         prev, base = w.ids[-1] if w.ids else None, None if what == "branch without base" else max(0, w.closed + draw(st.integers(-1, 1)))
         w.branch_closed = base or 0
     else:
-        number, lineage, prev = draw(st.sampled_from(w.older)) if what == "branch of an older number" and w.older else w.branch
+        number, timeline, prev = draw(st.sampled_from(w.older)) if what == "branch of an older number" and w.older else w.branch
         base = w.branch_closed if what == "branch with base" else None
     if what == "branch lost":
         prev = BatchId("never", 1)
@@ -250,8 +250,8 @@ def _branch_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
         number = (epoch, number[1])
     w.branch_closed = min(LAST, max(0, w.branch_closed + draw(st.integers(-1, 4))))
     made = record(
-        epoch, step, w.branch_closed, parts, replica=w.replica, lineage=lineage, prev=prev, base=base, branch=number, missing=missing
+        epoch, step, w.branch_closed, parts, replica=w.replica, timeline=timeline, prev=prev, base=base, branch=number, missing=missing
     )
     if what in ("fork", "branch", "branch without base") or w.branch is None:
-        w.branch = (number, lineage, made.id)
+        w.branch = (number, timeline, made.id)
     return made

@@ -99,7 +99,7 @@ class Replica:
         self, log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, replica: str = "0", fingerprint: str = "f1", *, schema: str = ""
     ) -> None:
         names = of.topic_names
-        self._replica, self._partitions, self._lineage, self._batch = replica, of.partitions, entropy.token(), 0
+        self._replica, self._partitions, self._timeline, self._batch = replica, of.partitions, entropy.token(), 0
         self._log, self._at, self._counter, self._tentative_tip = log, TopicPartition(names.boundaries(STAGE), 0), 0, BatchId("", 0)
         writers = of.stream_writers(STAGE)
         self._boundaries = BoundaryWriter(log, names.boundaries(STAGE), writers, replica, fingerprint, clock, entropy, schema=schema)
@@ -111,7 +111,7 @@ class Replica:
         """Append one batch: these buckets, and everything up to ``upto`` is closed. ``given_up``: what they lack."""
         self._batch += 1
         record = BoundaryRecord(
-            replica=self._replica, epoch=self.epoch, id=BatchId(self._lineage, self._batch), prev=self._boundaries.tip(), closed=upto,
+            replica=self._replica, epoch=self.epoch, id=BatchId(self._timeline, self._batch), prev=self._boundaries.tip(), closed=upto,
             parts=self._parts(tables), given_up=given_up,
         )  # fmt: skip
         self._boundaries.append(record)
@@ -135,7 +135,7 @@ class Replica:
         fork = fork or not self._counter
         self._counter += fork
         prev, batch = (self._boundaries.tip(), 1) if fork else (self._tentative_tip, self._tentative_tip.batch + 1)
-        self._tentative_tip = BatchId(f"{self._lineage}b{self._counter}", batch)
+        self._tentative_tip = BatchId(f"{self._timeline}b{self._counter}", batch)
         record = BoundaryRecord(
             replica=self._replica, epoch=self.epoch, id=self._tentative_tip, prev=prev, closed=upto, parts=self._parts(tables),
             base=self._boundaries.log_state.closed(self._replica) if fork else None, kind=BoundaryKind.TENTATIVE,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from anabranch.protocol.availability import Availability, Policy, Waits
 from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.replica import Decision, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition
+from anabranch.protocol.timeline import timeline_name
 
 WIDTH_MS = 1_000
 """Of a bucket: a successor has caught up when it is one bucket behind."""
@@ -46,7 +46,7 @@ class Stream:
         self.batch += 1
         self.closed = max(self.closed, closed)
         outcome = self.log_state.apply(
-            self.batch, BoundaryRecord("0", 0, BatchId("main", self.batch), self.log_state.tip("0"), self.closed, tuple(parts))
+            self.batch, BoundaryRecord("0", 0, BatchId("stable", self.batch), self.log_state.tip("0"), self.closed, tuple(parts))
         )
         assert outcome.accepted, outcome
 
@@ -81,12 +81,12 @@ class Bench:
         self.unreachable: set[str] = set()
         """Inputs of which nobody can read the log to its end."""
         self.availability = Availability(names, waits, policy)
-        main = lineage_name(epoch, 0)
+        stable_query = timeline_name(epoch, 0)
         self.replica = Replica(
-            epoch, main, self.availability, traits, width_ms, rows_max=rows_max, warm_up=warm_up, pace_ms=pace_ms,
+            epoch, stable_query, self.availability, traits, width_ms, rows_max=rows_max, warm_up=warm_up, pace_ms=pace_ms,
             empty_every_ms=empty_every_ms, after=after, given_up=given_up,
         )  # fmt: skip
-        self.positions = {main: QueryPosition()}
+        self.positions = {stable_query: QueryPosition()}
         self.ran: list[tuple[str, Plan]] = []
         self.numbers: list[tuple[int, int]] = []
         self.dropped: list[str] = []
@@ -125,8 +125,8 @@ class Bench:
     # -- the queries --
 
     @property
-    def main(self) -> str:
-        return self.replica.main
+    def stable_query(self) -> str:
+        return self.replica.stable_query
 
     @property
     def branch(self) -> str:
@@ -165,7 +165,7 @@ class Bench:
         """Ask, and carry out what is decided; after a fork ask again."""
         decision = self.decide(query)
         if decision.fork:
-            successor = self.replica.next_lineage()
+            successor = self.replica.next_timeline()
             old = self.replica.forked(self.positions[query], self.now_ms)
             self.numbers.append(self.replica.number)
             self.positions[successor] = self.positions[query]
@@ -208,13 +208,13 @@ class Bench:
 
 
 def stable(**options: object) -> Bench:
-    """Main stands at 5, everything is complete up to 5; ``b`` is past 9 where there is one."""
+    """The stable query stands at 5, everything is complete up to 5; ``b`` is past 9 where there is one."""
     bench = Bench(**options)  # type: ignore[arg-type]
     bench.look()
     bench.close(5, 5)
     bench.look()
     bench.settle()
-    assert (bench.at(lineage_name(7, 0)), bench.state) == (5, ReplicaState.STABLE)
+    assert (bench.at(timeline_name(7, 0)), bench.state) == (5, ReplicaState.STABLE)
     return bench
 
 
@@ -223,7 +223,7 @@ def behind() -> Bench:
     bench = Bench()
     bench.close(5, 5)
     bench.look()
-    assert (bench.ask(bench.main).plan is not None, bench.state) == (True, ReplicaState.FAILURE)
+    assert (bench.ask(bench.stable_query).plan is not None, bench.state) == (True, ReplicaState.FAILURE)
     return bench
 
 
@@ -234,7 +234,7 @@ def up_failure(**options: object) -> Bench:
     bench.look()
     bench.wait(WAITS.first_ms)
     bench.settle()
-    assert (bench.at(lineage_name(7, 1)), bench.at(lineage_name(7, 0)), bench.state) == (5, 21, ReplicaState.UP_FAILURE)
+    assert (bench.at(timeline_name(7, 1)), bench.at(timeline_name(7, 0)), bench.state) == (5, 21, ReplicaState.UP_FAILURE)
     return bench
 
 
@@ -243,6 +243,6 @@ def stabilization() -> Bench:
     bench = up_failure()
     bench.close(9, 7, names="a")
     bench.look()
-    assert bench.ask(lineage_name(7, 1)).plan is not None
-    assert (bench.at(lineage_name(7, 1)), bench.state) == (9, ReplicaState.STABILIZATION)
+    assert bench.ask(timeline_name(7, 1)).plan is not None
+    assert (bench.at(timeline_name(7, 1)), bench.state) == (9, ReplicaState.STABILIZATION)
     return bench

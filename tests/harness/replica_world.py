@@ -24,10 +24,10 @@ from anabranch.protocol.availability import Availability, Policy, Waits
 from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.lineage import Lineage, newest, obsolete
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryRecord, GivenUp, LogEntry, Part
 from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.timeline import Timeline, newest, obsolete
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
@@ -55,13 +55,13 @@ class MemoryDisk:
 
     def __init__(self) -> None:
         self.directories: dict[str, Directory] = {}
-        self.lineages: dict[str, Lineage] = {}
+        self.timelines: dict[str, Timeline] = {}
         self.others: dict[str, MemoryDisk] = {}
         """Of the siblings."""
 
-    def newest(self) -> Lineage | None:
-        name = newest(self.lineages)
-        return None if name is None else self.lineages[name]
+    def newest(self) -> Timeline | None:
+        name = newest(self.timelines)
+        return None if name is None else self.timelines[name]
 
     def create(self, name: str) -> None:
         self.directories[name] = Directory()
@@ -86,9 +86,9 @@ class MemoryDisk:
     def bucket(self, name: str, batch: int) -> int:
         return position_of(self.of(name).logged[batch][0]).bucket if batch >= 0 else 0
 
-    def siblings(self) -> Sequence[tuple[str, Lineage]]:
+    def siblings(self) -> Sequence[tuple[str, Timeline]]:
         found = ((replica, disk.newest()) for replica, disk in self.others.items())
-        return [(replica, lineage) for replica, lineage in found if lineage is not None]
+        return [(replica, timeline) for replica, timeline in found if timeline is not None]
 
     def copy_sibling(self, replica: str, source: str, target: str) -> bool:
         if source not in self.others[replica].directories:
@@ -96,8 +96,8 @@ class MemoryDisk:
         self.directories[target] = deepcopy(self.others[replica].of(source))
         return True
 
-    def write(self, lineage: Lineage) -> None:
-        self.lineages[lineage.name] = lineage
+    def write(self, timeline: Timeline) -> None:
+        self.timelines[timeline.name] = timeline
 
     def sync(self, name: str) -> None:
         self.of(name)
@@ -105,8 +105,8 @@ class MemoryDisk:
     def clean(self, epoch: int, number: int = 0) -> None:
         for name in obsolete(self.directories, epoch, number):
             del self.directories[name]
-        for name in obsolete(self.lineages, epoch, number):
-            del self.lineages[name]
+        for name in obsolete(self.timelines, epoch, number):
+            del self.timelines[name]
 
     def remove(self, name: str) -> None:
         self.directories.pop(name, None)
@@ -125,7 +125,7 @@ class PointedDisk:
     def __init__(self, disk: MemoryDisk, point: Callable[[str], None]) -> None:
         self._disk, self._point = disk, point
 
-    def newest(self) -> Lineage | None:
+    def newest(self) -> Timeline | None:
         self._point("newest")
         return self._disk.newest()
 
@@ -157,7 +157,7 @@ class PointedDisk:
         self._point("bucket")
         return self._disk.bucket(name, batch)
 
-    def siblings(self) -> Sequence[tuple[str, Lineage]]:
+    def siblings(self) -> Sequence[tuple[str, Timeline]]:
         self._point("siblings")
         return self._disk.siblings()
 
@@ -165,9 +165,9 @@ class PointedDisk:
         self._point("copy_sibling")
         return self._disk.copy_sibling(replica, source, target)
 
-    def write(self, lineage: Lineage) -> None:
+    def write(self, timeline: Timeline) -> None:
         self._point("write")
-        self._disk.write(lineage)
+        self._disk.write(timeline)
         self._point("written")
 
     def sync(self, name: str) -> None:
@@ -282,11 +282,11 @@ class Process:
         for order in self.runner.orders():
             self.orders.append(order)
             if isinstance(order, StartQuery):
-                self.queries.append(order.lineage)
+                self.queries.append(order.timeline)
             elif isinstance(order, StopQuery):
-                self.queries.remove(order.lineage)
+                self.queries.remove(order.timeline)
                 self.point("stopping")
-                self.runner.stopped(order.lineage)
+                self.runner.stopped(order.timeline)
         assert len(self.queries) <= 2, "R6"
 
     def ask(self, query: str, order: str = "") -> list[Offset] | None:

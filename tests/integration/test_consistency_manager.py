@@ -58,7 +58,7 @@ class Neighbour:
                 0,
                 "stabilization" if self.wants else "up_failure",
                 branch=1,
-                checkpoint="lineage",
+                checkpoint="timeline",
                 checkpoint_bucket=3,
                 corrects=self.gate.corrects,
             )
@@ -202,7 +202,7 @@ def test_replicas_correct_one_after_the_other_with_and_without_it(world: World) 
         everybody(lambda: world.index.get(f"anabranch:{world.prefix}:process:processing:totals:1")), 20, "its heartbeat is in the index"
     )
     assert {k: process[k] for k in ("replica_state", "branch", "checkpoint", "checkpoint_bucket", "corrects")} == {
-        "replica_state": "stabilization", "branch": "1", "checkpoint": "lineage", "checkpoint_bucket": "3", "corrects": "",
+        "replica_state": "stabilization", "branch": "1", "checkpoint": "timeline", "checkpoint_bucket": "3", "corrects": "",
     }  # fmt: skip
     manager.stop()
     alone = stepping(zero.step, one.step)

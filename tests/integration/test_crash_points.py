@@ -341,8 +341,8 @@ def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: P
     [
         pytest.param("processing.sibling_copied", "processing.sibling_copied:2", marks=pytest.mark.nightly),
         pytest.param("checkpoint.copying", "checkpoint.copying:2", marks=pytest.mark.nightly),
-        pytest.param("processing.lineage_written", "processing.lineage_written", marks=pytest.mark.nightly),
-        ("processing.lineage_written", "processing.checkpoint_copied"),
+        pytest.param("processing.timeline_written", "processing.timeline_written", marks=pytest.mark.nightly),
+        ("processing.timeline_written", "processing.checkpoint_copied"),
         pytest.param("processing.base_appended", "processing.checkpoint_copied", marks=pytest.mark.nightly),
         pytest.param("processing.base_appended", "processing.base_appended", marks=pytest.mark.nightly),
     ],

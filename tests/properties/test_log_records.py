@@ -99,7 +99,7 @@ pending = several(st.tuples(ids, parts()))
 branches = st.builds(BranchSnapshot, number=numbers, tip=ids, closed=buckets, upto=buckets, pending=pending, ranges=tentative_ranges())
 replicas = st.builds(
     ReplicaSnapshot, replica=names, epoch=st.integers(-1, 2**62), fingerprint=names, schema=names, closed=buckets, base=buckets,
-    path=several(ids), lineages=several(ids), pending=pending, last=st.none() | boundaries(), closed_parts=several(parts()),
+    path=several(ids), timelines=several(ids), pending=pending, last=st.none() | boundaries(), closed_parts=several(parts()),
     branches=st.none() | branches,
 )  # fmt: skip
 entries: st.SearchStrategy[LogEntry] = (

@@ -41,7 +41,7 @@ class WatchedBench(Bench):
         self._moved_at = 0
         self._fork_at = 0
         self._batch: tuple[int, int] | None = None
-        """When main's last batch began that took buckets, and what was complete then; None: it has asked since."""
+        """When the stable query's last batch began that took buckets, and what was complete then; None: it has asked since."""
         self.plans: dict[str, list[Plan]] = {}
 
     # -- time --
@@ -66,7 +66,7 @@ class WatchedBench(Bench):
         if self.state is ReplicaState.STABLE:
             assert self.now_ms - self._looked_ms <= STALL_MS, "R10: who does not look does not know"
             due = max((upto for at, upto in self._complete if at + FIRST + HOP_MS <= self.awake_ms), default=0)
-            assert self.at(self.main) >= max(due, self._woke_at), "R10"
+            assert self.at(self.stable_query) >= max(due, self._woke_at), "R10"
             event("stable")
 
     def sign(self, bucket: int) -> int | None:
@@ -89,17 +89,17 @@ class WatchedBench(Bench):
 
     def decide(self, query: str) -> Decision:
         complete = min(s.log_state.upto for s in self.streams.values())
-        was_main, branch, position = self.main, self.replica.branch, self.positions[query]
+        was_stable_query, branch, position = self.stable_query, self.replica.branch, self.positions[query]
         ahead = 0 if branch is None else self.at(branch)
         was_complete = complete
-        if query == was_main and self._batch is not None:
+        if query == was_stable_query and self._batch is not None:
             if self.now_ms - self._batch[0] <= FIRST:
                 was_complete = self._batch[1]
             self._batch = None
         decision = super().decide(query)
         self.check_state()
         if decision.drop is not None:
-            assert (query, decision.drop) == (was_main, branch), "only main is told to drop, and the branch"
+            assert (query, decision.drop) == (was_stable_query, branch), "only the stable query is told to drop, and the branch"
             assert position.bucket >= min(ahead - 1, was_complete - max(1, 1_000 // self.width_ms)), "R5: caught up"
             assert not self.availability.overdue(max(complete, position.bucket) + 1, self.now_ms), "R5: not at a hole"
             event("dropped")
@@ -123,8 +123,8 @@ class WatchedBench(Bench):
         event("fork")
 
     def check_plan(self, query: str, plan: Plan) -> None:
-        assert (plan.kind is BoundaryKind.TENTATIVE) == (query != self.main), "R1"
-        if query == self.main:
+        assert (plan.kind is BoundaryKind.TENTATIVE) == (query != self.stable_query), "R1"
+        if query == self.stable_query:
             self._moved_at = self.awake_ms
             if plan.after.bucket > plan.before.bucket:
                 self._batch = self.now_ms, min(s.log_state.upto for s in self.streams.values())
@@ -200,6 +200,8 @@ def test_any_history(seed: int, length: int, names: str, traits: PlanTraits, pol
     bench.now_ms += 100
     bench.look()
     bench.settle()
-    assert (bench.state, bench.at(bench.main), list(bench.positions)) == (ReplicaState.STABLE, last, [bench.main]), "it ends corrected"
+    assert (bench.state, bench.at(bench.stable_query), list(bench.positions)) == (ReplicaState.STABLE, last, [bench.stable_query]), (
+        "it ends corrected"
+    )
     stable = [plan for plan in bench.stable_plans() if plan.after.bucket > plan.before.bucket]
     assert [p.before.bucket for p in stable] == [0, *(p.after.bucket for p in stable[:-1])], "over all forks: no bucket twice, none skipped"

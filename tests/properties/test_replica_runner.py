@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from anabranch.adapters.local.log import Operation
 from anabranch.protocol.availability import Policy
 from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.lineage import epoch_of
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.timeline import epoch_of
 from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS
 from harness.replica_world import OUT, Relay, World
@@ -64,9 +64,9 @@ class Random(Relay):
         assert self.world.stable_rows() == self.world.expected(last)
         assert self.process is not None
         assert self.process.runner.state is ReplicaState.STABLE, "it ends corrected"
-        main = self.process.runner.main
-        own = [name for name in self.world.disk.directories if epoch_of(name) == epoch_of(main)]
-        assert own == [main], "and cleans up after itself; what a process left that was overtaken, the next start removes"
+        stable_query = self.process.runner.stable_query
+        own = [name for name in self.world.disk.directories if epoch_of(name) == epoch_of(stable_query)]
+        assert own == [stable_query], "and cleans up after itself; what a process left that was overtaken, the next start removes"
 
     def check_records(self) -> None:
         """What any reader may rely on."""

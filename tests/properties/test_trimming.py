@@ -36,7 +36,7 @@ class Reader:
 
 @dataclass
 class Writer:
-    """A replica: main, and a branch that writes to the same topic. A batch's blocks are there before its record."""
+    """A replica: the stable query, and a branch that writes to the same topic. A batch's blocks are there before its record."""
 
     name: str
     epoch: int

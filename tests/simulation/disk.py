@@ -1,8 +1,8 @@
-"""The disk of one replica: checkpoint directories and lineage files in memory, and what a power cut leaves of them.
+"""The disk of one replica: checkpoint directories and timeline files in memory, and what a power cut leaves of them.
 
-A directory holds what Spark keeps in one: per batch its offsets (the plan), its commit, the state after it. Spark syncs none of it; lineage
-files are synced, and a copy is as durable as what it is made from (``adapters.local.checkpoints``). So a power cut takes away the last operations
-of any directory back to its last sync, in their order.
+A directory holds what Spark keeps in one: per batch its offsets (the plan), its commit, the state after it. Spark syncs none of it;
+timeline files are synced, and a copy is as durable as what it is made from (``adapters.local.checkpoints``). So a power cut takes away the
+last operations of any directory back to its last sync, in their order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from anabranch.codec.plan_offsets import Offset, position_of
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.protocol.lineage import Lineage, epoch_of, newest, obsolete
+from anabranch.protocol.timeline import Timeline, epoch_of, newest, obsolete
 
 _TORN_CHANCE: Final = 0.4
 State = tuple[tuple[tuple[int, int], int], ...]
@@ -80,7 +80,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.directories: dict[str, Directory] = {}
-        self.lineages: dict[str, Lineage] = {}
+        self.timelines: dict[str, Timeline] = {}
         self.epoch = -1
         """The highest of any directory that was ever here."""
 
@@ -147,11 +147,11 @@ class SimulatedDisk:
         if directory is not None and bucket > directory.synced_bucket:
             self._wrong(f"says that checkpoint {name} is synced up to bucket {bucket}, it is up to {directory.synced_bucket}")
 
-    def newest(self) -> Lineage | None:
+    def newest(self) -> Timeline | None:
         """See the port."""
         self._step()
-        name = newest(self._machine.lineages)
-        return None if name is None else self._machine.lineages[name]
+        name = newest(self._machine.timelines)
+        return None if name is None else self._machine.timelines[name]
 
     def create(self, name: str) -> None:
         """See the port."""
@@ -203,16 +203,16 @@ class SimulatedDisk:
         """See the port."""
         return 0 if batch < 0 else position_of(next(iter(self.directory(name).logged[batch].offsets.values()))).bucket
 
-    def siblings(self) -> Sequence[tuple[str, Lineage]]:
+    def siblings(self) -> Sequence[tuple[str, Timeline]]:
         """See the port."""
         self._step()
-        return [(r, machine.lineages[name]) for r, machine in self._siblings().items() if (name := newest(machine.lineages)) is not None]
+        return [(r, machine.timelines[name]) for r, machine in self._siblings().items() if (name := newest(machine.timelines)) is not None]
 
     def within_reach(self) -> int:
         """As ``adapters.local.checkpoints`` has it."""
         self._step()
-        own = newest(self._machine.lineages)
-        places = [(self._machine, own)] if own else [(each, name) for each in self._siblings().values() if (name := newest(each.lineages))]
+        own = newest(self._machine.timelines)
+        places = [(self._machine, own)] if own else [(each, name) for each in self._siblings().values() if (name := newest(each.timelines))]
         found = [machine.directories[name] for machine, name in places if name in machine.directories]
         ends = [directory.logged[directory.last_commit] for directory in found if directory.last_commit in directory.logged]
         return max((position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0)
@@ -235,10 +235,10 @@ class SimulatedDisk:
         self._step()
         return True
 
-    def write(self, lineage: Lineage) -> None:
+    def write(self, timeline: Timeline) -> None:
         """See the port."""
         self._write()
-        self._machine.lineages[lineage.name] = lineage
+        self._machine.timelines[timeline.name] = timeline
         self._step()
 
     def sync(self, name: str) -> None:
@@ -253,8 +253,8 @@ class SimulatedDisk:
         for name in obsolete(list(self._machine.directories), epoch, number):
             del self._machine.directories[name]
         self._step()
-        for name in obsolete(list(self._machine.lineages), epoch, number):
-            del self._machine.lineages[name]
+        for name in obsolete(list(self._machine.timelines), epoch, number):
+            del self._machine.timelines[name]
 
     def remove(self, name: str) -> None:
         """See the port."""

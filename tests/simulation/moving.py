@@ -81,9 +81,9 @@ class Moving:
         self._add(node, "begins", epoch)
         self._begun.append((node, epoch))
         others = [replica for other, runs in self._runs.items() if other != node and (replica := replica_of(runs)) is not None]
-        lineages = self._machines[self._keys[node]].lineages
+        timelines = self._machines[self._keys[node]].timelines
         closed_ms = self._closed.get(self._writer, 0) * self._options.bucket_ms - workload.BASE_MS
-        if any(other.epoch >= 0 for other in others) and lineages[max(lineages)].start_batch < 0 and closed_ms > BEHIND_MS:
+        if any(other.epoch >= 0 for other in others) and timelines[max(timelines)].start_batch < 0 and closed_ms > BEHIND_MS:
             self._unexpected.append(f"moves: {node} begins {self._label} with nothing to go on from, while it runs elsewhere")
 
     def ends(self, node: str, epoch: int, error: Exception | None) -> None:

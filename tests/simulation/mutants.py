@@ -39,7 +39,7 @@ _BRANCH: Final = ("silent", "silent all")
 
 MUTANTS: Final = (
     Mutant("epoch_not_checked", f"{_LOG_STATE}.apply", "if entry.epoch != writer.epoch:", "if False:", "rule 1", ("double", "zombie")),
-    Mutant("second_record", f"{_LOG_STATE}._boundary", "if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):", "if False:", "rule 4, L2", ("write late",)),
+    Mutant("second_record", f"{_LOG_STATE}._boundary", "if entry.id.batch <= writer.timelines.get(entry.id.timeline, -1):", "if False:", "rule 4, L2", ("write late",)),
     Mutant("off_chain_accepted", f"{_LOG_STATE}._continue", 'return "off_chain"', 'return ""', "rule 4, L3", ("hostile",)),
     Mutant("rewind_refused", f"{_LOG_STATE}._continue", "elif record.prev in writer.path:", "elif False:", "rule 4", by=("progress", "ends")),
     Mutant("keep_pending", f"{_LOG_STATE}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "pass", "rule 4, L3", scenario="far rows"),
@@ -76,17 +76,17 @@ MUTANTS: Final = (
     Mutant("closes_one_batch_late", "processing.replica:ReplicaRunner.finish", "batch, start.after.bucket, parts", "batch, start.before.bucket, parts", "rule 5", by=("progress", "delays")),
     Mutant("takes_incomplete_input", "protocol.serialization:next_plan", "complete = min(", "complete = max(", "U1, U2"),
     Mutant("skips_a_bucket", "protocol.serialization:next_plan", "log_state.stable(position.bucket + 1, last, count_max)", "log_state.stable(position.bucket + 2, last, count_max) if last > position.bucket + 1 else []", "U2"),
-    Mutant("lineage_not_written", "protocol.lineage:fork_steps", "yield Write(lineage)", "pass", "rule 11", ("crash", "power")),
-    Mutant("lineage_id_kept", "protocol.replica:RecordChain.__init__", "lineage.name", '"kept"', "rule 3", ("power",)),
-    Mutant("tip_forgotten", "protocol.lineage:Lineage.copied", "tip = self.tip(last_commit)", "tip = None", "rule 9"),
-    Mutant("copy_not_checked", "protocol.lineage:take_over_steps", "if (yield FindNewest()) == found:", "if True:", "rule 8", ("fork zombie",)),
-    Mutant("base_not_appended", "protocol.lineage:take_over_steps", "if lineage.base is not None:", "if False:", "rule 6", ("disk",)),
+    Mutant("timeline_not_written", "protocol.timeline:fork_steps", "yield Write(timeline)", "pass", "rule 11", ("crash", "power")),
+    Mutant("timeline_id_kept", "protocol.replica:RecordChain.__init__", "timeline.name", '"kept"', "rule 3", ("power",)),
+    Mutant("tip_forgotten", "protocol.timeline:Timeline.copied", "tip = self.tip(last_commit)", "tip = None", "rule 9"),
+    Mutant("copy_not_checked", "protocol.timeline:take_over_steps", "if (yield FindNewest()) == found:", "if True:", "rule 8", ("fork zombie",)),
+    Mutant("base_not_appended", "protocol.timeline:take_over_steps", "if timeline.base is not None:", "if False:", "rule 6", ("disk",)),
     Mutant("trims_for_the_fastest", "protocol.trimming:Trimming._position", "min(positions", "max(positions", "rule 18, T2", by=("ends", "trimming")),
-    Mutant("trims_unsynced", "processing.replica:ReplicaRunner.sync", "self._disk.sync(main)", "pass", "rule 18", ("power",)),
+    Mutant("trims_unsynced", "processing.replica:ReplicaRunner.sync", "self._disk.sync(stable_query)", "pass", "rule 18", ("power",)),
     Mutant("neighbours_with_the_lock", "runtime.heartbeats:ReplicaControl.poll", "entries = self._reader.poll(wait_ms)", "with self._lock:\n            entries = self._reader.poll(wait_ms)", "no lock while the broker is waited for"),
-    Mutant("delete_all_others", "protocol.lineage:obsolete", "< (epoch, number)", "!= (epoch, number)", "rule 8, G2", ("race",), by=("disk",)),
+    Mutant("delete_all_others", "protocol.timeline:obsolete", "< (epoch, number)", "!= (epoch, number)", "rule 8, G2", ("race",), by=("disk",)),
     Mutant("forks_with_the_lock", "processing.replica:ReplicaRunner.advance", "self._fork(query, position)", "with self.lock:\n                self._fork(query, position)", "no lock while the disk is waited for"),
-    Mutant("branch_stays_main", f"{_REPLICA}.forked", "self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)", "self.branch = lineage_name(self.epoch, self.branches)", "rule 11, R1"),
+    Mutant("branch_stays_stable", f"{_REPLICA}.forked", "self.branch, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)", "self.branch = timeline_name(self.epoch, self.branches)", "rule 11, R1"),
     Mutant("stable_from_the_branch", "protocol.serialization:next_tentative_plan", "return replace(plan, kind=BoundaryKind.TENTATIVE, missing=", "return replace(plan, missing=", "rule 12, R1", ("silent",)),
     Mutant("dropped_at_a_hole", f"{_REPLICA}._caught_up", "if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms):", "if False:", "rule 15, R5", by=("forks",)),
     Mutant("branch_never_dropped", f"{_REPLICA}._caught_up", "if self.branch is None:", "if True:", "rule 15, R5", by=("progress", "leaks")),
@@ -120,12 +120,12 @@ MUTANTS: Final = (
     Mutant("gate_always_open", "protocol.staggering:CorrectionGate.open", "return self.why in OPEN", "return True", "G1", ("silent",), by=("staggering",)),
     Mutant("never_forgets", f"{_LOG_STATE}.forget", "self._stable.pop_upto(upto)", "()", "L13", by=("leaks",)),
     Mutant("branch_directory_stays", "processing.replica:ReplicaRunner.stopped", "self._disk.remove(query)", "pass", "rule 8", by=("leaks",)),
-    Mutant("no_room_for_what_is_missing", "protocol.replica:Replica.reads_on", "upto <= main.bucket", "upto < main.bucket", "R8"),
+    Mutant("no_room_for_what_is_missing", "protocol.replica:Replica.reads_on", "upto <= stable_at.bucket", "upto < stable_at.bucket", "R8"),
     Mutant("snapshot_forgets_all", "protocol.log_snapshots:forgettable", "min(trim_point, log_state.upto)", "log_state.upto", "S3", _OVER),
     Mutant("trims_beyond_the_snapshot", "protocol.log_snapshots:LogSnapshots.cut", "return below[-1] if below else 0", "return self.newest + 1 if below else 0", "S1"),
     Mutant("snapshot_without_pending", "protocol.boundary_log:_restored", "pending=OpenParts(r.pending)", "pending=OpenParts()", "L8", _OVER),
     Mutant("clocks_of_readers_decide", "protocol.trimming:Trimming._position", "if self._presence.silent_ms(reader, now_ms) > TRIM_READER_MS:", "if (last := self._presence.last(reader)) is not None and now_ms - last.written_ms > TRIM_READER_MS:", "T2", ("clock",), by=("trimming",)),
-    Mutant("nothing_cleaned", "protocol.lineage:take_over_steps", "yield Clean(epoch)", "pass", "rule 8", ("crash",), by=("leaks",)),
+    Mutant("nothing_cleaned", "protocol.timeline:take_over_steps", "yield Clean(epoch)", "pass", "rule 8", ("crash",), by=("leaks",)),
     Mutant("healthy_rows_left_out", "protocol.serialization:_best", "log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []", "[]", "V6", _BRANCH, by=("tentative",)),
     Mutant("missing_is_empty", "protocol.serialization:next_tentative_plan", "missing=tuple(sorted(missing)[:MISSING_MAX])", "missing=()", "V7", _BRANCH, by=("tentative",)),
     Mutant("dead_letters_not_flushed", "ingestion.service:IngestionService._take", "self._dead_letters.flush()", "pass", "3.1", ("bad records",), by=("ingestion",)),
@@ -188,7 +188,7 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
         return chosen.is_live and bool(drawn)
     if mutant.needs is _OVER or module == "protocol.log_snapshots":
         return chosen.has_manager and chosen.snapshot_every < MANY_RECORDS
-    if module in ("protocol.lineage", "processing.replica", "protocol.trimming"):
+    if module in ("protocol.timeline", "processing.replica", "protocol.trimming"):
         return any(fault.target.startswith("processing/") for fault in drawn)
     return bool(mutant.needs) or len(drawn) >= FAULTS_MIN
 

@@ -27,7 +27,7 @@ LOG_STATE_REASONS = (
     "log_snapshot",
 )
 REPLICA_ROWS: Final = {
-    1: "stable, main runs a bucket",
+    1: "stable, the stable query runs a bucket",
     2: "forks",
     3: "the branch runs a bucket",
     4: "begins to correct",
@@ -36,14 +36,14 @@ REPLICA_ROWS: Final = {
     7: "forks again",
     8: "the branch failed",
     9: "ends with a branch",
-    10: "the branch waits for main",
+    10: "the branch waits for the stable query",
     11: "catches up",
     12: "falls behind",
 }
 """The table of ``protocol.replica``, row by row."""
 
-_MAIN_ROWS: Final = {ReplicaState.STABLE: 1, ReplicaState.UP_FAILURE: 4, ReplicaState.STABILIZATION: 5, ReplicaState.FAILURE: 11}
-"""Where main runs a bucket, by the state before."""
+_STABLE_ROWS: Final = {ReplicaState.STABLE: 1, ReplicaState.UP_FAILURE: 4, ReplicaState.STABILIZATION: 5, ReplicaState.FAILURE: 11}
+"""Where the stable query runs a bucket, by the state before."""
 
 ROWS: Final[tuple[str, ...]] = (
     *(f"switching row {row.number}" for row in (*switching.TABLE, switching.NOBODY)),
@@ -60,7 +60,7 @@ UNREACHABLE: Final[dict[str, str]] = {
     "log state superseded": "no stage here is upgraded within a run: tests/unit/protocol/test_boundary_log.py",
     "log state other_width": "nobody changes the width of a bucket within a run: tests/unit/protocol/test_boundary_log.py",
     "log state pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
-    "replica row 10: the branch waits for main": "takes batches that cost more than real time: tests/unit/protocol/test_pacing.py and test_replica.py",
+    "replica row 10: the branch waits for the stable query": "takes batches that cost more than real time: tests/unit/protocol/test_pacing.py and test_replica.py",
     "standby table": "no stage here has `ha: passive`: tests/unit/protocol/test_standby.py, tests/spark/test_ha_modes.py",
     "asking table": "the engine makes no range again: tests/unit/protocol/test_asking.py, tests/spark/test_asking.py",
 }
@@ -132,7 +132,7 @@ def _replicas_counted(history: History) -> Iterator[None]:
         history.reached(f"replica row {row}: {REPLICA_ROWS[row]}")
 
     def counted_decide(self: Replica, query: str, position: QueryPosition, situation: Situation) -> Decision:
-        before, is_main = self.state_at(situation.now_ms), query == self.main
+        before, is_stable_query = self.state_at(situation.now_ms), query == self.stable_query
         if latest.get(self) is ReplicaState.STABLE and before is ReplicaState.FAILURE:
             reached(12)
         decision = decide(self, query, position, situation)
@@ -141,7 +141,7 @@ def _replicas_counted(history: History) -> Iterator[None]:
             reached(6)
         plan = decision.plan
         if plan is not None and plan.after.bucket > plan.before.bucket:
-            reached(_MAIN_ROWS[before] if is_main else 3)
+            reached(_STABLE_ROWS[before] if is_stable_query else 3)
         return decision
 
     def counted_forked(self: Replica, position: QueryPosition, now_ms: int) -> str | None:

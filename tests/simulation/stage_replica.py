@@ -149,10 +149,10 @@ class SimulatedReplica:
             crash_point=self._crash_point, empty_every_ms=EMPTY_EVERY_MS, successor_after_ms=SUCCESSOR_AFTER_MS,
         )  # fmt: skip
         vars(runner)["log_lock"] = SimulatedCondition(self._scheduler, f"{self._port.process.name} log", is_turn=True)
-        main = runner.take_over()
+        stable_query = runner.take_over()
         self._gate.epoch = boundary.epoch
         self._runner, self._driver = runner, WatchedDriver(runner, self._prepared.traits, self._port, context)
-        self._start_query(main)
+        self._start_query(stable_query)
 
     def _missing_input(self, after: int) -> str:
         """What is gone of the inputs' blocks, as the service finds out."""
@@ -180,13 +180,13 @@ class SimulatedReplica:
         if self._error is not None:
             raise self._error
         self._control.poll()
-        for lineage, query in list(self._running.items()):
+        for timeline, query in list(self._running.items()):
             try:
                 query.ended(0)
             except Fenced:
                 raise
             except Exception as error:
-                if not runner.failed(lineage, error):
+                if not runner.failed(timeline, error):
                     raise
         self._carry_out(runner)
         now_ms = context.clock.monotonic_ms()
@@ -196,7 +196,7 @@ class SimulatedReplica:
             if self._rng.random() < _SYNC_CHANCE:
                 runner.sync()
         if self._heartbeats.send(self._heartbeat(runner)) and runner.state is ReplicaState.STABLE:
-            position = runner._started().position(runner.main)
+            position = runner._started().position(runner.stable_query)
             self._port.note("says stable", self._stage.name, self._replica, position.bucket if position is not None else 0)
         context.clock.sleep_ms(_STEP_MS)
 
@@ -230,7 +230,7 @@ class SimulatedReplica:
     def _crash_point(self, name: str) -> None:
         if name == "processing.fork_decided":
             runner = self._started()
-            position = runner._started().position(runner.main)
+            position = runner._started().position(runner.stable_query)
             self._port.note("forks", None if position is None else position.bucket)
             if runner.branch is not None:
                 self._port.note("forks again", self._stage.name, self._replica, self._port.now_ms - self._driver.moved_ms)
@@ -246,13 +246,13 @@ class SimulatedReplica:
         return may
 
     @property
-    def main(self) -> str:
-        """The stable lineage."""
-        return self._started().main
+    def stable_query(self) -> str:
+        """The stable timeline."""
+        return self._started().stable_query
 
     @property
     def branch(self) -> str | None:
-        """The lineage of the branch, if there is one."""
+        """The timeline of the branch, if there is one."""
         return None if self._runner is None else self._runner.branch
 
     @property
@@ -278,10 +278,10 @@ class SimulatedReplica:
         if runner.unread:
             self._port.network.history.reached("no room for more of an input")
             self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.log_snapshots)
-        self._disk.said_synced(runner.main, runner.synced_bucket)
+        self._disk.said_synced(runner.stable_query, runner.synced_bucket)
         return Heartbeat(
             service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",
-            bucket=self._closed, written_ms=0, replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.main,
+            bucket=self._closed, written_ms=0, replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.stable_query,
             checkpoint_bucket=runner.synced_bucket,
             corrects=gate.corrects,
         )  # fmt: skip
@@ -291,14 +291,14 @@ class SimulatedReplica:
         for order in runner.orders():
             if isinstance(order, StartQuery):
                 reached("successor started")
-                self._start_query(order.lineage)
+                self._start_query(order.timeline)
             elif isinstance(order, StopQuery):
                 reached("branch dropped")
-                self._thread(f"stop {order.lineage}", lambda lineage=order.lineage: self._stop_query(lineage))  # type: ignore[misc]
+                self._thread(f"stop {order.timeline}", lambda timeline=order.timeline: self._stop_query(timeline))  # type: ignore[misc]
 
-    def _start_query(self, lineage: str) -> None:
+    def _start_query(self, timeline: str) -> None:
         output = QueryOutput(self._replica, self._boundary.epoch)
-        self._running[lineage] = self._prepared.start(lineage, self._driver, output, lineage, self._batch_done)
+        self._running[timeline] = self._prepared.start(timeline, self._driver, output, timeline, self._batch_done)
 
     def _batch_done(self, done: BatchDone) -> None:
         if done.start.kind is BoundaryKind.STABLE:
@@ -306,9 +306,9 @@ class SimulatedReplica:
         else:
             self._port.network.history.reached("tentative batch")
 
-    def _stop_query(self, lineage: str) -> None:
+    def _stop_query(self, timeline: str) -> None:
         """Wait for the query's end; then its directory goes."""
-        query = self._running.pop(lineage, None)
+        query = self._running.pop(timeline, None)
         if query is not None:
             query.stop()
-        self._started().stopped(lineage)
+        self._started().stopped(timeline)

@@ -29,8 +29,8 @@ from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.consistency import REJECTED
 from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, Fenced, RemoteProtocolError
-from anabranch.protocol.lineage import epoch_of
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogSnapshot, Part
+from anabranch.protocol.timeline import epoch_of
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
@@ -247,11 +247,11 @@ class World:
             if service is None or runs.is_dead:
                 continue
             overtaken = bool(self.options.moved) or any(fault.target == key and fault.kind in _OVERTAKING for fault in self.faults)
-            extra = [name for name in self.machines[key].directories if name not in (service.main, service.branch)]
+            extra = [name for name in self.machines[key].directories if name not in (service.stable_query, service.branch)]
             if overtaken:  # whoever was replaced may leave something behind, until the next start
-                extra = [name for name in extra if epoch_of(name) == epoch_of(service.main)]
+                extra = [name for name in extra if epoch_of(name) == epoch_of(service.stable_query)]
             if extra:
-                self.unexpected.append(f"leaks: {key}: in lineage {service.main}, but there are directories {extra}")
+                self.unexpected.append(f"leaks: {key}: in timeline {service.stable_query}, but there are directories {extra}")
             if service.buckets_held and not self._gone:
                 self.unexpected.append(f"leaks: {key}: {service.buckets_held} buckets are held in memory that all queries have read")
 

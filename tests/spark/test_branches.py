@@ -263,7 +263,7 @@ def test_a_stage_goes_on_without_an_input_and_corrects_itself(kafka: str, tmp_pa
             assert state_of(runner) is ReplicaState.STABLE
             assert len({seen.record.branch for seen in bench.watcher.tentative()}) == 1, "one failure, one branch"
             longest, where = longest_delay_ms(bench.watcher, bench.a, cut_at - 5)
-            bench.until(lambda: bench.directories() == [runner.main], 30, "the branch's directory is gone")
+            bench.until(lambda: bench.directories() == [runner.stable_query], 30, "the branch's directory is gone")
         bench.check()
         print(
             f"{function}: longest delay of a new result {longest} ms at bucket {where}, {len(bench.watcher.tentative())} tentative records"
@@ -303,13 +303,13 @@ def test_a_second_failure_while_correcting_makes_the_successor_the_next_branch(k
             bench.a.heal()
             healed_at = bench.a.bucket
             bench.until(lambda: bench.log_state.upto > healed_at and runner.branch is None, 120, "the corrections")
-            bench.until(lambda: bench.directories() == [runner.main], 30, "both branches' directories are gone")
+            bench.until(lambda: bench.directories() == [runner.stable_query], 30, "both branches' directories are gone")
         bench.check()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("crash_point", ["processing.fork_decided", "processing.fork_written", "processing.tentative_appended:3"])
-def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_lineage(kafka: str, tmp_path: Path, crash_point: str) -> None:
+def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_timeline(kafka: str, tmp_path: Path, crash_point: str) -> None:
     with Bench(kafka, tmp_path, "windowed") as bench:
         with StageProcess(bench.pipeline, "merged.0", kafka, bench.state, crash_point=crash_point) as first:
             bench.watch(first.check)

@@ -101,7 +101,7 @@ class Run:
         """Wait until the standby has a checkpoint of the newest epoch."""
         offsets = [i for i, entry in enumerate(self.entries("s")) if isinstance(entry, EpochStarted)]
         assert len(offsets) == epochs
-        folder = self.state / "processing" / name / "lineages"
+        folder = self.state / "processing" / name / "timelines"
         wait_until(lambda: any(folder.glob(f"{offsets[-1]:012d}-*.json")), 60, f"a copy at {name}")
 
 

@@ -370,7 +370,7 @@ def test_inputs_have_only_the_columns_that_the_query_reads(topic_prefix: str, tm
             sources = "abc" if function == "three" else "a"
             pipeline = one_stage(tmp_path / function, f"{topic_prefix}{function}".replace("_", ""), function, sources)
             query = build_query(session, pipeline, "s", {n: source_schema(pipeline, n) for n in sources}, kafka="", socket="")
-            leaves = query.frame("lineage")._jdf.queryExecution().analyzed().collectLeaves()
+            leaves = query.frame("timeline")._jdf.queryExecution().analyzed().collectLeaves()
             outputs = [leaves.apply(i).output() for i in range(leaves.size())]
             found = [[output.apply(j).name() for j in range(output.size())] for output in outputs]
             # transformWithState has one more leaf, without any column, for the initial state that it has not got

@@ -95,7 +95,7 @@ def _epoch_value(entry: EpochStarted) -> dict[str, Any]:
 
 
 def _id_value(ident: BatchId) -> dict[str, Any]:
-    return {"lineage": ident.lineage, "batch": ident.batch}
+    return {"timeline": ident.timeline, "batch": ident.batch}
 
 
 def _branch_value(number: BranchNumber) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
             "closed": r.closed,
             "base": r.base,
             "path": [_id_value(ident) for ident in r.path],
-            "lineages": [_id_value(ident) for ident in r.lineages],
+            "timelines": [_id_value(ident) for ident in r.timelines],
             "pending": _pending_value(r.pending),
             "last": None if r.last is None else _record_value(r.last),
             "closed_parts": [_part_value(part) for part in r.closed_parts],
@@ -247,7 +247,7 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSnapshot:
 
 
 def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
-    replica, epoch, mark, schema, closed, base, path, lineages, pending, last, closed_parts, branches, origin, history, version = fields
+    replica, epoch, mark, schema, closed, base, path, timelines, pending, last, closed_parts, branches, origin, history, version = fields
     return ReplicaSnapshot(
         replica=replica,
         epoch=epoch,
@@ -256,7 +256,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
         closed=closed,
         base=base,
         path=tuple([BatchId(*ident) for ident in path]),
-        lineages=tuple([BatchId(*ident) for ident in lineages]),
+        timelines=tuple([BatchId(*ident) for ident in timelines]),
         pending=_pending_of(pending),
         last=None if last is None else _record_of(last),
         closed_parts=_parts_of(closed_parts),
@@ -314,13 +314,13 @@ def _check_snapshot(entry: LogSnapshot) -> None:
             replica.origin.tip_by,
             replica.origin.made_by,
             replica.history,
-            *(ident.lineage for ident in (*replica.path, *replica.lineages)),
+            *(ident.timeline for ident in (*replica.path, *replica.timelines)),
         )
         _require(replica.epoch >= -1, "an epoch out of range")
         origin = replica.origin
         _check_buckets(replica.closed, replica.base, origin.made_after, origin.gap or 0, origin.open_upto, origin.late_upto)
         _require(len(replica.path) <= limits.CHAIN_RECORDS_MAX, "a chain that is too long")
-        _require(len(replica.lineages) <= limits.LINEAGES_MAX, "too many lineages")
+        _require(len(replica.timelines) <= limits.TIMELINES_MAX, "too many timelines")
         _require(len(replica.pending) <= limits.PENDING_PARTS_MAX + limits.PARTS_PER_RECORD_MAX, "too many open parts")
         for part in (*replica.closed_parts, *(part for _, part in replica.pending)):
             _check_part(part)
@@ -334,7 +334,7 @@ def _check_snapshot(entry: LogSnapshot) -> None:
 
 
 def _check_branches(entry: BranchSnapshot) -> None:
-    _check_texts(entry.tip.lineage)
+    _check_texts(entry.tip.timeline)
     _check_buckets(entry.closed, entry.upto)
     _check_number(entry.number)
     for _, part in entry.pending:
@@ -357,10 +357,10 @@ def _check_range(first: int, last: int, parts: tuple[Part, ...]) -> None:
 
 
 def _check_record(entry: BoundaryRecord) -> None:
-    _check_texts(entry.replica, entry.id.lineage, *(stream for stream, _ in entry.made_from))
+    _check_texts(entry.replica, entry.id.timeline, *(stream for stream, _ in entry.made_from))
     _check_missing(entry.missing)
     if entry.prev is not None:
-        _check_texts(entry.prev.lineage)
+        _check_texts(entry.prev.timeline)
     _require(entry.epoch >= 0, "an epoch out of range")
     _check_buckets(entry.closed, entry.base or 0, entry.past)
     _require(

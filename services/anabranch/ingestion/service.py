@@ -142,7 +142,7 @@ class IngestionService:
         self._epoch = self._boundaries.start()
         self._blocks = BlockWriter(context.log, names.blocks(source.name, REPLICA), REPLICA, self._epoch, context.entropy)
         self._closers.append(self._blocks)
-        self._lineage = context.entropy.token()
+        self._timeline = context.entropy.token()
         self._decoder.decode([b"{}"])  # what is loaded at first use is loaded before this service says that it runs
         last = self._boundaries.log_state.last(REPLICA)
         now_ms = context.clock.monotonic_ms()
@@ -221,7 +221,7 @@ class IngestionService:
         record = BoundaryRecord(
             replica=REPLICA,
             epoch=self._epoch,
-            id=BatchId(self._lineage, self._batch),
+            id=BatchId(self._timeline, self._batch),
             prev=self._boundaries.tip(),
             closed=self._machine.closed,
             parts=parts,

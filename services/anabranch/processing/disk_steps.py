@@ -1,4 +1,4 @@
-"""Carries out the steps of ``protocol.lineage`` and ``protocol.standby`` that need nothing but the replica's disk.
+"""Carries out the steps of ``protocol.timeline`` and ``protocol.standby`` that need nothing but the replica's disk.
 
 What holds after a crash between two of them is said where the steps are.
 """
@@ -6,7 +6,7 @@ What holds after a crash between two of them is said where the steps are.
 from __future__ import annotations
 
 from anabranch.ports import Checkpoints
-from anabranch.protocol.lineage import (
+from anabranch.protocol.timeline import (
     Answer,
     Clean,
     Copy,
@@ -56,8 +56,8 @@ def _change(disk: Checkpoints, step: Create | Copy | CutBack | Write | Sync | Cl
             disk.copy(source, target)
         case CutBack(name, batch, keep_plan):
             disk.cut_back(name, batch, keep_plan=keep_plan)
-        case Write(lineage):
-            disk.write(lineage)
+        case Write(timeline):
+            disk.write(timeline)
         case Sync(name):
             disk.sync(name)
         case Clean(epoch, number):

@@ -8,7 +8,7 @@ decision; it is held for moments, never while a disk or a broker is waited for: 
 whose turn it is at the own boundary log; it is held until a record is seen there, and only who writes there, or must know what is written,
 waits for it.
 
-What holds after a crash at any point: the newest lineage file names a directory from which the next process goes on; every record that was
+What holds after a crash at any point: the newest timeline file names a directory from which the next process goes on; every record that was
 appended is either continued or cut off by its records; branches are gone.
 """
 
@@ -30,7 +30,14 @@ from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, 
 from anabranch.protocol.given_up import named, of_results
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX
-from anabranch.protocol.lineage import (
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.record_pieces import pieces
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part
+from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark
+from anabranch.protocol.switching import awaits_corrections, works_on_tentative
+from anabranch.protocol.timeline import (
     Answer,
     AppendBase,
     AwaitSibling,
@@ -42,21 +49,14 @@ from anabranch.protocol.lineage import (
     FindMissing,
     FindResent,
     FindSiblings,
-    Lineage,
     OwnChain,
     Step,
+    Timeline,
     Write,
     carry_out,
     fork_steps,
     take_over_steps,
 )
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.record_pieces import pieces
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part
-from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark
-from anabranch.protocol.switching import awaits_corrections, works_on_tentative
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
@@ -68,16 +68,16 @@ _LOOK_MS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class StartQuery:
-    """Start a query in this lineage's directory."""
+    """Start a query in this timeline's directory."""
 
-    lineage: str
+    timeline: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopQuery:
-    """Stop the query of this lineage, then say ``stopped``."""
+    """Stop the query of this timeline, then say ``stopped``."""
 
-    lineage: str
+    timeline: str
 
 
 Order = StartQuery | StopQuery
@@ -96,7 +96,7 @@ class BatchStart:
 
 @dataclass(slots=True)
 class _Query:
-    lineage: Lineage
+    timeline: Timeline
     chain: RecordChain
     joint: JointPlan
     running: BatchStart | None = None
@@ -135,9 +135,9 @@ class ReplicaRunner:
         self._successor: StartQuery | None = None
         """Started when ``Replica.successor_due``."""
         self.synced_bucket = 0
-        """The stable lineage holds everything up to this bucket of its inputs for good; 0: not known."""
+        """The stable timeline holds everything up to this bucket of its inputs for good; 0: not known."""
         self._forking = False
-        """Main's checkpoint is being copied."""
+        """The stable query's checkpoint is being copied."""
         self.unread: set[str] = set()
         """Inputs that are not read on since there is no room for more of them."""
         self.missing: tuple[str, ...] = ()
@@ -162,13 +162,13 @@ class ReplicaRunner:
         return self._started().epoch
 
     @property
-    def main(self) -> str:
-        """The stable lineage."""
-        return self._started().main
+    def stable_query(self) -> str:
+        """The stable timeline."""
+        return self._started().stable_query
 
     @property
     def branch(self) -> str | None:
-        """The lineage of the branch, if there is one."""
+        """The timeline of the branch, if there is one."""
         return self._started().branch
 
     @property
@@ -178,7 +178,7 @@ class ReplicaRunner:
         return None if replica.branch is None else replica.branches
 
     def take_over(self) -> str:
-        """Rules 1, 6, 8: epoch, copy of the newest lineage's directory, or of a sibling's, own lineage file. Returns the first query's name.
+        """Rules 1, 6, 8: epoch, copy of the newest timeline's directory, or of a sibling's, own timeline file. Returns the first query's name.
 
         Raises:
             Fenced: another process of this replica began after this one.
@@ -191,17 +191,17 @@ class ReplicaRunner:
             log_state.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, log_state.upto),
             is_open=recovery.horizon is not None and recovery.horizon.is_open(log_state.origin(self._name)), replica=self._name,
         )  # fmt: skip
-        lineage = carry_out(
+        timeline = carry_out(
             take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own), self._step
         )
         self._boundary.listen(None)
-        after, self.given_up = recovery.begin(log_state, self._name, is_fresh=lineage.start_batch < 0)
+        after, self.given_up = recovery.begin(log_state, self._name, is_fresh=timeline.start_batch < 0)
         self._replica = Replica(
-            epoch, lineage.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms,
+            epoch, timeline.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms,
             after=after, given_up=self.given_up, empty_every_ms=self._empty_every_ms, successor_after_ms=self._successor_after_ms,
         )  # fmt: skip
-        self._add(lineage)
-        return lineage.name
+        self._add(timeline)
+        return timeline.name
 
     def follow(self, name: str, wait_ms: int) -> int:
         """One round of following the log of input ``name``. Returns the number of records read.
@@ -316,7 +316,7 @@ class ReplicaRunner:
         """The results of the batch are written as ``parts``: append its record and see it accepted (rule 2). False: a dropped branch's.
 
         Raises:
-            Fenced: this process is not the writer any more, or the query is not in the stable lineage (rule 12).
+            Fenced: this process is not the writer any more, or the query is not in the stable timeline (rule 12).
             TooManyParts: more would be open than readers hold.
         """
         with self.lock:
@@ -328,7 +328,7 @@ class ReplicaRunner:
                 message = f"batch {batch} of {query} ends but never began"
                 raise LocalProtocolError(message)
             record = entry.chain.record(
-                start.kind, batch, start.after.bucket, parts, is_main=query == replica.main, missing=start.missing,
+                start.kind, batch, start.after.bucket, parts, is_stable_query=query == replica.stable_query, missing=start.missing,
                 made_from=tuple((name, start.after.bucket) for name in self._inputs), written_ms=self._clock.now_ms(),
             )  # fmt: skip
             record = named(record, self._lacks(start.before.bucket + 1, record.closed))
@@ -372,7 +372,7 @@ class ReplicaRunner:
             self._boundary.check_epoch()
         with self.lock:
             replica = self._started()
-            if query == replica.main:
+            if query == replica.stable_query:
                 return False
             if query == replica.branch:
                 self._abandon(cause)
@@ -395,16 +395,17 @@ class ReplicaRunner:
         self._disk.remove(query)
 
     def sync(self) -> None:
-        """Make what main has committed durable: from then on nothing before it is read again (rule 18). Takes as long as the disk does.
+        """Make what the stable query has committed durable: from then on nothing before it is read again (rule 18). Takes as long as the disk does.
 
-        What ends while main forks does not count: the copy that becomes main may have been made before it was durable.
+        What ends while the stable query forks does not count: the copy that becomes the stable query may have been made before it was
+        durable.
         """
         with self.lock:
             replica = self._started()
-            main, position = replica.main, replica.position(replica.main)
-        self._disk.sync(main)
+            stable_query, position = replica.stable_query, replica.position(replica.stable_query)
+        self._disk.sync(stable_query)
         with self.lock:
-            if position is not None and replica.main == main and not self._forking:
+            if position is not None and replica.stable_query == stable_query and not self._forking:
                 self.synced_bucket = max(self.synced_bucket, position.bucket)
 
     def check_epoch(self) -> None:
@@ -437,17 +438,17 @@ class ReplicaRunner:
         assert self._replica is not None, "take_over comes first"  # noqa: S101
         return self._replica
 
-    def _add(self, lineage: Lineage) -> _Query:
+    def _add(self, timeline: Timeline) -> _Query:
         chain = RecordChain(
-            self._name, self._started().epoch, lineage, is_stateful=self._traits.is_stateful, given_up=self.given_up
+            self._name, self._started().epoch, timeline, is_stateful=self._traits.is_stateful, given_up=self.given_up
         )  # fmt: skip
-        entry = _Query(lineage, chain, JointPlan())
-        self._queries[lineage.name] = entry
+        entry = _Query(timeline, chain, JointPlan())
+        self._queries[timeline.name] = entry
         return entry
 
     def _next(self, entry: _Query, position: QueryPosition) -> tuple[Plan | None, bool]:
         """(the next plan of a query, whether it must fork first)."""
-        replica, query = self._started(), entry.lineage.name
+        replica, query = self._started(), entry.timeline.name
         decision = replica.decide(query, position, self._situation(query, position))
         self._carry_out_drop(decision)
         if decision.plan is not None and decision.plan.kind is BoundaryKind.TENTATIVE and decision.plan.missing:
@@ -474,7 +475,7 @@ class ReplicaRunner:
         )  # fmt: skip
 
     def _fork(self, query: str, position: QueryPosition) -> None:
-        """Rule 11: snapshot, lineage file; from then on the query that runs is the branch, the snapshot's query the successor.
+        """Rule 11: snapshot, timeline file; from then on the query that runs is the branch, the snapshot's query the successor.
 
         On the thread of ``query``, the stable one, which runs no batch until this is done: so nothing that counts changes meanwhile.
         """
@@ -485,9 +486,9 @@ class ReplicaRunner:
             if not entry.chain.can_inherit(pending):
                 self._abandon()
                 return
-            name, self._forking = replica.next_lineage(), True
+            name, self._forking = replica.next_timeline(), True
         self._crash_point("processing.fork_decided")
-        successor = carry_out(fork_steps(entry.lineage, name), self._step)
+        successor = carry_out(fork_steps(entry.timeline, name), self._step)
         self._crash_point("processing.fork_written")
         with self.lock:
             self._forking = False
@@ -529,8 +530,8 @@ class ReplicaRunner:
                 with self.log_lock:
                     self._boundary.poll()
                     self._boundary.check_epoch()
-            case AppendBase(lineage):
-                self._append_base(lineage)
+            case AppendBase(timeline):
+                self._append_base(timeline)
             case FindMissing(name, batch):
                 closed = self._boundary.log_state.closed(self._name)
                 return self._recovery.missing(
@@ -550,17 +551,17 @@ class ReplicaRunner:
             case Copy():
                 self._crash_point("processing.checkpoint_copied")
             case Write():
-                self._crash_point("processing.lineage_written")
+                self._crash_point("processing.timeline_written")
             case CopySibling():
                 self._crash_point("processing.sibling_copied")
         return answer
 
-    def _append_base(self, lineage: Lineage) -> None:
+    def _append_base(self, timeline: Timeline) -> None:
         """Rule 6: say which buckets are not this replica's, before the first batch."""
-        assert lineage.start_tip is not None, "the id of the base record"  # noqa: S101
-        base = lineage.base or 0
+        assert timeline.start_tip is not None, "the id of the base record"  # noqa: S101
+        base = timeline.base or 0
         record = BoundaryRecord(
-            replica=self._name, epoch=self._boundary.epoch, id=lineage.start_tip, prev=None, closed=base, base=base,
+            replica=self._name, epoch=self._boundary.epoch, id=timeline.start_tip, prev=None, closed=base, base=base,
             written_ms=self._clock.now_ms(),
         )  # fmt: skip
         with self.log_lock:

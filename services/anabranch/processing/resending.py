@@ -22,11 +22,11 @@ from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.control import Ask, AskAnswer, AskOutcome, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, ASK_TAKEN_MS
-from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.records import BoundaryKind, Part
 from anabranch.protocol.regeneration import Regeneration, resent_records
 from anabranch.protocol.replica import JointPlan
 from anabranch.protocol.serialization import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
+from anabranch.protocol.timeline import timeline_name
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.gone_blocks import GoneBlocks
 from anabranch.runtime.heartbeats import ControlWriter
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from anabranch.runtime.boundary_writer import BoundaryWriter
     from anabranch.runtime.service import ServiceContext
 
-_LINEAGE_NUMBER: Final = 999_999
+_TIMELINE_NUMBER: Final = 999_999
 """Of the directory in which buckets are made again: no fork comes to it, and the next process removes it with its epoch's."""
 
 
@@ -263,7 +263,7 @@ class Resending:
     def _make_again(self, wanted: list[TakenBucket], gone_blocks: GoneBlocks, points: CleanPoints, upto: int) -> Regeneration:
         """Run the query that makes ``wanted`` again."""
         made, inputs = self._made, dict[str, BoundaryReader]()
-        name = lineage_name(made.epoch, _LINEAGE_NUMBER)
+        name = timeline_name(made.epoch, _TIMELINE_NUMBER)
         try:
             for stream in self._pipeline.stages[made.stage].reads:
                 inputs[stream] = self._follow(stream)

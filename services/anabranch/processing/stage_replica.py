@@ -59,7 +59,7 @@ class _StoppingError(Exception):
 
 
 class StageReplica:
-    """Runs one replica's query. A crash at any point loses nothing: the next one goes on from the newest lineage (rule 8)."""
+    """Runs one replica's query. A crash at any point loses nothing: the next one goes on from the newest timeline (rule 8)."""
 
     def __init__(self, context: ServiceContext, engine: Engine, moved_epoch: int | None = None) -> None:
         """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet.
@@ -160,7 +160,7 @@ class StageReplica:
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
 
     def _take_over(self, prepared: PreparedStage) -> None:
-        """Rules 1 and 8: epoch, copy of the newest lineage's directory, own lineage file; then the query."""
+        """Rules 1 and 8: epoch, copy of the newest timeline's directory, own timeline file; then the query."""
         context = self._context
         self._boundary = BoundaryWriter(
             context.log, self._names.boundaries(self._stage_name), self._pipeline.stream_writers(self._stage_name), self._replica,
@@ -185,7 +185,7 @@ class StageReplica:
             ),
         )  # fmt: skip
         try:
-            main = runner.take_over()
+            stable_query = runner.take_over()
         except _StoppingError:
             return
         self.status.state, self.status.waiting_for = "starting", None
@@ -194,7 +194,7 @@ class StageReplica:
             self.status.detail["given_up_ms"] = runner.given_up * self._pipeline.bucket_ms
             self._context.logger.error("results_given_up", stage=self._settings.name, upto_ms=self.status.detail["given_up_ms"])
         self._runner = runner
-        self.status.detail |= {"epoch": self._boundary.epoch, "lineage": main}
+        self.status.detail |= {"epoch": self._boundary.epoch, "timeline": stable_query}
         for follower in self._followers.values():
             follower.runner = runner
         self._asker.there()
@@ -203,7 +203,7 @@ class StageReplica:
             self._run_range,
         )  # fmt: skip
         self._resending = Resending(context, made)
-        self._start_query(main)
+        self._start_query(stable_query)
 
     def _fenced(self) -> dict[str, int]:
         """The newest fenced epoch of each replica of the stage, read in the control topic where somebody may be fenced at all."""
@@ -226,13 +226,13 @@ class StageReplica:
             raise _StoppingError
         self._context.clock.sleep_ms(_START_PAUSE_MS)
 
-    def _start_query(self, lineage: str) -> None:
-        """Start a query in the directory of ``lineage``."""
+    def _start_query(self, timeline: str) -> None:
+        """Start a query in the directory of ``timeline``."""
         assert self._prepared is not None, "prepared"  # noqa: S101
         assert self._boundary is not None, "taken over"  # noqa: S101
         assert self._runner is not None, "taken over"  # noqa: S101
-        output, place = QueryOutput(self._replica, self._boundary.epoch), str(self._disk.directory(lineage))
-        self._running[lineage] = self._prepared.start(lineage, self._runner, output, place, lambda done: self._batch_done(lineage, done))
+        output, place = QueryOutput(self._replica, self._boundary.epoch), str(self._disk.directory(timeline))
+        self._running[timeline] = self._prepared.start(timeline, self._runner, output, place, lambda done: self._batch_done(timeline, done))
 
     def _run_range(self, query: RangeQuery) -> None:
         """Make buckets again for a reader (``processing.resending``)."""
@@ -272,7 +272,7 @@ class StageReplica:
     def _batch_done(self, query: str, done: BatchDone) -> None:
         now, width, closed = self._context.clock.now_ms(), self._pipeline.bucket_ms, done.start.after.bucket
         figures = {"rows_in": done.start.rows, "rows_out": done.rows_out, "seconds": done.seconds}
-        if self._runner is not None and query != self._runner.main:
+        if self._runner is not None and query != self._runner.stable_query:
             self.status.detail["last_tentative_batch"] = figures | {"bucket_ms": closed * width}
             return
         self.status.detail["batches"] = done.batch + 1
@@ -297,15 +297,15 @@ class StageReplica:
         self._neighbours.poll()
         self._carry_out_orders(self._runner)
         running = list(self._running.items())
-        for lineage, query in running:
+        for timeline, query in running:
             try:
                 ended = query.ended(_STEP_MS // len(running))
             except Fenced:
                 raise
             except Exception as error:
-                if not self._runner.failed(lineage, error):
+                if not self._runner.failed(timeline, error):
                     raise
-                self._context.logger.warning("branch_failed", stage=self._settings.name, branch=lineage, error=short(str(error)))
+                self._context.logger.warning("branch_failed", stage=self._settings.name, branch=timeline, error=short(str(error)))
             else:
                 if ended and not self._context.stopping.is_set():
                     message = "the query ended by itself"
@@ -316,26 +316,26 @@ class StageReplica:
 
     def _carry_out_orders(self, runner: ReplicaRunner) -> None:
         orders = runner.orders()
-        stopped = [order.lineage for order in orders if isinstance(order, StopQuery)]
+        stopped = [order.timeline for order in orders if isinstance(order, StopQuery)]
         for order in orders:
-            if isinstance(order, StartQuery) and order.lineage not in stopped:
-                self._context.logger.info("branched", stage=self._settings.name, successor=order.lineage, missing=list(runner.missing))
-                self._start_query(order.lineage)
-        for lineage in stopped:
-            self._context.logger.info("branch_dropped", stage=self._settings.name, branch=lineage)
-            branch = self._running.pop(lineage, None)
-            thread = threading.Thread(target=self._end_branch, args=(runner, lineage, branch), name=f"stop {lineage}", daemon=True)
-            self._stopping[lineage] = thread
+            if isinstance(order, StartQuery) and order.timeline not in stopped:
+                self._context.logger.info("branched", stage=self._settings.name, successor=order.timeline, missing=list(runner.missing))
+                self._start_query(order.timeline)
+        for timeline in stopped:
+            self._context.logger.info("branch_dropped", stage=self._settings.name, branch=timeline)
+            branch = self._running.pop(timeline, None)
+            thread = threading.Thread(target=self._end_branch, args=(runner, timeline, branch), name=f"stop {timeline}", daemon=True)
+            self._stopping[timeline] = thread
             thread.start()
-        for lineage, thread in list(self._stopping.items()):
+        for timeline, thread in list(self._stopping.items()):
             if not thread.is_alive():
-                del self._stopping[lineage]
+                del self._stopping[timeline]
 
-    def _end_branch(self, runner: ReplicaRunner, lineage: str, branch: RunningQuery | None) -> None:
+    def _end_branch(self, runner: ReplicaRunner, timeline: str, branch: RunningQuery | None) -> None:
         """Stop a dropped branch. Whatever it is at is void: an error of it says nothing."""
         if branch is not None:
             branch.stop()
-        runner.stopped(lineage)
+        runner.stopped(timeline)
 
     def _report(self, runner: ReplicaRunner) -> None:
         now = self._context.clock.now_ms()
@@ -370,7 +370,7 @@ class StageReplica:
             return beat
         return replace(
             beat, bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, replica_state=runner.state.value,
-            branch=runner.branch_number, checkpoint=runner.main, checkpoint_bucket=self._held(runner),
+            branch=runner.branch_number, checkpoint=runner.stable_query, checkpoint_bucket=self._held(runner),
             corrects=gate.corrects,
         )  # fmt: skip
 

@@ -3,8 +3,8 @@
 A replica that is moved stands by in the same way. It copies nothing: what is within its horizon is the replica's own directory, or those of
 siblings, and its take-over goes on from there.
 
-What holds after a crash: the newest lineage file names a whole copy, or an older one. Nothing that it writes is read by anybody but its next
-process and trimming.
+What holds after a crash: the newest timeline file names a whole copy, or an older one. Nothing that it writes is read by anybody but its
+next process and trimming.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
-from anabranch.protocol.lineage import Answer, DiskStep, FindSiblingCommit, Step, carry_out
 from anabranch.protocol.presence import REPLICA_SERVICE
 from anabranch.protocol.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
+from anabranch.protocol.timeline import Answer, DiskStep, FindSiblingCommit, Step, carry_out
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 

@@ -1,7 +1,7 @@
 """The state of a boundary log: what is every bucket of a stream made of, and by whom.
 
 Theory of operation. All writers of a stream append to one single-partition topic, so every reader reads the same sequence and comes to the
-same answer. A writer's records form a chain: each has an id (lineage, batch) and names the id that it continues. The log state keeps, per
+same answer. A writer's records form a chain: each has an id (timeline, batch) and names the id that it continues. The log state keeps, per
 writer, its epoch, the accepted chain, and the *pending* parts: parts of buckets that the writer has not closed yet. A record that closes up
 to c closes the writer's buckets up to c. The stream's stable bucket n is the one of the writer that closed it first, whole.
 
@@ -47,7 +47,7 @@ from anabranch.protocol.bucket_map import BucketMap
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.given_up import GivenUpBuckets
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import CHAIN_RECORDS_MAX, LINEAGES_MAX, PENDING_PARTS_MAX
+from anabranch.protocol.limits import CHAIN_RECORDS_MAX, PENDING_PARTS_MAX, TIMELINES_MAX
 from anabranch.protocol.open_parts import OpenParts
 from anabranch.protocol.origins import origin_after
 from anabranch.protocol.records import (
@@ -110,7 +110,7 @@ class _Writer:
     closed: int = 0
     base: int = 0
     path: list[BatchId] = field(default_factory=list)
-    lineages: dict[str, int] = field(default_factory=dict)
+    timelines: dict[str, int] = field(default_factory=dict)
     pending: OpenParts = field(default_factory=OpenParts)
     closed_parts: BucketMap[tuple[Part, ...]] = field(default_factory=BucketMap)
     last: BoundaryRecord | None = None
@@ -119,9 +119,9 @@ class _Writer:
 
     def know(self, ident: BatchId) -> None:
         """L2: the record of this id was accepted."""
-        self.lineages[ident.lineage] = ident.batch
-        if len(self.lineages) > LINEAGES_MAX:
-            del self.lineages[next(iter(self.lineages))]
+        self.timelines[ident.timeline] = ident.batch
+        if len(self.timelines) > TIMELINES_MAX:
+            del self.timelines[next(iter(self.timelines))]
 
 
 class LogState:
@@ -244,7 +244,7 @@ class LogState:
 
     def _boundary(self, writer: _Writer, entry: BoundaryRecord) -> str:
         """Take a boundary record of the writer's epoch. Returns what was done with it (``Outcome.reason``)."""
-        if entry.id.batch <= writer.lineages.get(entry.id.lineage, -1):
+        if entry.id.batch <= writer.timelines.get(entry.id.timeline, -1):
             return "known"
         if writer.version < self._version:
             return "superseded"
@@ -272,7 +272,7 @@ class LogState:
             writer.base = writer.closed
         self.bucket_ms = self.bucket_ms or entry.bucket_ms
         writer.epoch, writer.fingerprint, writer.schema, writer.version = offset, entry.fingerprint, entry.schema, entry.version
-        writer.lineages.clear()  # ids of older epochs are refused by the epoch
+        writer.timelines.clear()  # ids of older epochs are refused by the epoch
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
 
     def _continue(self, writer: _Writer, record: BoundaryRecord) -> str:
@@ -449,7 +449,7 @@ class LogState:
                 base=w.base,
                 path=tuple(w.path),
                 version=w.version,
-                lineages=tuple(BatchId(k, v) for k, v in w.lineages.items()),
+                timelines=tuple(BatchId(k, v) for k, v in w.timelines.items()),
                 pending=w.pending.items(),
                 last=w.last,
                 closed_parts=tuple(part for bucket in self._own(name, after) for part in w.closed_parts[bucket]),
@@ -529,7 +529,7 @@ def _restored(r: ReplicaSnapshot) -> _Writer:
         closed=r.closed,
         base=r.base,
         path=list(r.path),
-        lineages={i.lineage: i.batch for i in r.lineages},
+        timelines={i.timeline: i.batch for i in r.timelines},
         pending=OpenParts(r.pending),
         last=r.last,
         branches=Branches.from_snapshot(r.branches),

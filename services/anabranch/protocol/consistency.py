@@ -17,8 +17,8 @@ never read to decide anything, so it may vanish at any time; writing the image a
 Keys of the index (all below ``anabranch:<pipeline>:``):
     stream:<stream>               hash: upto (every bucket up to it is stable)
     boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing where only a log snapshot names it;
-    bucket, epoch, lineage, batch, fingerprint, written_ms) boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by
-    the bucket that it closed
+    bucket, epoch, timeline, batch, fingerprint, written_ms) boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked
+    by the bucket that it closed
     tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch, missing)
     process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and checkpoint; expires
     trim:<stream>                 hash: bucket (no reader needs buckets up to it)
@@ -389,7 +389,7 @@ class IndexImage:
             "offset": offset,
             "bucket": str(record.closed),
             "epoch": str(record.epoch),
-            "lineage": record.id.lineage,
+            "timeline": record.id.timeline,
             "batch": str(record.id.batch),
             "fingerprint": log_state.fingerprint(writer),
             "written_ms": str(record.written_ms),

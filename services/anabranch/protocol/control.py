@@ -26,7 +26,7 @@ class Heartbeat:
     branch: int | None = None
     """Number of the branch that runs (its counter, rule 16); None: none."""
     checkpoint: str = ""
-    """Lineage whose directory the process would start from again (rule 8)."""
+    """Timeline whose directory the process would start from again (rule 8)."""
     checkpoint_bucket: int = 0
     """Last bucket of its inputs that this directory, or what stands in the output, holds for good: it never reads it again (rule 18)."""
     corrects: bool = False

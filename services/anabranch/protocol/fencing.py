@@ -4,8 +4,8 @@ Theory of operation. Two replicas whose digests of a bucket differ cannot both b
 the log stands, and a person is told. Of three or more that closed the bucket by the same plan, those that a majority contradicts are wrong as
 far as anybody can know, and go on from a wrong state. Their processes are named in a fence. It names an epoch, so a process that was started
 anew, by a person who mended it or from a copy of a sibling, is not meant. The next process reads the fences before it looks for a checkpoint: what a
-fenced process left is of no use to it (``protocol.lineage``, G8), whether that process heard of its fence or died before. One that began before
-the fence was written goes on from that, and is outvoted and fenced in its turn.
+fenced process left is of no use to it (``protocol.timeline``, G8), whether that process heard of its fence or died before. One that began
+before the fence was written goes on from that, and is outvoted and fenced in its turn.
 
 Invariants:
     F1  a process is fenced at most once, over restarts of the manager too: reading the logs again gives the same fences.

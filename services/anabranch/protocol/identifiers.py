@@ -37,9 +37,9 @@ def checked_name(kind: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BatchId:
-    """Id of a boundary record of one writer: (lineage, batch), rule 3. ``lineage`` is new at every start and every fork."""
+    """Id of a boundary record of one writer: (timeline, batch), rule 3. ``timeline`` is new at every start and every fork."""
 
-    lineage: str
+    timeline: str
     batch: int
 
 

@@ -3,7 +3,7 @@
 Theory of operation. Trimming deletes what all readers that there are have passed (rule 18). A stage that is added later cannot have that; nor
 can anybody make it again, if the inputs of the stage before are gone as well. So a stage that has never made anything begins after the last
 bucket of which blocks are gone. It closes empty what it leaves out, and its first record names every input as missing. Whoever has made
-anything at all has a state that may not be left out: it waits for blocks or a checkpoint (``protocol.lineage``).
+anything at all has a state that may not be left out: it waits for blocks or a checkpoint (``protocol.timeline``).
 
 A result may need input from before the beginning (a window that began earlier). Where the stage's state horizon is known
 (``protocol.state_horizon``) the buckets within it are given up too, and what follows is whole; where it is not, the first results are made

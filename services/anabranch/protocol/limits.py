@@ -60,8 +60,8 @@ stand still too."""
 TENTATIVE_RANGES_MAX: Final = 20_000
 """Ranges of one writer's tentative buckets: a writer that names other missing streams in every record must not make readers grow."""
 
-LINEAGES_MAX: Final = 4_096
-"""Lineages of one epoch whose records the log state knows again: each fork begins one. Those first seen longest ago are forgotten."""
+TIMELINES_MAX: Final = 4_096
+"""Timelines of one epoch whose records the log state knows again: each fork begins one. Those first seen longest ago are forgotten."""
 
 MISSING_MAX: Final = 256
 """Streams named as missing in one record: a pipeline has fewer sources."""

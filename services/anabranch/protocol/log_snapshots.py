@@ -39,7 +39,7 @@ def items(log_snapshot: LogSnapshot) -> int:
     """How many items of lists its reader counts (SNAPSHOT_ITEMS_MAX); a few more."""
     count = sum(1 + len(stable.parts) for stable in log_snapshot.ranges)
     for r in log_snapshot.replicas:
-        count += 1 + len(r.path) + len(r.lineages) + len(r.pending) + len(r.closed_parts)
+        count += 1 + len(r.path) + len(r.timelines) + len(r.pending) + len(r.closed_parts)
         if r.last is not None:
             count += sum(map(len, (r.last.parts, r.last.missing, r.last.positions, r.last.made_from)))
         if r.branches is not None:

@@ -174,8 +174,8 @@ class ReplicaSnapshot:
     closed: int
     base: int
     path: tuple[BatchId, ...]
-    lineages: tuple[BatchId, ...]
-    """Highest batch seen of each lineage of the current epoch, in the order in which they were first seen."""
+    timelines: tuple[BatchId, ...]
+    """Highest batch seen of each timeline of the current epoch, in the order in which they were first seen."""
     pending: tuple[tuple[BatchId, Part], ...]
     last: BoundaryRecord | None
     closed_parts: tuple[Part, ...] = ()

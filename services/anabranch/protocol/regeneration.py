@@ -1,9 +1,10 @@
 """Makes stable buckets of a stage again, whose blocks are gone: what to run, and whether the result may be used.
 
 Theory of operation. A query of its own runs the stage's function over the same stable input: a stateless one begins right before the first
-bucket that is wanted, a stateful one in a copy of a checkpoint from before it, or at the very beginning. The stable lineage is not touched:
-the query appends no boundary record, its batches have no ids. Of what it writes only parts of wanted buckets are kept. When it has closed the
-last of them, rows and digest of each are compared with those that the boundary log has: all must be the same, or nothing is used.
+bucket that is wanted, a stateful one in a copy of a checkpoint from before it, or at the very beginning. The stable timeline is not
+touched: the query appends no boundary record, its batches have no ids. Of what it writes only parts of wanted buckets are kept. When it has
+closed the last of them, rows and digest of each are compared with those that the boundary log has: all must be the same, or nothing is
+used.
 
 Invariants:
     N1  input buckets are taken as every plan takes them (U1-U4), up to the last bucket that is wanted and not beyond.

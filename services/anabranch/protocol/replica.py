@@ -1,53 +1,57 @@
 """One replica of a stage: the stable query, the branch that goes on without some of its input, and the successor that corrects.
 
-Theory of operation. A replica has one query, *main*, in its stable lineage. Asked for the next batch, it runs complete buckets; when the next
-one is missing for longer than the stage may wait, the replica **forks**: a snapshot of main's checkpoint becomes the stable lineage, and the
-query that runs, warm as it is, goes on from there as the **branch**, on incomplete input, writing tentative records. The snapshot's query is
-the **successor**: it is *main* from now on. It waits at the hole, and corrects when the missing input comes. When it has caught up the branch
-is dropped. So nothing is started, restored or replayed between a failure and its first tentative result, and correcting never stops new
-results, even with one replica (docs/adr/0008; Borealis' protocol restores the node itself and staggers replicas for that).
+Theory of operation. A replica has one query, the *stable query*, in its stable timeline. Asked for the next batch, it runs complete buckets; when the
+next one is missing for longer than the stage may wait, the replica **forks**: a snapshot of the stable query's checkpoint becomes the
+stable timeline, and the query that runs, warm as it is, goes on from there as the **branch**, on incomplete input, writing tentative
+records. The snapshot's query is the **successor**: it is the *stable query* from now on. It waits at the hole, and corrects when the
+missing input comes. When it has caught up the branch is dropped. So nothing is started, restored or replayed between a failure and its
+first tentative result, and correcting never stops new results, even with one replica (docs/adr/0008; Borealis' protocol restores the node
+itself and staggers replicas for that).
 
 A decision is a pure function of what was read and of the time; the shell copies directories, starts and stops queries, appends records.
 
 ======================  =============================================  ==================================================
 state                   event                                          action and next state
 ======================  =============================================  ==================================================
-FAILURE                 next bucket complete                           main runs it; STABLE once it has caught up
-STABLE                  next bucket complete                           main runs it
+FAILURE                 next bucket complete                           the stable query runs it; STABLE once it has caught up
+STABLE                  next bucket complete                           the stable query runs it
 STABLE                  paused, or no branch at an overdue bucket      FAILURE
 STABLE                  long wait over, next bucket not complete       fork; UP_FAILURE
 UP_FAILURE              asked by the branch, a bucket is due           the branch runs it, tentative
-UP_FAILURE              the bucket at the hole becomes complete        main (the successor) runs it; STABILIZATION
-STABILIZATION           next bucket complete                           main runs it
-STABILIZATION           main does not come nearer                      the branch is paced, then suspended (``protocol.pacing``)
-STABILIZATION           main has caught up, next bucket not overdue,   drop the branch; STABLE
+UP_FAILURE              the bucket at the hole becomes complete        the stable query (the successor) runs it; STABILIZATION
+STABILIZATION           next bucket complete                           the stable query runs it
+STABILIZATION           the stable query does not come nearer          the branch is paced, then suspended (``protocol.pacing``)
+STABILIZATION           it has caught up, next bucket not overdue,     drop the branch; STABLE
                         no input to be corrected any more
-STABILIZATION           main past the fork, a long wait without        second fork: main becomes the next branch, the old
+STABILIZATION           it is past the fork, a long wait without       second fork: it becomes the next branch, the old
                         progress at an overdue bucket                  branch is dropped; UP_FAILURE
 with a branch           the branch's query fails                       drop it; FAILURE, and no fork at this hole, or none soon
-any                     crash                                          the next process starts in the newest lineage: FAILURE
+any                     crash                                          the next process starts in the newest timeline: FAILURE
 ======================  =============================================  ==================================================
 
 Invariants:
-    R1  only main gives stable records (rule 12), only the branch tentative ones.
-    R2  a fork happens between two batches of main: everything read is closed (rule 10).
+    R1  only the stable query gives stable records (rule 12), only the branch tentative ones.
+    R2  a fork happens between two batches of the stable query: everything read is closed (rule 10).
     R3  branch numbers (epoch, counter) grow (rule 16).
     R4  a second fork needs progress past the first and a whole wait without any (rule 14).
-    R5  the branch is dropped when main has caught up and does not stand at a hole, nor is about to (rule 15). It has caught up, too, when its last
-        batch took all that was complete when it began, and was no longer than the long wait: where batches are longer than buckets what came
-        meanwhile will always be missing, and the next one, alone on the cores, is in time. Nor is it dropped while an input is still being
+    R5  the branch is dropped when the stable query has caught up and does not stand at a hole, nor is about to (rule 15). It has caught up,
+        too, when its last batch took all that was complete when it began, and was no longer than the long wait: where batches are longer
+        than buckets what came meanwhile will always be missing, and the next one, alone on the cores, is in time. Nor is it dropped while
+        an input is still being
         corrected: what that has made stable so far is not all that there is, and a stage that ran out of it would fork again in the same
         failure. So the end of a failure comes down a chain stage by stage, as REC_DONE does.
     R6  at most two queries.
     R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does. Where it died of
         what may pass, blocks or a broker that were away, it is, after a pause that doubles up to BRANCH_RETRY_MAX_MS.
-    R8  memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what main waits for is read on. Main goes on whenever it
-        can, and forgets what it has passed; the branch, which gets nothing new, stands still.
-    R9  beside a branch a batch of main has at most CORRECTION_ROWS_MAX rows, or the buckets of one long wait if those have more: what a batch costs
-        by itself is then a part of the time in which its buckets came, however many rows come, and corrections gain on their input.
-    R10 without a branch a replica says STABLE only while its results come in time. Main has run all that was complete when the logs of all inputs
-        were first read to their ends, since the process began or woke from a pause; and its next bucket is not overdue, by a hop, in which a
-        replica that may fork does. What is asked of a replica here is only its own logs: a pipeline in which all are behind waits for nobody.
+    R8  memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what the stable query waits for is read on. The
+        stable query goes on whenever it can, and forgets what it has passed; the branch, which gets nothing new, stands still.
+    R9  beside a branch a batch of the stable query has at most CORRECTION_ROWS_MAX rows, or the buckets of one long wait if those have
+        more: what a batch costs by itself is then a part of the time in which its buckets came, however many rows come, and corrections
+        gain on their input.
+    R10 without a branch a replica says STABLE only while its results come in time. The stable query has run all that was complete when the
+        logs of all inputs were first read to their ends, since the process began or woke from a pause; and its next bucket is not overdue,
+        by a hop, in which a replica that may fork does. What is asked of a replica here is only its own logs: a pipeline in which all are
+        behind waits for nobody.
 """
 
 from __future__ import annotations
@@ -71,12 +75,12 @@ from anabranch.protocol.limits import (
     MISSING_MAX,
     SUCCESSOR_WITHOUT_ROWS,
 )
-from anabranch.protocol.lineage import Lineage, lineage_name
 from anabranch.protocol.pacing import CorrectionWatch, Pace
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition, begun_after, next_plan, next_tentative_plan
+from anabranch.protocol.timeline import Timeline, timeline_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +114,14 @@ _NOTHING = Decision()
 
 
 class Replica:
-    """The queries of one process of one replica. Queries are named by the lineage of their directories."""
+    """The queries of one process of one replica. Queries are named by the timeline of their directories."""
 
     def __init__(
-        self, epoch: int, main: str, availability: Availability, traits: PlanTraits, width_ms: int, *, rows_max: int = BATCH_ROWS_MAX,
+        self, epoch: int, stable_query: str, availability: Availability, traits: PlanTraits, width_ms: int, *, rows_max: int = BATCH_ROWS_MAX,
         warm_up: bool = True,
         pace_ms: int = 0, after: int = 0, given_up: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0,
     ) -> None:  # fmt: skip
-        """Begin in the lineage ``main``.
+        """Begin in the timeline ``stable_query``.
 
         ``warm_up``: a query that has nothing to run yet when it first asks runs an empty batch. ``pace_ms``: least time between the starts of
         two batches of a query, so that many replicas share few cores: a batch costs much the same whatever it holds, so fewer and larger ones
@@ -126,7 +130,7 @@ class Replica:
         ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up to here the output is given up, and a batch
         ends there (``protocol.state_horizon``).
         """
-        self.epoch, self.main = epoch, main
+        self.epoch, self.stable_query = epoch, stable_query
         self.branch: str | None = None
         self.branches = 0
         self._availability, self._traits, self._rows_max, self._warm_up = availability, traits, rows_max, warm_up
@@ -144,7 +148,7 @@ class Replica:
         self._position: dict[str, QueryPosition] = {}
         """Where each query stood when it asked last."""
         self._catch_up: tuple[int, int] | None = None
-        """When this process woke last, or 0, and the bucket that main must reach after that (R10)."""
+        """When this process woke last, or 0, and the bucket that the stable query must reach after that (R10)."""
         self._forked_at = 0
         self._abandoned_at = -1
         self._again_ms: int | None = None
@@ -155,8 +159,8 @@ class Replica:
         """The branch has run buckets up to this one, or is running them."""
         self._correcting = False
         self._watch = CorrectionWatch()
-        self._main_batch: tuple[int, int] | None = None
-        """When main's last batch began that took buckets, and what was complete then; None: main has asked since that batch ended."""
+        self._stable_batch: tuple[int, int] | None = None
+        """When the stable query's last batch began that took buckets, and what was complete then; None: the stable query has asked since that batch ended."""
         self._held = False
         """As the branch was told last."""
         self._successor_after_ms = successor_after_ms
@@ -191,17 +195,17 @@ class Replica:
 
     def reads_on(self, upto: int, parts: int) -> bool:
         """Whether an input is read on that is complete up to ``upto``, while all inputs together hold ``parts`` (R8)."""
-        main = self._position.get(self.main)
-        return parts <= INPUT_PARTS_MAX or main is None or upto <= main.bucket
+        stable_at = self._position.get(self.stable_query)
+        return parts <= INPUT_PARTS_MAX or stable_at is None or upto <= stable_at.bucket
 
     def _is_in_time(self, now_ms: int) -> bool:
         """R10."""
-        main = self._position.get(self.main)
-        if main is None or self._catch_up is None or self._availability.blind(now_ms):
+        stable_at = self._position.get(self.stable_query)
+        if stable_at is None or self._catch_up is None or self._availability.blind(now_ms):
             return False
         woke_ms, upto = self._catch_up
-        reached = woke_ms == self._availability.woke_ms and main.bucket >= upto
-        return reached and not self._availability.overdue(main.bucket + 1, now_ms - HOP_MS)
+        reached = woke_ms == self._availability.woke_ms and stable_at.bucket >= upto
+        return reached and not self._availability.overdue(stable_at.bucket + 1, now_ms - HOP_MS)
 
     def look_wanted(self, name: str, now_ms: int) -> bool:
         """Whether reading the log of input ``name`` to its end now may decide something."""
@@ -209,16 +213,18 @@ class Replica:
             return False
         branch = self._position.get(self.branch) if self.branch is not None else None
         wanted = branch is not None and self._availability.look_wanted(name, branch.bucket + 1, now_ms, branching=True, held=self._held)
-        main = self._position.get(self.main)
+        stable_at = self._position.get(self.stable_query)
         again = self.branch is not None
-        return wanted or (main is not None and self._availability.look_wanted(name, main.bucket + 1, now_ms, branching=False, again=again))
+        return wanted or (
+            stable_at is not None and self._availability.look_wanted(name, stable_at.bucket + 1, now_ms, branching=False, again=again)
+        )
 
     def decide(self, query: str, position: QueryPosition, situation: Situation) -> Decision:
         """What ``query``, which has run everything up to ``position``, does next.
 
         A query that was dropped gets nothing.
         """
-        if query not in (self.main, self.branch):
+        if query not in (self.stable_query, self.branch):
             return _NOTHING
         self._position[query] = position
         woke_ms = self._availability.woke_ms
@@ -227,24 +233,24 @@ class Replica:
         if situation.now_ms < self._paced_until_ms.get(query, 0):
             return _NOTHING
         self._watch_correction(situation)
-        main = query == self.main
-        decision = self._decide_main(position, situation) if main else Decision(self._tentative(position, situation))
+        is_stable = query == self.stable_query
+        decision = self._decide_stable(position, situation) if is_stable else Decision(self._tentative(position, situation))
         if decision.plan is not None:
             self._paced_until_ms[query] = situation.now_ms + self._pace_ms
-            if not main:
+            if not is_stable:
                 self._branch_end = decision.plan.after.bucket
         return decision
 
-    def next_lineage(self) -> str:
-        """Name of the lineage that the next fork makes (rule 3)."""
-        return lineage_name(self.epoch, self.branches + 1)
+    def next_timeline(self) -> str:
+        """Name of the timeline that the next fork makes (rule 3)."""
+        return timeline_name(self.epoch, self.branches + 1)
 
     def forked(self, position: QueryPosition, now_ms: int) -> str | None:
-        """The snapshot is the stable lineage now, durably. Returns the branch before, which is to be stopped (R4)."""
+        """The snapshot is the stable timeline now, durably. Returns the branch before, which is to be stopped (R4)."""
         old = self._end_branch()
         self.branches += 1
-        self.branch, self.main = self.main, lineage_name(self.epoch, self.branches)
-        self._position[self.main] = position
+        self.branch, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
+        self._position[self.stable_query] = position
         self._forked_at = self._branch_end = position.bucket
         self._shown_ms = self._rows_ms = None
         self._availability.moved(now_ms)
@@ -258,7 +264,7 @@ class Replica:
             self._rows_ms = now_ms
 
     def successor_due(self, now_ms: int, complete_upto: int) -> bool:
-        """Whether the successor may be started, until which main stands where it forked. ``complete_upto``: of all inputs.
+        """Whether the successor may be started, until which the stable query stands where it forked. ``complete_upto``: of all inputs.
 
         Not before, nor while, the first tentative results are made, here and in the stages after this one; unless there is something to correct
         already, or no result to be seen for long (SUCCESSOR_AFTER_MS, SUCCESSOR_WITHOUT_ROWS).
@@ -275,17 +281,17 @@ class Replica:
 
         ``cause``: what it died of; None: it cannot begin. Returns the branch that was there, which is to be stopped.
         """
-        main = self._position.get(self.main)
-        hole = self._forked_at if main is None else main.bucket
+        stable_at = self._position.get(self.stable_query)
+        hole = self._forked_at if stable_at is None else stable_at.bucket
         self._failed_branches = self._failed_branches + 1 if hole == self._abandoned_at else 0
         self._abandoned_at, self._again_ms = hole, None
         if isinstance(cause, (DataMissing, Unavailable)):
             self._again_ms = now_ms + min(BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS << min(self._failed_branches, 10))
         return self._end_branch()
 
-    def _decide_main(self, position: QueryPosition, situation: Situation) -> Decision:
-        cold = self._warm_up and self.main not in self._asked
-        self._asked.add(self.main)
+    def _decide_stable(self, position: QueryPosition, situation: Situation) -> Decision:
+        cold = self._warm_up and self.stable_query not in self._asked
+        self._asked.add(self.stable_query)
         if self._after > 0 and position.sequence == 0:
             return Decision(begun_after(self._after, situation.log_states))
         plan = self._stable(position, situation)
@@ -300,13 +306,13 @@ class Replica:
                 self._correcting = True
                 if not situation.may_correct:
                     return _NOTHING
-                self._main_batch = situation.now_ms, _complete(situation)
+                self._stable_batch = situation.now_ms, _complete(situation)
             self._availability.moved(situation.now_ms)
             return Decision(plan, drop=drop)
         return Decision(fork=self._fork_due(position, situation.now_ms), drop=drop)
 
     def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
-        """R9. What main takes next, whether or not it may."""
+        """R9. What the stable query takes next, whether or not it may."""
         last = self._given_up if position.bucket < self._given_up else None
         rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
@@ -322,9 +328,9 @@ class Replica:
         if self.branch is None:
             return None
         complete = there = _complete(situation)
-        if self._main_batch is not None:
-            began_ms, before = self._main_batch
-            self._main_batch = None
+        if self._stable_batch is not None:
+            began_ms, before = self._stable_batch
+            self._stable_batch = None
             if situation.now_ms - began_ms <= self._availability.waits.first_ms:
                 there = before
         if situation.uncorrected or position.bucket < min(self._branch_end - 1, there - self._caught_up_buckets):
@@ -334,9 +340,9 @@ class Replica:
         return self._end_branch()
 
     def _watch_correction(self, situation: Situation) -> None:
-        """N1-N3. The branch's questions count, too: main may be in one batch for long."""
-        main = self._position.get(self.main)
-        lag = 0 if main is None else _complete(situation) - main.bucket
+        """N1-N3. The branch's questions count, too: the stable query may be in one batch for long."""
+        stable_at = self._position.get(self.stable_query)
+        lag = 0 if stable_at is None else _complete(situation) - stable_at.bucket
         if not self._correcting or lag <= self._caught_up_buckets:
             self._watch.ended()
         elif situation.may_correct:
@@ -367,7 +373,7 @@ class Replica:
         return next_tentative_plan(position, log_states, chosen, due, self._traits, rows_max=self._rows_max)
 
     def _waits_for_correction(self, position: QueryPosition, situation: Situation) -> bool:
-        """Whether the branch leaves the cores to main now. Paced, it begins after half of the long wait: a batch that takes as long is in time."""
+        """Whether the branch leaves the cores to the stable query now. Paced, it begins after half of the long wait: a batch that takes as long is in time."""
         pace = self._watch.pace(sibling_serves=situation.sibling_serves)
         if pace is Pace.FREE or not situation.may_correct:
             return False
@@ -379,7 +385,7 @@ class Replica:
     def _end_branch(self) -> str | None:
         """There is no branch any more. Returns the one that was there."""
         ended, self.branch, self._correcting = self.branch, None, False
-        self._main_batch = None
+        self._stable_batch = None
         self._watch.ended()
         if ended is not None:
             self._forget(ended)
@@ -429,14 +435,14 @@ class JointPlan:
 class RecordChain:
     """The boundary records of one query: each continues the one before (rules 3, 9)."""
 
-    def __init__(self, replica: str, epoch: int, lineage: Lineage, *, is_stateful: bool, given_up: int = 0) -> None:
+    def __init__(self, replica: str, epoch: int, timeline: Timeline, *, is_stateful: bool, given_up: int = 0) -> None:
         """``is_stateful``: what was missing once is missing in everything that the branch makes afterwards.
 
         ``given_up``: buckets up to this one are closed empty, and said to be missing (``protocol.state_horizon``).
         """
         self._given_up = given_up
-        self._replica, self._epoch, self._lineage, self._is_stateful = replica, epoch, lineage.name, is_stateful
-        self.tip: BatchId | None = lineage.start_tip
+        self._replica, self._epoch, self._timeline, self._is_stateful = replica, epoch, timeline.name, is_stateful
+        self.tip: BatchId | None = timeline.start_tip
         self._fork: tuple[int, int, tuple[Part, ...]] | None = None
         self._branch_begun = False
         self.has_shown = False
@@ -453,29 +459,29 @@ class RecordChain:
         self._fork = (counter, closed, pending)
 
     def record(
-        self, kind: BoundaryKind, batch: int, closed: int, parts: tuple[Part, ...], *, is_main: bool, missing: tuple[str, ...],
+        self, kind: BoundaryKind, batch: int, closed: int, parts: tuple[Part, ...], *, is_stable_query: bool, missing: tuple[str, ...],
         made_from: tuple[tuple[str, int], ...], written_ms: int,
     ) -> BoundaryRecord:  # fmt: skip
         """The record of Spark's batch ``batch``.
 
         Raises:
-            Fenced: a stable batch of a query that is not in the stable lineage (rule 12, R1).
+            Fenced: a stable batch of a query that is not in the stable timeline (rule 12, R1).
             LocalProtocolError: a tentative batch of a query that never forked.
         """
         record = BoundaryRecord(
-            replica=self._replica, epoch=self._epoch, id=BatchId(self._lineage, batch), prev=self.tip, closed=closed, parts=parts,
+            replica=self._replica, epoch=self._epoch, id=BatchId(self._timeline, batch), prev=self.tip, closed=closed, parts=parts,
             made_from=made_from, written_ms=written_ms,
         )  # fmt: skip
         if kind is BoundaryKind.STABLE:
-            if not is_main or self._fork is not None:
-                message = f"stable batch {batch} of lineage {self._lineage}, which is not the stable one"
+            if not is_stable_query or self._fork is not None:
+                message = f"stable batch {batch} of timeline {self._timeline}, which is not the stable one"
                 raise Fenced(message)
             if closed > self._given_up or not self._given_up:
                 return record
             kept = tuple(part for part in parts if part.bucket > self._given_up)
             return replace(record, parts=kept, missing=tuple(name for name, _ in made_from)[:MISSING_MAX])
         if self._fork is None:
-            message = f"tentative batch {batch} of lineage {self._lineage}, which never forked"
+            message = f"tentative batch {batch} of timeline {self._timeline}, which never forked"
             raise LocalProtocolError(message)
         counter, base, pending = self._fork
         missing = tuple(sorted({*self._missing, *missing})[:MISSING_MAX])

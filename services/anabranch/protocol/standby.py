@@ -29,9 +29,10 @@ Invariants:
     S4  a standby that has no checkpoint lets those that have one go first; else the order of the processes decides.
     S5  a copy is of a higher epoch than what it replaces, or of a later batch of the same.
     S6  a copy has a name above those that the process has used, below those of every later epoch, and of no other process: one that slept while
-        it copied, and was replaced, has a directory of its own, and deletes nothing that its replacement lives on (``protocol.lineage``, G2).
-    S7  a copy gets its lineage file when it is known to be whole and the primary's directory still to be its stable one, and durable, since
-        trimming counts on it; until then nobody goes on from it.
+        it copied, and was replaced, has a directory of its own, and deletes nothing that its replacement lives on (``protocol.timeline``,
+        G2).
+    S7  a copy gets its timeline file when it is known to be whole and the primary's directory still to be its stable one, and durable,
+        since trimming counts on it; until then nobody goes on from it.
     S8  one that was moved takes over from who is heard only if what it goes on from is at most ``MOVED_BEHIND_MS`` behind what the replica has closed:
         no result is missed for longer than a restart takes. Has the replica begun an epoch since the move was asked for, or never one, it begins at
         once: it was here already, or there is nobody to wait for.
@@ -45,7 +46,8 @@ from typing import Final
 
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.limits import MOVED_BEHIND_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
-from anabranch.protocol.lineage import (
+from anabranch.protocol.presence import REPLICA_SERVICE, Peer, Presence
+from anabranch.protocol.timeline import (
     Answer,
     Clean,
     CopySibling,
@@ -56,18 +58,17 @@ from anabranch.protocol.lineage import (
     FindSiblingCommit,
     FindSiblings,
     FindWhole,
-    Lineage,
     Remove,
     Step,
     Sync,
+    Timeline,
     Write,
     batches_of,
     epoch_of,
-    lineage_name,
-    lineages_of,
     number_of,
+    timeline_name,
+    timelines_of,
 )
-from anabranch.protocol.presence import REPLICA_SERVICE, Peer, Presence
 
 STANDBY_SERVICE: Final = "standby"
 """Under this name each process of a passive stage says which bucket its own checkpoint holds, beside what the primary says as the replica."""
@@ -124,16 +125,16 @@ class StandbyWatch:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A checkpoint that somebody has: its lineage, and the last batch that was committed in its directory."""
+    """A checkpoint that somebody has: its timeline, and the last batch that was committed in its directory."""
 
     process: str
-    lineage: Lineage
+    timeline: Timeline
     commit: int
 
     @property
     def reached(self) -> tuple[int, int]:
         """How far it is: (epoch, batch)."""
-        return epoch_of(self.lineage.name) or 0, self.commit
+        return epoch_of(self.timeline.name) or 0, self.commit
 
 
 def to_copy(own: Held | None, others: Sequence[Held]) -> Held | None:
@@ -143,9 +144,9 @@ def to_copy(own: Held | None, others: Sequence[Held]) -> Held | None:
 
 
 def copy_name(source: str, own: str | None, token: str) -> str:
-    """Name for a copy of lineage ``source`` by the process of ``token``; ``own``: the newest that the process has (S6)."""
+    """Name for a copy of timeline ``source`` by the process of ``token``; ``own``: the newest that the process has (S6)."""
     epoch = epoch_of(source) or 0
-    return lineage_name(epoch, 0 if own is None or epoch_of(own) != epoch else number_of(own) + 1, token)
+    return timeline_name(epoch, 0 if own is None or epoch_of(own) != epoch else number_of(own) + 1, token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,26 +163,26 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
     A crash, or a long sleep, between any two steps does no harm: until ``Write`` nobody looks at the copy.
     """
     own = yield FindNewest()
-    mine = Held(process, own, _batch((yield FindCommit(own.name)))) if isinstance(own, Lineage) else None
+    mine = Held(process, own, _batch((yield FindCommit(own.name)))) if isinstance(own, Timeline) else None
     theirs = []
-    for sibling, lineage in lineages_of((yield FindSiblings())):
-        theirs.append(Held(sibling, lineage, _batch((yield FindSiblingCommit(sibling, lineage.name)))))
+    for sibling, timeline in timelines_of((yield FindSiblings())):
+        theirs.append(Held(sibling, timeline, _batch((yield FindSiblingCommit(sibling, timeline.name)))))
     source = to_copy(mine, theirs)
     if source is None:
         return None
-    name = copy_name(source.lineage.name, None if mine is None else mine.lineage.name, token)
-    if not (yield CopySibling(source.process, source.lineage.name, name)):
+    name = copy_name(source.timeline.name, None if mine is None else mine.timeline.name, token)
+    if not (yield CopySibling(source.process, source.timeline.name, name)):
         return None
-    lowest = max(0, source.lineage.lowest)
+    lowest = max(0, source.timeline.lowest)
     batch = yield FindWhole(name, tuple(each for each in batches_of((yield FindBatches(name))) if each >= lowest))
-    # Where a newer file names another directory by now, this one may have become a branch while it was copied (``protocol.lineage``).
-    is_same = (source.process, source.lineage) in lineages_of((yield FindSiblings()))
-    if not isinstance(batch, int) or not is_same or to_copy(mine, [Held(source.process, source.lineage, batch)]) is None:
+    # Where a newer file names another directory by now, this one may have become a branch while it was copied (``protocol.timeline``).
+    is_same = (source.process, source.timeline) in timelines_of((yield FindSiblings()))
+    if not isinstance(batch, int) or not is_same or to_copy(mine, [Held(source.process, source.timeline, batch)]) is None:
         yield Remove(name)
         return None
     yield CutBack(name, batch, keep_plan=False)
     yield Sync(name)
-    yield Write(source.lineage.copied(name, batch))
+    yield Write(source.timeline.copied(name, batch))
     yield Clean(epoch_of(name) or 0, number_of(name))
     return Copied(name, batch)
 

@@ -45,7 +45,7 @@ BRANCHES = BranchSnapshot(
 )  # fmt: skip
 REPLICA = ReplicaSnapshot(
     replica="0", epoch=-1, fingerprint="f", schema="s", closed=6, base=0, path=(BatchId("l", 1), BatchId("l", 2)),
-    lineages=(BatchId("l", 2),), pending=((BatchId("l", 2), PART),), last=FULL, closed_parts=(PART,), branches=BRANCHES,
+    timelines=(BatchId("l", 2),), pending=((BatchId("l", 2), PART),), last=FULL, closed_parts=(PART,), branches=BRANCHES,
 )  # fmt: skip
 SNAPSHOT = LogSnapshot(
     as_of=9,
@@ -72,7 +72,7 @@ def test_any_reader_of_avro_can_read_it() -> None:
     value, _ = boundary_records.encode(FULL)
     found = fastavro.schemaless_reader(io.BytesIO(value[10:]), catalog().newest("boundary_record").parsed, None)
     assert found["parts"][0] == {**dataclasses.asdict(PART), "digest": b"\xff" * 8}
-    assert (found["kind"], found["branch"], found["prev"]) == ("tentative", {"epoch": 5, "counter": 1}, {"lineage": "k", "batch": 2})
+    assert (found["kind"], found["branch"], found["prev"]) == ("tentative", {"epoch": 5, "counter": 1}, {"timeline": "k", "batch": 2})
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ WRONG: list[LogEntry] = [
     *(dataclasses.replace(SNAPSHOT, replicas=(dataclasses.replace(REPLICA, **change),)) for change in (
         {"epoch": -2}, {"closed": -1}, {"replica": LONG}, {"path": (BatchId("l", 1),) * (limits.CHAIN_RECORDS_MAX + 1)},
         {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)}, {"last": dataclasses.replace(SMALL, closed=-1)},
-        {"path": (BatchId(LONG, 1),)}, {"lineages": (BatchId(LONG, 1),)}, {"lineages": (BatchId("l", 1),) * (limits.LINEAGES_MAX + 1)},
+        {"path": (BatchId(LONG, 1),)}, {"timelines": (BatchId(LONG, 1),)}, {"timelines": (BatchId("l", 1),) * (limits.TIMELINES_MAX + 1)},
         {"closed_parts": (dataclasses.replace(PART, rows=-1),)},
     )),
     *(dataclasses.replace(SNAPSHOT, replicas=(dataclasses.replace(REPLICA, branches=wrong),)) for wrong in (

@@ -6,7 +6,7 @@ from typing import get_args
 
 from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.lineage import (
+from anabranch.protocol.timeline import (
     Clean,
     Copy,
     CopySibling,
@@ -18,21 +18,21 @@ from anabranch.protocol.lineage import (
     FindNewest,
     FindSiblings,
     FindWhole,
-    Lineage,
     Remove,
     Sync,
+    Timeline,
     Write,
-    lineage_name,
+    timeline_name,
 )
 from harness.replica_world import MemoryDisk
 
-FIRST, SECOND, THEIRS = (lineage_name(1, number) for number in (0, 1, 2))
+FIRST, SECOND, THEIRS = (timeline_name(1, number) for number in (0, 1, 2))
 
 
 def test_each_is_carried_out_and_answered() -> None:
     disk, sibling = MemoryDisk(), MemoryDisk()
     disk.others["1"] = sibling
-    theirs, own = Lineage.fresh(0), Lineage(SECOND, -1, BatchId(FIRST, -1))
+    theirs, own = Timeline.fresh(0), Timeline(SECOND, -1, BatchId(FIRST, -1))
     sibling.create(theirs.name)
     sibling.write(theirs)
     said: list[tuple[DiskStep, object]] = [
@@ -55,5 +55,5 @@ def test_each_is_carried_out_and_answered() -> None:
     for step, expected in said:
         assert on_disk(disk, step) == expected, step
     assert {type(step) for step, _ in said} == set(get_args(DiskStep))
-    assert list(disk.directories) == [SECOND], "what is below the second lineage is gone"
-    assert list(disk.lineages) == [SECOND]
+    assert list(disk.directories) == [SECOND], "what is below the second timeline is gone"
+    assert list(disk.timelines) == [SECOND]

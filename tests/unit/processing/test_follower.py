@@ -51,7 +51,7 @@ class Stage:
             follower.start()
 
     def take_over(self) -> None:
-        self.main = self.runner.take_over()
+        self.stable_query = self.runner.take_over()
         for follower in self.followers.values():
             follower.runner = self.runner
 
@@ -66,7 +66,7 @@ class Stage:
         """One trigger of Spark: every input is asked once, in ``order``. Whether a batch came of it."""
         before = dict(self.offsets)
         for name in order:
-            answer = self.runner.advance(self.main, name, position_fields(before[name]))
+            answer = self.runner.advance(self.stable_query, name, position_fields(before[name]))
             self.offsets[name] = before[name] if answer is None else answer
         assert len({position_of(offset) for offset in self.offsets.values()}) == 1, "the inputs of a batch advance together"
         return self.offsets != before

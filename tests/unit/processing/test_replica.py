@@ -10,10 +10,10 @@ from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, position_
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol import limits, record_pieces
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
-from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp
 from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.timeline import timeline_name
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, part
 from harness.replica_world import Crash, World, failing, running
 
@@ -74,14 +74,14 @@ class TestStart:
         world = World()
         process = world.start()
         process.begin()
-        main = process.runner.main
-        assert (main, process.runner.branch, process.runner.branch_number, process.runner.tip(main)) == (
-            lineage_name(0, 0),
+        stable_query = process.runner.stable_query
+        assert (stable_query, process.runner.branch, process.runner.branch_number, process.runner.tip(stable_query)) == (
+            timeline_name(0, 0),
             None,
             None,
             None,
         )
-        assert (list(world.disk.directories), process.runner.orders()) == ([main], [])
+        assert (list(world.disk.directories), process.runner.orders()) == ([stable_query], [])
         assert process.runner.epoch == process.boundary.epoch == 0
         said = [process.runner.state]
         process.settle()
@@ -90,11 +90,11 @@ class TestStart:
     @TRAITS
     def test_the_next_process_goes_on_where_the_last_one_committed(self, traits: PlanTraits) -> None:
         world, first = running(traits)
-        tip = first.runner.tip(first.runner.main)
+        tip = first.runner.tip(first.runner.stable_query)
         second = world.start()
         second.begin()
-        assert second.runner.tip(second.runner.main) == tip
-        assert second.runner.main > first.runner.main
+        assert second.runner.tip(second.runner.stable_query) == tip
+        assert second.runner.stable_query > first.runner.stable_query
         world.close("a", 9, 8)
         world.close("b", 9, 8, 9)
         second.settle()
@@ -107,15 +107,15 @@ class TestStart:
         world.close("a", 6, 6)
         world.close("b", 6, 6)
         first.runner.tick()
-        directory = world.disk.of(first.runner.main)
-        offsets = first.ask(first.runner.main)
+        directory = world.disk.of(first.runner.stable_query)
+        offsets = first.ask(first.runner.stable_query)
         assert offsets is not None
         directory.logged[directory.committed + 1] = offsets
         world.close("a", 9, 8)
         world.close("b", 9, 8)
         second = world.start()
         second.begin()
-        assert world.disk.of(second.runner.main).logged[directory.committed + 1] == offsets
+        assert world.disk.of(second.runner.stable_query).logged[directory.committed + 1] == offsets
         second.settle()
         assert world.stable_rows() == world.expected(9)
 
@@ -127,60 +127,60 @@ class TestAnswers:
         process.begin()
         world.close("a", 3, 2)
         process.runner.tick()
-        offsets = process.ask(process.runner.main)
+        offsets = process.ask(process.runner.stable_query)
         assert offsets is not None
         assert [(position_of(o).sequence, position_of(o).bucket, taken_of(o)) for o in offsets] == [(1, 0, [])] * 2
 
     def test_all_inputs_get_the_same_plan_although_boundaries_move_between_two_questions(self) -> None:
         world, process = running()
-        main = process.runner.main
+        stable_query = process.runner.stable_query
         world.close("a", 7, 6)
         world.close("b", 7, 7)
         process.runner.tick()
-        start = position_fields(world.disk.of(main).logged[world.disk.of(main).committed][0])
-        first = process.runner.advance(main, "a", start)
+        start = position_fields(world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0])
+        first = process.runner.advance(stable_query, "a", start)
         world.close("a", 9, 8)
         world.close("b", 9, 8)
         process.runner.tick()
-        other = process.runner.advance(main, "b", start)
+        other = process.runner.advance(stable_query, "b", start)
         assert first is not None
         assert other is not None
         assert position_of(first) == position_of(other)
         assert position_of(first).bucket == 7
-        assert process.runner.advance(main, "a", start) == first, "the same question gets the same plan"
+        assert process.runner.advance(stable_query, "a", start) == first, "the same question gets the same plan"
 
     def test_an_input_that_does_not_lead_makes_no_plan(self) -> None:
         world, process = running()
-        main = process.runner.main
+        stable_query = process.runner.stable_query
         world.close("a", 7, 6)
         world.close("b", 7, 7)
         process.runner.tick()
-        start = position_fields(world.disk.of(main).logged[world.disk.of(main).committed][0])
-        assert process.runner.advance(main, "b", start) is None
-        assert process.runner.advance(main, "a", start) is not None
+        start = position_fields(world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0])
+        assert process.runner.advance(stable_query, "b", start) is None
+        assert process.runner.advance(stable_query, "a", start) is not None
 
     def test_a_stage_that_stops_begins_nothing_new_but_finishes_what_its_leader_began(self) -> None:
         world, process = running()
-        main = process.runner.main
+        stable_query = process.runner.stable_query
         world.close("a", 7)
         world.close("b", 7)
         process.runner.tick()
-        start = position_fields(world.disk.of(main).logged[world.disk.of(main).committed][0])
-        leader = process.runner.advance(main, "a", start)
+        start = position_fields(world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0])
+        leader = process.runner.advance(stable_query, "a", start)
         process.stopping = True
-        other = process.runner.advance(main, "b", start)
+        other = process.runner.advance(stable_query, "b", start)
         assert leader is not None
         assert other is not None
         world.close("a", 9)
         world.close("b", 9)
         process.runner.tick()
-        assert process.runner.advance(main, "a", position_fields(leader)) is None
+        assert process.runner.advance(stable_query, "a", position_fields(leader)) is None
 
     def test_a_silent_input_holds_all_back_and_is_named(self) -> None:
         world, process = running()
         world.close("b", 9)
         process.runner.tick()
-        assert not process.step(process.runner.main)
+        assert not process.step(process.runner.stable_query)
         assert (process.runner.complete_upto(), process.runner.waiting_for()) == (5, "a")
 
 
@@ -189,12 +189,12 @@ class TestBatches:
         _, process = running()
         offsets = [INITIAL | {"bucket": 6, "sequence": 9}, INITIAL | {"bucket": 7, "sequence": 9}]
         with pytest.raises(LocalProtocolError, match="different positions"):
-            process.runner.begin(process.runner.main, offsets, 0, position_of(INITIAL))
+            process.runner.begin(process.runner.stable_query, offsets, 0, position_of(INITIAL))
 
     def test_a_stateful_batch_under_another_watermark_is_refused(self) -> None:
         _, process = running(STATEFUL)
         with pytest.raises(LocalProtocolError, match="watermark"):
-            process.runner.begin(process.runner.main, [INITIAL, INITIAL], 17, position_of(INITIAL))
+            process.runner.begin(process.runner.stable_query, [INITIAL, INITIAL], 17, position_of(INITIAL))
 
     def test_what_a_batch_is_said_to_be(self) -> None:
         world, process = failing()
@@ -214,7 +214,7 @@ class TestBatches:
     def test_an_end_without_a_beginning_is_refused(self) -> None:
         _, process = running()
         with pytest.raises(LocalProtocolError, match="never began"):
-            process.runner.finish(process.runner.main, 99, ())
+            process.runner.finish(process.runner.stable_query, 99, ())
 
     def test_a_record_says_what_it_was_made_from(self) -> None:
         world, _ = running()
@@ -269,13 +269,13 @@ class TestFork:
     @TRAITS
     def test_a_failure_from_its_beginning_to_its_end(self, traits: PlanTraits) -> None:
         world, process = failing(traits)
-        branch, main = lineage_name(process.boundary.epoch, 0), lineage_name(process.boundary.epoch, 1)
-        assert (process.runner.branch, process.runner.main, process.runner.branch_number) == (branch, main, 1)
-        assert process.orders == [StartQuery(main)]
+        branch, stable_query = timeline_name(process.boundary.epoch, 0), timeline_name(process.boundary.epoch, 1)
+        assert (process.runner.branch, process.runner.stable_query, process.runner.branch_number) == (branch, stable_query, 1)
+        assert process.orders == [StartQuery(stable_query)]
         assert process.runner.missing[:1] == ("a",)
         newest = world.disk.newest()
         assert newest is not None
-        assert newest.name == main
+        assert newest.name == stable_query
         log_state = world.log_state()
         assert (log_state.upto, log_state.tentative_upto("0")) == (5, 9), "of bucket 10 there is nothing"
         shown = {n: sum(p.rows for p in t.parts) for n in range(6, 10) if (t := log_state.tentative("0", n)) is not None and t.parts}
@@ -285,8 +285,8 @@ class TestFork:
         process.wait(200)
         process.settle()
         assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.STABLE, None, ())
-        assert process.orders == [StartQuery(main), StopQuery(branch)]
-        assert list(world.disk.directories) == [main], "the branch's directory is gone"
+        assert process.orders == [StartQuery(stable_query), StopQuery(branch)]
+        assert list(world.disk.directories) == [stable_query], "the branch's directory is gone"
         assert world.stable_rows() == world.expected(12)
 
     @TRAITS
@@ -294,7 +294,7 @@ class TestFork:
         world, process = failing(traits)
         records = world.records()
         tentative = [r for r in records if r.kind is BoundaryKind.TENTATIVE]
-        stable = [r for r in records if r.kind is BoundaryKind.STABLE and r.id.lineage == process.runner.branch]
+        stable = [r for r in records if r.kind is BoundaryKind.STABLE and r.id.timeline == process.runner.branch]
         assert (tentative[0].prev, tentative[0].base) == (stable[-1].id, 5)
         assert [r.prev for r in tentative[1:]] == [r.id for r in tentative[:-1]]
         assert {r.branch for r in tentative} == {(process.boundary.epoch, 1)}
@@ -308,7 +308,7 @@ class TestFork:
         for _ in range(20):
             world.clock.advance(100)
             process.runner.tick()
-            if (offsets := process.ask(process.runner.main)) is not None:
+            if (offsets := process.ask(process.runner.stable_query)) is not None:
                 break
         else:
             pytest.fail("no fork")
@@ -316,7 +316,7 @@ class TestFork:
         assert process.runner.state is ReplicaState.UP_FAILURE
         assert process.runner.orders() == []
         process.settle()
-        assert process.orders == [StartQuery(process.runner.main)]
+        assert process.orders == [StartQuery(process.runner.stable_query)]
 
     @pytest.mark.parametrize(
         ("filled", "back_ms", "waits"),
@@ -348,19 +348,19 @@ class TestFork:
                 seen.setdefault("rows", now_ms)
             if process.orders:
                 seen["started"] = now_ms
-        assert process.orders == [StartQuery(process.runner.main)]
+        assert process.orders == [StartQuery(process.runner.stable_query)]
         since, after_ms = waits
         assert after_ms <= seen["started"] - seen[since] <= after_ms + 200
 
     @TRAITS
     def test_a_second_fork_while_correcting(self, traits: PlanTraits) -> None:
         world, process = failing(traits)
-        one, two = (lineage_name(process.boundary.epoch, number) for number in (1, 2))
+        one, two = (timeline_name(process.boundary.epoch, number) for number in (1, 2))
         world.close("a", 7, 6)
         process.wait(FIRST + NEXT)
         process.settle()
-        assert (process.runner.branch, process.runner.main, process.runner.branch_number) == (one, two, 2)
-        assert process.orders[1:] == [StopQuery(lineage_name(process.boundary.epoch, 0)), StartQuery(two)]
+        assert (process.runner.branch, process.runner.stable_query, process.runner.branch_number) == (one, two, 2)
+        assert process.orders[1:] == [StopQuery(timeline_name(process.boundary.epoch, 0)), StartQuery(two)]
         log_state = world.log_state()
         assert (log_state.upto, log_state.branch("0")) == (7, (process.boundary.epoch, 2))
         world.close("a", 20, 9, 20)
@@ -384,9 +384,9 @@ class TestFork:
         process.runner.begin(branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before)
         world.close("a", 11, 10)
         process.runner.tick()
-        main = process.runner.main
+        stable_query = process.runner.stable_query
         for _ in range(5):
-            process.step(main)
+            process.step(stable_query)
         assert process.runner.branch is None
         count = len(world.entries())
         assert not process.runner.finish(branch, 99, (part(10),))
@@ -408,7 +408,7 @@ class TestFork:
         assert offsets is not None
         before = position_of(world.disk.of(branch).logged[world.disk.of(branch).committed][0])
         process.runner.begin(branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before)
-        append, process.queries = process.boundary.append, [process.runner.main]
+        append, process.queries = process.boundary.append, [process.runner.stable_query]
 
         def late(record: object) -> None:
             process.boundary.append = append  # type: ignore[method-assign]
@@ -418,7 +418,7 @@ class TestFork:
                 world.clock.advance(100)
                 process.runner.tick()
                 branch = process.runner.branch
-                while process.step(branch if branch is not None and process.runner.branch_number == 2 else process.runner.main):
+                while process.step(branch if branch is not None and process.runner.branch_number == 2 else process.runner.stable_query):
                     pass
             process.runner.log_lock.acquire()
             append(record)  # type: ignore[arg-type]
@@ -445,15 +445,15 @@ class TestFencing:
         world.close("a", 7, 6)
         world.close("b", 7, 7)
         zombie.runner.tick()
-        directory = world.disk.of(zombie.runner.main)
-        offsets = zombie.ask(zombie.runner.main)
+        directory = world.disk.of(zombie.runner.stable_query)
+        offsets = zombie.ask(zombie.runner.stable_query)
         assert offsets is not None
         before = position_of(directory.logged[directory.committed][0])
-        zombie.runner.begin(zombie.runner.main, offsets, position_of(offsets[0]).bucket * 1_000, before)
+        zombie.runner.begin(zombie.runner.stable_query, offsets, position_of(offsets[0]).bucket * 1_000, before)
         second = world.start()
         second.begin()
         with pytest.raises(Fenced):
-            zombie.runner.finish(zombie.runner.main, directory.committed + 1, (part(6, 77),))
+            zombie.runner.finish(zombie.runner.stable_query, directory.committed + 1, (part(6, 77),))
         with pytest.raises(Fenced):
             zombie.runner.check_epoch()
         second.settle()

@@ -124,10 +124,10 @@ class Cores:
     def _carry_out(self) -> None:
         for order in self.process.runner.orders():
             if isinstance(order, StartQuery):
-                self._work[order.lineage] = Work(1_000)
+                self._work[order.timeline] = Work(1_000)
             elif isinstance(order, StopQuery):
-                self._work.pop(order.lineage, None)
-                self.process.runner.stopped(order.lineage)
+                self._work.pop(order.timeline, None)
+                self.process.runner.stopped(order.timeline)
 
 
 def failed(core: Cores, cut_s: int = 12) -> None:
@@ -165,7 +165,7 @@ def test_where_one_query_keeps_up_and_two_do_not_the_correction_ends() -> None:
 
 @pytest.mark.parametrize("traits", [TOGETHER, TOGETHER_LATER])
 def test_where_a_batch_is_longer_than_buckets_it_has_caught_up_when_it_took_all_there_was(traits: PlanTraits) -> None:
-    """Main is always a batch behind: 1.3 s, which are five buckets."""
+    """The stable query is always a batch behind: 1.3 s, which are five buckets."""
     core = Cores(traits, 250, 1_300, count=2)
     failed(core)
     assert core.corrected(40_000) < 15_000
@@ -175,7 +175,7 @@ def test_where_a_batch_is_longer_than_buckets_it_has_caught_up_when_it_took_all_
 
 @pytest.mark.parametrize("traits", [TOGETHER, TOGETHER_LATER])
 def test_a_branch_that_takes_most_of_the_core_holds_its_bound_while_it_is_paced(traits: PlanTraits) -> None:
-    """Free, its batches of one bucket each take 214 ms of every 250, and 247 beside main; in larger ones half of that."""
+    """Free, its batches of one bucket each take 214 ms of every 250, and 247 beside the stable query; in larger ones half of that."""
     core = Cores(traits, 250, 150, 32, branch_share=0.85)
     failed(core)
     assert core.corrected(120_000) > CORRECTION_STEP_MS

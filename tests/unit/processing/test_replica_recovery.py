@@ -73,7 +73,7 @@ class Stage:
 
     def bounded(self, replica: str) -> None:
         assert len(list((self.root(replica) / "checkpoints").iterdir())) <= 3
-        assert len(list((self.root(replica) / "lineages").iterdir())) <= 3
+        assert len(list((self.root(replica) / "timelines").iterdir())) <= 3
 
     def check(self, upto: int) -> None:
         log_state = stage_log_state(self.log, NAMES)
@@ -140,7 +140,7 @@ def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_sibling
         stage.lose_disk("0")
 
     def crash(name: str) -> None:
-        if name == ("processing.sibling_copied" if from_sibling else "processing.lineage_written"):
+        if name == ("processing.sibling_copied" if from_sibling else "processing.timeline_written"):
             raise Crash
 
     with pytest.raises(Crash):
@@ -400,11 +400,11 @@ def test_where_all_is_damaged_the_siblings_is_taken(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"name": 1}'])
-def test_a_damaged_lineage_file_is_as_good_as_none(stage: Stage, content: bytes | None) -> None:
+def test_a_damaged_timeline_file_is_as_good_as_none(stage: Stage, content: bytes | None) -> None:
     told(stage).close()
     one = stage.start("1")
     one.close()
-    (path,) = (stage.root("1") / "lineages").glob("*.json")
+    (path,) = (stage.root("1") / "timelines").glob("*.json")
     if content is None:
         shutil.rmtree(one.checkpoint)
     else:

@@ -31,11 +31,11 @@ class TestBranchesThatFail:
 
     def test_the_stable_query_goes_on_without(self) -> None:
         world, process = failing()
-        branch, main = process.runner.branch, process.runner.main
+        branch, stable_query = process.runner.branch, process.runner.stable_query
         assert branch is not None
         assert process.runner.failed(branch, BUG)
         assert process.runner.orders() == [StopQuery(branch)]
-        process.queries = [main]
+        process.queries = [stable_query]
         assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.STABLE, None, ())
         assert process.runner.failed(branch, BUG), "it was dropped"
         process.wait(5 * FIRST)
@@ -67,20 +67,20 @@ class TestBranchesThatFail:
         world, process = running()
         world.close("b", 9, 7, 9)
         process.runner.tick()
-        main = process.runner.main
+        stable_query = process.runner.stable_query
         for _ in range(20):
             world.clock.advance(100)
             process.runner.tick()
-            if process.ask(main) is not None:
+            if process.ask(stable_query) is not None:
                 break
-        assert process.runner.branch == main, "it forked, and nothing tentative is there yet"
-        assert process.runner.failed(main, BUG)
-        assert process.runner.orders() == [StartQuery(process.runner.main), StopQuery(main)]
+        assert process.runner.branch == stable_query, "it forked, and nothing tentative is there yet"
+        assert process.runner.failed(stable_query, BUG)
+        assert process.runner.orders() == [StartQuery(process.runner.stable_query), StopQuery(stable_query)]
 
     def test_a_branch_is_stopped_when_its_successor_cannot_branch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Too many parts are open at the second hole: no second branch, and nothing of the first is left."""
         world, process = failing()
-        branch, main = process.runner.branch, process.runner.main
+        branch, stable_query = process.runner.branch, process.runner.stable_query
         assert branch is not None
         monkeypatch.setattr("anabranch.protocol.replica.BRANCH_PENDING_PARTS_MAX", -1)
         world.close("a", 7, 6)
@@ -88,18 +88,18 @@ class TestBranchesThatFail:
         process.settle()
         assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.FAILURE, None, ())
         assert process.orders[1:] == [StopQuery(branch)]
-        assert list(world.disk.directories) == [main]
+        assert list(world.disk.directories) == [stable_query]
 
     def test_the_process_does_not_go_on_without_its_stable_query(self) -> None:
         _, process = running()
-        assert not process.runner.failed(process.runner.main, BUG)
+        assert not process.runner.failed(process.runner.stable_query, BUG)
 
     def test_what_a_query_of_an_ended_epoch_died_of_says_nothing(self) -> None:
         """The newer process took its directory away, in the middle of a batch."""
         world, zombie = running()
         world.start().begin()
         with pytest.raises(Fenced):
-            zombie.runner.failed(zombie.runner.main, BUG)
+            zombie.runner.failed(zombie.runner.stable_query, BUG)
         assert not zombie.runner.log_lock.locked()
 
     def test_a_branch_of_an_ended_epoch_is_not_gone_on_without(self) -> None:
@@ -117,7 +117,7 @@ class TestBranchesThatFail:
             raise Unavailable(message)
 
         monkeypatch.setattr(process.boundary, "read_to_end", away)
-        assert not process.runner.failed(process.runner.main, BUG)
+        assert not process.runner.failed(process.runner.stable_query, BUG)
 
 
 class TestWhatIsSaid:
@@ -210,7 +210,7 @@ class TestSync:
         assert process.runner.synced_bucket == 5, "a branch has read further, but nobody starts from it"
 
     def test_a_fork_while_the_disk_is_busy(self) -> None:
-        """What main was when it began says nothing of the successor."""
+        """What the stable query was when it began says nothing of the successor."""
         world, process = running()
         world.close("b", 9, 7, 9)
         process.runner.tick()
@@ -316,7 +316,7 @@ class TestUpstream:
         there = {"0": 7, "1": 9, "2": 10, "3": 14}
         reader.tentative_offers = lambda after: {r: upto for r, upto in there.items() if upto > after}  # type: ignore[misc,method-assign,assignment]
         offered.clear()
-        process.ask(process.runner.main)
+        process.ask(process.runner.stable_query)
         assert offered == [], "what is stable is not chosen"
         process.ask(branch)
         assert {"2": 10, "3": 14} in offered

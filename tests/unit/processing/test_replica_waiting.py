@@ -81,12 +81,12 @@ def hole() -> tuple[World, Process, str]:
     for _ in range(WAITS.first_ms // 100 + 1):
         world.clock.advance(100)
         process.runner.tick()
-    return world, process, process.runner.main
+    return world, process, process.runner.stable_query
 
 
 @pytest.mark.parametrize("step", ["copy", "write"])
 def test_while_a_branch_begins(gate: Gate, step: str) -> None:
-    world, process, main = hole()
+    world, process, stable_query = hole()
     real = getattr(world.disk, step)
 
     def slow(*arguments: object) -> None:
@@ -94,29 +94,29 @@ def test_while_a_branch_begins(gate: Gate, step: str) -> None:
         real(*arguments)
 
     setattr(world.disk, step, slow)
-    asks = Other(lambda: process.ask(main))
+    asks = Other(lambda: process.ask(stable_query))
     assert gate.reached.wait(LIMIT_S)
     all_go_on(world, process, "b")
     gate.opened.set()
     asks.end()
-    assert process.runner.branch == main
-    assert process.ask(main) is not None
+    assert process.runner.branch == stable_query
+    assert process.ask(stable_query) is not None
 
 
 def test_while_a_branch_begins_the_log_is_slow(gate: Gate) -> None:
     """A record is being appended: the fork waits for it with no lock that others need."""
-    world, process, main = hole()
+    world, process, stable_query = hole()
     with process.runner.log_lock:
-        asks = Other(lambda: process.ask(main))
+        asks = Other(lambda: process.ask(stable_query))
         wait_until(asks.is_alive, LIMIT_S, "the question")
         all_go_on(world, process, "b")
     asks.end()
-    assert process.runner.branch == main
+    assert process.runner.branch == stable_query
 
 
 def test_what_is_synced_while_a_branch_begins_is_not_counted(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy that becomes main may have been made before."""
-    world, process, main = hole()
+    """The copy that becomes the stable query may have been made before."""
+    world, process, stable_query = hole()
     copies = world.disk.copy
 
     def slowly(source: str, target: str) -> None:
@@ -124,12 +124,12 @@ def test_what_is_synced_while_a_branch_begins_is_not_counted(gate: Gate, monkeyp
         gate()
 
     monkeypatch.setattr(world.disk, "copy", slowly)
-    asks = Other(lambda: process.ask(main))
+    asks = Other(lambda: process.ask(stable_query))
     assert gate.reached.wait(LIMIT_S)
     process.runner.sync()
     gate.opened.set()
     asks.end()
-    assert (process.runner.branch, process.runner.synced_bucket) == (main, 0)
+    assert (process.runner.branch, process.runner.synced_bucket) == (stable_query, 0)
 
 
 def test_while_a_checkpoint_is_synced(gate: Gate) -> None:
@@ -158,7 +158,7 @@ def test_while_a_record_is_appended(gate: Gate, monkeypatch: pytest.MonkeyPatch)
         append(record)
 
     monkeypatch.setattr(process.boundary, "append", slow)
-    batch = Other(lambda: process.step(process.runner.main))
+    batch = Other(lambda: process.step(process.runner.stable_query))
     assert gate.reached.wait(LIMIT_S)
     all_go_on(world, process, "a")
     Other(process.runner.check_epoch).end()
@@ -169,7 +169,7 @@ def test_while_a_record_is_appended(gate: Gate, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_question_asked_while_the_branch_begins_makes_no_plan(gate: Gate) -> None:
     """The other input of the same query: it gets its part when the first one has it."""
-    world, process, main = hole()
+    world, process, stable_query = hole()
     real = world.disk.copy
 
     def slow(source: str, target: str) -> None:
@@ -177,11 +177,11 @@ def test_a_question_asked_while_the_branch_begins_makes_no_plan(gate: Gate) -> N
         real(source, target)
 
     world.disk.copy = slow  # type: ignore[method-assign]
-    asks = Other(lambda: process.ask(main))
+    asks = Other(lambda: process.ask(stable_query))
     assert gate.reached.wait(LIMIT_S)
-    directory = world.disk.of(main)
+    directory = world.disk.of(stable_query)
     start = position_fields(directory.logged[directory.committed][1])
-    assert process.runner.advance(main, "b", start) is None
+    assert process.runner.advance(stable_query, "b", start) is None
     gate.opened.set()
     asks.end()
-    assert process.runner.advance(main, "b", start) is not None
+    assert process.runner.advance(stable_query, "b", start) is not None

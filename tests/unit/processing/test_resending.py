@@ -22,9 +22,9 @@ from anabranch.processing.resending import Made, RangeQuery, Resending
 from anabranch.protocol.control import Ask, AskAnswer, AskOutcome
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.lineage import Lineage, lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord
+from anabranch.protocol.timeline import Timeline, timeline_name
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -54,10 +54,10 @@ class Writer:
         )
         self.epoch = self.boundary.start()
         blocks = BlockWriter(world.log, names.blocks(stream, replica), replica, self.epoch, world.entropy)
-        self.lineage = lineage_name(self.epoch, 0)
+        self.timeline = timeline_name(self.epoch, 0)
         for batch, bucket in enumerate(range(1, LAST + 1)):
             parts = blocks.write([(bucket % 2, bucket, rows(bucket))])
-            ident = BatchId(self.lineage, batch)
+            ident = BatchId(self.timeline, batch)
             self.boundary.append(BoundaryRecord(replica, self.epoch, ident, self.boundary.tip(), bucket, parts))
         blocks.close()
 
@@ -66,17 +66,17 @@ class Disk:
     """Of the replica: batch n has read, and closed, bucket n + 1."""
 
     def __init__(self) -> None:
-        self.lineage: Lineage | None = None
+        self.timeline: Timeline | None = None
         self.kept: tuple[int, ...] = ()
         self.whole_ones: set[int] | None = None
         self.directories: dict[str, int] = {}
 
-    def newest(self) -> Lineage | None:
-        return self.lineage
+    def newest(self) -> Timeline | None:
+        return self.timeline
 
     def copy(self, source: str, target: str) -> None:
-        assert self.lineage is not None
-        assert source == self.lineage.name
+        assert self.timeline is not None
+        assert source == self.timeline.name
         self.directories[target] = max(self.kept)
 
     def create(self, name: str) -> None:
@@ -220,7 +220,7 @@ def world() -> World:
 @pytest.fixture
 def stateful() -> World:
     made = World(STATEFUL)
-    made.disk.lineage = Lineage(made.first.lineage, -1, None, floor=-1)
+    made.disk.timeline = Timeline(made.first.timeline, -1, None, floor=-1)
     made.disk.kept = tuple(range(LAST - 1, 1, -1))
     return made
 
@@ -303,7 +303,7 @@ def test_a_checkpoint_that_is_damaged_is_gone_back_over(stateful: World) -> None
 @pytest.mark.parametrize("has_disk", [True, False])
 def test_without_a_checkpoint_that_is_old_enough_it_begins_at_the_beginning(stateful: World, has_disk: bool) -> None:
     if not has_disk:
-        stateful.disk.lineage = None
+        stateful.disk.timeline = None
     stateful.delete(STAGE, "0", 8)
     assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RESENT, "")
     assert stateful.begun == [-1]

@@ -19,8 +19,8 @@ from anabranch.processing.standby import Standby
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PRIMARY_SILENT_MS, STANDBY_COPY_EVERY_MS
-from anabranch.protocol.lineage import Answer, Lineage, Step, lineage_name
 from anabranch.protocol.records import BoundaryRecord
+from anabranch.protocol.timeline import Answer, Step, Timeline, timeline_name
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import spark_files
@@ -54,11 +54,11 @@ class World:
     def writer(self) -> BoundaryWriter:
         return BoundaryWriter(self.log, "p.s.boundaries", self.pipeline.stream_writers("s"), "0", "f", self.clock, SeededEntropy(1))
 
-    def run(self, lineage: Lineage, batches: int) -> None:
+    def run(self, timeline: Timeline, batches: int) -> None:
         """The primary has committed so many batches, each of which reads ten buckets."""
-        shutil.rmtree(self.primary.directory(lineage.name), ignore_errors=True)
-        spark_files.fill(self.primary.directory(lineage.name), batches)
-        self.primary.write(lineage)
+        shutil.rmtree(self.primary.directory(timeline.name), ignore_errors=True)
+        spark_files.fill(self.primary.directory(timeline.name), batches)
+        self.primary.write(timeline)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-FIRST = Lineage.fresh(5)
+FIRST = Timeline.fresh(5)
 
 
 def test_it_copies_what_is_further_and_keeps_one(world: World) -> None:
@@ -84,7 +84,7 @@ def test_it_copies_what_is_further_and_keeps_one(world: World) -> None:
     assert made.bucket == 50
     newest = world.own.newest()
     assert newest is not None
-    assert (newest.name, newest.start_batch, newest.start_tip) == (lineage_name(5, 1, "0" * 16), 4, BatchId(FIRST.name, 4))
+    assert (newest.name, newest.start_batch, newest.start_tip) == (timeline_name(5, 1, "0" * 16), 4, BatchId(FIRST.name, 4))
     assert [path.name for path in (world.folder / "s.1" / "checkpoints").iterdir()] == [newest.name]
     assert world.own.batches(newest.name)[0] == 4
     assert not (world.own.directory(newest.name) / "offsets" / "5").exists(), "what was planned was not copied whole"
@@ -93,7 +93,7 @@ def test_it_copies_what_is_further_and_keeps_one(world: World) -> None:
 
 def test_a_copy_goes_on_as_the_primary_would(world: World) -> None:
     """The record that it continues is that of the batch, whoever has made it."""
-    world.run(Lineage(lineage_name(7, 0), 2, BatchId("before", 2), floor=2), 3)
+    world.run(Timeline(timeline_name(7, 0), 2, BatchId("before", 2), floor=2), 3)
     made = world.standby()
     assert made.copy()
     newest = world.own.newest()
@@ -119,8 +119,8 @@ def test_a_directory_that_is_another_ones_by_now_is_not_taken(world: World, monk
 
     def meanwhile(*arguments: str) -> bool:
         done = copy(*arguments)
-        spark_files.fill(world.primary.directory(lineage_name(5, 1)), 3)
-        world.primary.write(FIRST.forked(lineage_name(5, 1), 2))
+        spark_files.fill(world.primary.directory(timeline_name(5, 1)), 3)
+        world.primary.write(FIRST.forked(timeline_name(5, 1), 2))
         return done
 
     monkeypatch.setattr(world.own, "copy_sibling", meanwhile)
@@ -155,7 +155,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
 
     def replaced() -> None:
         if moved:
-            world.run(FIRST.forked(lineage_name(5, 1), 2), 6)
+            world.run(FIRST.forked(timeline_name(5, 1), 2), 6)
         replacement = world.standby()
         replacement.copy()
         if took_over:
@@ -165,7 +165,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
             assert own is not None
             live.append(own)
 
-    live: list[Lineage] = []
+    live: list[Timeline] = []
     monkeypatch.setattr(sleeper, "_answer", slow)
     with contextlib.suppress(FileNotFoundError):  # rule 21: who meets a directory that is gone ends
         sleeper.copy()
@@ -176,15 +176,15 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
     assert len(steps) <= STEPS_OF_A_COPY
 
 
-def take_over(disk: ReplicaDisk, epoch: int) -> Lineage:
+def take_over(disk: ReplicaDisk, epoch: int) -> Timeline:
     """A process of the replica begins ``epoch`` from what is on its disk."""
-    own, name = disk.newest(), lineage_name(epoch, 0)
+    own, name = disk.newest(), timeline_name(epoch, 0)
     assert own is not None
     disk.copy(own.name, name)
-    lineage = own.copied(name, disk.last_commit(name))
-    disk.write(lineage)
+    timeline = own.copied(name, disk.last_commit(name))
+    disk.write(timeline)
     disk.clean(epoch)
-    return lineage
+    return timeline
 
 
 def test_one_that_cannot_be_copied_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def rounds_until(world: World, made: Standby, done: Callable[[bool], bool], limi
 def test_it_takes_over_when_the_primary_is_silent(world: World) -> None:
     writer = world.writer()
     epoch = writer.start()
-    world.run(Lineage.fresh(epoch), 3)
+    world.run(Timeline.fresh(epoch), 3)
     made = world.standby()
     beats = HeartbeatSender(world.log, "p.control.processing.s.0", world.clock)
     for _ in range(2 * PRIMARY_SILENT_MS // 500):
@@ -214,7 +214,7 @@ def test_it_takes_over_when_the_primary_is_silent(world: World) -> None:
         world.clock.advance(500)
     wait_until(lambda: made.bucket == 30, 20, "a copy")
     assert PRIMARY_SILENT_MS - 1_000 <= rounds_until(world, made, lambda due: due) <= PRIMARY_SILENT_MS + 1_000
-    world.run(Lineage.fresh(epoch), 6)
+    world.run(Timeline.fresh(epoch), 6)
     made.end_watch()
     assert made.bucket == 60, "whatever is within reach is taken along"
     world.clock.advance(STANDBY_COPY_EVERY_MS)
@@ -252,13 +252,13 @@ def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(tm
     world.closed(writer, 100)
     made = world.comes(epoch)
     assert made.must_wait
-    world.run(Lineage.fresh(epoch), 4)
+    world.run(Timeline.fresh(epoch), 4)
     for _ in range(40):
         world.beats.send(Heartbeat("processing", "s", "0", epoch, "running", 100, 0))
         assert not made.round()
         world.clock.advance(500)
     assert (made.bucket, "within reach" in str(made.waiting_for)) == (40, True)
-    world.run(Lineage.fresh(epoch), 5)
+    world.run(Timeline.fresh(epoch), 5)
     files = sorted(tmp_path.rglob("*"))
     assert made.round()
     made.end_watch()

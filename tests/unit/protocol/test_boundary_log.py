@@ -66,7 +66,7 @@ def test_rule_4_a_second_record_of_an_id_is_ignored() -> None:
 def test_rule_4_a_restart_from_an_older_checkpoint_cuts_the_chain_and_its_parts() -> None:
     log_state = state_after(
         started(), record(0, 0, 1, (part(1),)), record(0, 1, 2, (part(3, "cut off"),)), started(),
-        record(3, 1, 4, (part(3, "again"),), lineage="m", prev=BatchId("l", 0)),
+        record(3, 1, 4, (part(3, "again"),), timeline="m", prev=BatchId("l", 0)),
     )  # fmt: skip
     assert log_state.stable(1, 4) == [(1, "0", (part(1),)), (3, "0", (part(3, "again"),))]
     assert log_state.accepted("0", BatchId("l", 0))
@@ -76,7 +76,7 @@ def test_rule_4_a_restart_from_an_older_checkpoint_cuts_the_chain_and_its_parts(
 
 def test_rule_4_a_restart_at_the_tip_keeps_pending_parts() -> None:
     log_state = state_after(
-        started(), record(0, 0, 1, (part(3),)), started(), record(2, 1, 3, (part(2),), lineage="m", prev=BatchId("l", 0))
+        started(), record(0, 0, 1, (part(3),)), started(), record(2, 1, 3, (part(2),), timeline="m", prev=BatchId("l", 0))
     )
     assert log_state.stable(1, 3) == [(2, "0", (part(2),)), (3, "0", (part(3),))]
 
@@ -84,7 +84,7 @@ def test_rule_4_a_restart_at_the_tip_keeps_pending_parts() -> None:
 def test_rule_4_a_rewind_keeps_the_pending_parts_of_what_stays_on_the_chain() -> None:
     log_state = state_after(
         started(), record(0, 0, 1, (part(3, "kept"),)), record(0, 1, 2, (part(3, "cut"),)), started(),
-        record(3, 1, 3, lineage="m", prev=BatchId("l", 0)),
+        record(3, 1, 3, timeline="m", prev=BatchId("l", 0)),
     )  # fmt: skip
     assert log_state.stable(1, 3) == [(3, "0", (part(3, "kept"),))]
 
@@ -100,7 +100,7 @@ def test_rule_4_a_rewind_keeps_the_parts_of_records_that_are_not_remembered_any_
     if from_snapshot:
         log_state = LogState.from_snapshot(log_state.snapshot(last + 1))
     log_state.apply(last + 1, started())
-    log_state.apply(last + 2, record(last + 1, last - 2, last, (part(last, "again"),), lineage="m", prev=BatchId("l", last - 3)))
+    log_state.apply(last + 2, record(last + 1, last - 2, last, (part(last, "again"),), timeline="m", prev=BatchId("l", last - 3)))
     kept = ["first", *(f"{n}" for n in range(1, last - 2)), "again"]
     assert [[p.attempt for p in parts] for _, _, parts in log_state.stable(last, last)] == [kept]
 
@@ -109,15 +109,15 @@ def test_l13_rewinds_again_and_again_open_no_more_than_one_record_beyond_the_lim
     monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 3)
     log_state = state_after(started(), record(0, 0, 0, (part(7), part(8))), record(0, 1, 0, (part(9),)))
     for number in range(2, 6):
-        more = record(0, number, 0, (part(9, "a"), part(9, "b")), lineage=f"m{number}", prev=BatchId("l", 0))
+        more = record(0, number, 0, (part(9, "a"), part(9, "b")), timeline=f"m{number}", prev=BatchId("l", 0))
         assert log_state.apply(number + 2, more).accepted
         assert log_state.pending_count("0") == 4
-    assert log_state.apply(9, record(0, 6, 0, (part(9),), lineage="m5", prev=BatchId("m5", 5))).reason == "pending"
+    assert log_state.apply(9, record(0, 6, 0, (part(9),), timeline="m5", prev=BatchId("m5", 5))).reason == "pending"
 
 
 def test_rule_4_what_is_closed_stays_as_it_is() -> None:
     log_state = state_after(
-        started(), record(0, 0, 2, (part(2, "first"),)), started(), record(2, 0, 3, (part(2, "second"), part(3)), lineage="m", prev=None)
+        started(), record(0, 0, 2, (part(2, "first"),)), started(), record(2, 0, 3, (part(2, "second"), part(3)), timeline="m", prev=None)
     )
     assert log_state.stable(1, 3) == [(2, "0", (part(2, "first"),)), (3, "0", (part(3),))]
     assert log_state.replica_bucket("0", 2) == (part(2, "first"),)
@@ -168,13 +168,13 @@ def test_l15_an_upgrade_takes_over_at_the_bucket_at_which_it_has_caught_up() -> 
     log_state = state_after(
         started("0"), started("1"),
         record(0, 0, 4, (part(4, "old"), part(6, "old")), replica="0"),
-        record(1, 0, 3, (part(3, "old"),), replica="1", lineage="k"),
+        record(1, 0, 3, (part(3, "old"),), replica="1", timeline="k"),
         started("1", version=2),
-        record(4, 0, 3, replica="1", lineage="m", prev=BatchId("k", 0)),
+        record(4, 0, 3, replica="1", timeline="m", prev=BatchId("k", 0)),
     )  # fmt: skip
     assert log_state.version == (1, 0)
     assert log_state.apply(6, record(0, 1, 5, replica="0")).accepted, "until it has, the version before goes on"
-    log_state.apply(7, record(4, 1, 6, (part(6, "new"),), replica="1", lineage="m"))
+    log_state.apply(7, record(4, 1, 6, (part(6, "new"),), replica="1", timeline="m"))
     assert log_state.version == (2, 5)
     assert log_state.apply(8, record(0, 2, 7, (part(7, "old"),), replica="0")).reason == "superseded"
     assert log_state.apply(9, started("0", version=1)).reason == "superseded"
@@ -275,7 +275,7 @@ def tentative(epoch: int, batch: int, closed: int, *parts: Part, counter: int = 
         closed,
         parts,
         replica=replica,
-        lineage=f"branch {counter}",
+        timeline=f"branch {counter}",
         prev=prev,
         base=base,
         branch=(epoch, counter),
@@ -306,7 +306,7 @@ def test_rule_16_a_tentative_bucket_is_there_until_the_stable_one_comes() -> Non
     assert log_state.tip("0") == BatchId("l", 0), "L9"
     assert log_state.pending("0") == (part(5, "open"),), "L9"
     assert log_state.past_upto == 8
-    log_state.apply(3, record(0, 1, 6, (part(6, "stable"),), lineage="successor", prev=BatchId("l", 0)))
+    log_state.apply(3, record(0, 1, 6, (part(6, "stable"),), timeline="successor", prev=BatchId("l", 0)))
     assert log_state.stable(5, 6) == [(5, "0", (part(5, "open"),)), (6, "0", (part(6, "stable"),))]
     assert log_state.tentative("0", 6) is None, "L10"
     assert log_state.tentative_filled("0", 1, 99) == []
@@ -393,12 +393,12 @@ def test_what_is_closed_behind_a_hole_is_bounded_too(monkeypatch: pytest.MonkeyP
     assert log_state.apply(8, record(1, 4, 6, replica="1")).accepted
 
 
-def test_lineages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boundary_log, "LINEAGES_MAX", 2)
+def test_timelines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary_log, "TIMELINES_MAX", 2)
     log_state = state_after(
-        started(), *(record(0, n, n, lineage=f"l{n}", prev=BatchId(f"l{n - 1}", n - 1) if n else None) for n in range(4))
+        started(), *(record(0, n, n, timeline=f"l{n}", prev=BatchId(f"l{n - 1}", n - 1) if n else None) for n in range(4))
     )
-    assert [i.lineage for i in log_state.snapshot(0).replicas[0].lineages] == ["l2", "l3"]
+    assert [i.timeline for i in log_state.snapshot(0).replicas[0].timelines] == ["l2", "l3"]
 
 
 def test_l8_a_log_state_goes_on_from_its_snapshot() -> None:
@@ -448,7 +448,7 @@ def test_l8_where_it_all_comes_from_comes_back() -> None:
     assert (log_state.origin("0"), log_state.origin("1")) == (origin, Origin())
     again = LogState.from_snapshot(log_state.snapshot(4))
     assert (again.origin("0"), again.fingerprint("0")) == (origin, "new")
-    again.apply(4, record(3, 0, 5, prev=None, lineage="m"))
+    again.apply(4, record(3, 0, 5, prev=None, timeline="m"))
     assert again.origin("0") == Origin(tip_by="new", made_by="new", made_after=4, late_upto=3, has_results=True)
 
 

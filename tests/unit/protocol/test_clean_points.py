@@ -21,13 +21,13 @@ class Log:
         self.points.seen(self.log_state, entry, self.log_state.apply(self.offset, entry))
         self.offset += 1
 
-    def batch(self, batch: int, closed: int, *buckets: int, prev: int | None, lineage: str = "a", replica: str = "0") -> None:
+    def batch(self, batch: int, closed: int, *buckets: int, prev: int | None, timeline: str = "a", replica: str = "0") -> None:
         parts = tuple(Part(bucket, 0, "t", 1, 0, 1, 1, 0) for bucket in buckets)
         before = None if prev is None else BatchId("a", prev)
-        self.add(BoundaryRecord(replica, "012".index(replica), BatchId(lineage, batch), before, closed, parts))
+        self.add(BoundaryRecord(replica, "012".index(replica), BatchId(timeline, batch), before, closed, parts))
 
-    def base(self, batch: int, *, lineage: str = "a", replica: str = "0", fingerprint: str = "f", upto: int = 10_000) -> int | None:
-        return self.points.base(replica, BatchId(lineage, batch), fingerprint, upto)
+    def base(self, batch: int, *, timeline: str = "a", replica: str = "0", fingerprint: str = "f", upto: int = 10_000) -> int | None:
+        return self.points.base(replica, BatchId(timeline, batch), fingerprint, upto)
 
 
 def test_k1_nothing_that_was_begun_is_the_copys() -> None:
@@ -46,12 +46,12 @@ def test_k4_what_was_cut_off_is_no_point() -> None:
     log.batch(0, 4, prev=None)
     log.batch(1, 6, prev=0)
     log.batch(2, 8, prev=1)
-    log.batch(1, 7, prev=0, lineage="b")
+    log.batch(1, 7, prev=0, timeline="b")
     assert [log.base(batch) for batch in range(3)] == [4, None, None]
-    assert log.base(1, lineage="b") == 8, "what was closed stays closed: nothing up to it is the copy's"
-    log.batch(0, 9, prev=None, lineage="c")
+    assert log.base(1, timeline="b") == 8, "what was closed stays closed: nothing up to it is the copy's"
+    log.batch(0, 9, prev=None, timeline="c")
     assert log.base(0) is None
-    assert log.base(0, lineage="c") == 9
+    assert log.base(0, timeline="c") == 9
 
 
 def test_k2_a_point_is_of_the_same_plan() -> None:
@@ -62,8 +62,8 @@ def test_k2_a_point_is_of_the_same_plan() -> None:
     assert log.base(0, fingerprint="g") is None
     record = BoundaryRecord("0", log.offset - 1, BatchId("b", 1), BatchId("a", 0), 5)
     log.add(record)
-    assert log.base(1, lineage="b") is None
-    assert log.base(1, lineage="b", fingerprint="g") == 5
+    assert log.base(1, timeline="b") is None
+    assert log.base(1, timeline="b", fingerprint="g") == 5
 
 
 def test_what_does_not_count_is_no_point() -> None:
@@ -91,7 +91,7 @@ def test_k4_the_own_records_that_were_cut_off_are_known() -> None:
         log.batch(0, 4, prev=None, replica=replica)
         log.batch(1, 6, 9, prev=0, replica=replica)
         log.batch(2, 8, prev=1, replica=replica)
-        log.batch(1, 7, prev=0, lineage="b", replica=replica)
+        log.batch(1, 7, prev=0, timeline="b", replica=replica)
     found = [log.points.cut_off_base(BatchId("a", batch), "f", 9) for batch in range(4)]
     assert found == [None, 9, 9, None], "the first may be continued, and the last never was"
     assert log.points.cut_off_base(BatchId("a", 1), "f", 8) is None, "it is not stable yet"

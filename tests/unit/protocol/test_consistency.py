@@ -433,7 +433,7 @@ def test_the_image_holds_the_tip_and_the_ranking(log: Log) -> None:
     log.close("0", 5, {})
     by_key = {w.key: w for w in write_all(log.image)}
     assert by_key["anabranch:p:boundary:s:0"].fields == {
-        "offset": "3", "bucket": "5", "epoch": "0", "lineage": "l0", "batch": "2", "fingerprint": "f", "written_ms": "0",
+        "offset": "3", "bucket": "5", "epoch": "0", "timeline": "l0", "batch": "2", "fingerprint": "f", "written_ms": "0",
     }  # fmt: skip
     assert by_key["anabranch:p:stream:s"].fields == {"upto": "5"}
     assert by_key["anabranch:p:boundaries:s:0"] == IndexWrite("anabranch:p:boundaries:s:0", None, (("2", 3), ("3", 5)), 3)

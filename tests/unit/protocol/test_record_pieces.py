@@ -64,7 +64,7 @@ def test_a_piece_that_comes_twice_is_known() -> None:
 
 
 def test_c4_a_late_copy_of_the_record_before_is_known_however_many_pieces_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boundary_log, "LINEAGES_MAX", 2)
+    monkeypatch.setattr(boundary_log, "TIMELINES_MAX", 2)
     before = record(0, 0, 2)
     log_state = state_after(started(), before, *pieces(WHOLE))
     assert (log_state.apply(9, before).reason, log_state.apply(10, WHOLE).reason) == ("known", "known")
@@ -84,7 +84,7 @@ def test_c5_a_batch_has_so_few_pieces_that_the_record_before_it_is_remembered(mo
 
 def test_the_first_piece_begins_the_branch() -> None:
     begins = dataclasses.replace(
-        record(0, 5, 4, tuple(part(bucket) for bucket in (3, 4, 4, 8)), lineage="b", branch=(0, 1), base=2, prev=BatchId("l", 0)),
+        record(0, 5, 4, tuple(part(bucket) for bucket in (3, 4, 4, 8)), timeline="b", branch=(0, 1), base=2, prev=BatchId("l", 0)),
         missing=("x",),
     )
     cut = list(pieces(begins))

@@ -10,16 +10,16 @@ from anabranch.protocol.availability import Policy
 from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED, HOP_MS, STALL_MS
-from anabranch.protocol.lineage import Lineage, lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import Plan, QueryPosition
+from anabranch.protocol.timeline import Timeline, timeline_name
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, WIDTH_MS, Bench, behind, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
-ZERO, ONE, TWO = (lineage_name(7, number) for number in range(3))
+ZERO, ONE, TWO = (timeline_name(7, number) for number in range(3))
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
 
@@ -27,14 +27,14 @@ STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
 
 def next_bucket_complete(bench: Bench) -> Decision:
-    bench.close(bench.at(bench.main) + 2, bench.at(bench.main) + 1)
+    bench.close(bench.at(bench.stable_query) + 2, bench.at(bench.stable_query) + 1)
     bench.look()
-    return bench.ask(bench.main)
+    return bench.ask(bench.stable_query)
 
 
 def long_wait_over(bench: Bench) -> Decision:
     bench.wait(FIRST)
-    return bench.ask(bench.main)
+    return bench.ask(bench.stable_query)
 
 
 def branch_asks(bench: Bench) -> Decision:
@@ -45,11 +45,11 @@ def branch_asks(bench: Bench) -> Decision:
 
 def paused(bench: Bench) -> Decision:
     bench.pause(2 * STALL_MS)
-    return bench.ask(bench.main)
+    return bench.ask(bench.stable_query)
 
 
 def overdue(bench: Bench) -> Decision:
-    """A batch takes too long: main does not ask."""
+    """A batch takes too long: the stable query does not ask."""
     bench.close(8, 8)
     bench.look()
     bench.wait(FIRST + HOP_MS)
@@ -60,8 +60,8 @@ def all_is_complete(bench: Bench) -> Decision:
     bench.close(21, 21, names="ab")
     bench.now_ms += 100
     bench.look()
-    bench.ask(bench.main)
-    return bench.ask(bench.main)
+    bench.ask(bench.stable_query)
+    return bench.ask(bench.stable_query)
 
 
 def stable_to(bench: Bench, decision: Decision, query: str) -> None:
@@ -71,7 +71,7 @@ def stable_to(bench: Bench, decision: Decision, query: str) -> None:
 
 
 def nothing(bench: Bench, decision: Decision, query: str) -> None:
-    assert (decision, bench.main) == (Decision(), query)
+    assert (decision, bench.stable_query) == (Decision(), query)
 
 
 def forks(bench: Bench, decision: Decision, query: str) -> None:
@@ -108,11 +108,11 @@ ROWS: list[Row] = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0].__name__}-{row[1].__name__}")
 def test_the_table_of_states(row: Row) -> None:
-    arrange, event, expect, query, state, main, branch = row
+    arrange, event, expect, query, state, stable_query, branch = row
     bench = arrange()
     decision = event(bench)
     expect(bench, decision, query)
-    assert (bench.state, bench.replica.main, bench.replica.branch) == (state, main, branch)
+    assert (bench.state, bench.replica.stable_query, bench.replica.branch) == (state, stable_query, branch)
 
 
 def test_the_table_of_states_a_crash() -> None:
@@ -294,22 +294,22 @@ class TestJointPlan:
 TENTATIVE = BoundaryKind.TENTATIVE
 
 
-def chain(lineage: Lineage | None = None, *, is_stateful: bool = False) -> RecordChain:
-    return RecordChain("0", 7, lineage if lineage is not None else Lineage(ZERO, 3, BatchId("old", 3)), is_stateful=is_stateful)
+def chain(timeline: Timeline | None = None, *, is_stateful: bool = False) -> RecordChain:
+    return RecordChain("0", 7, timeline if timeline is not None else Timeline(ZERO, 3, BatchId("old", 3)), is_stateful=is_stateful)
 
 
 def make(
-    of: RecordChain, batch: int, *parts: Part, kind: BoundaryKind = BoundaryKind.STABLE, is_main: bool = True, closed: int = 5,
+    of: RecordChain, batch: int, *parts: Part, kind: BoundaryKind = BoundaryKind.STABLE, is_stable_query: bool = True, closed: int = 5,
     missing: tuple[str, ...] = (),
 ) -> BoundaryRecord:  # fmt: skip
-    return of.record(kind, batch, closed, parts, is_main=is_main, missing=missing, made_from=(("a", 6),), written_ms=99)
+    return of.record(kind, batch, closed, parts, is_stable_query=is_stable_query, missing=missing, made_from=(("a", 6),), written_ms=99)
 
 
 def record(
-    of: RecordChain, batch: int, *parts: Part, kind: BoundaryKind = BoundaryKind.STABLE, is_main: bool = True, closed: int = 5,
+    of: RecordChain, batch: int, *parts: Part, kind: BoundaryKind = BoundaryKind.STABLE, is_stable_query: bool = True, closed: int = 5,
     missing: tuple[str, ...] = (),
 ) -> BoundaryRecord:  # fmt: skip
-    made = make(of, batch, *parts, kind=kind, is_main=is_main, closed=closed, missing=missing)
+    made = make(of, batch, *parts, kind=kind, is_stable_query=is_stable_query, closed=closed, missing=missing)
     of.appended(made)
     return made
 
@@ -328,7 +328,7 @@ class TestRecordChain:
             (("a", 6),),
             99,
         )
-        assert record(chain(Lineage.fresh(7)), 0).prev is None
+        assert record(chain(Timeline.fresh(7)), 0).prev is None
 
     def test_a_record_that_was_not_appended_is_made_again(self) -> None:
         of = chain()
@@ -367,14 +367,14 @@ class TestRecordChain:
         after = record(of, 7, kind=TENTATIVE, closed=8)
         assert (at_once.missing, ahead.missing, after.missing) == (("a",), ("b",), ("b",))
 
-    def test_r1_only_the_stable_lineage_gives_stable_records(self) -> None:
+    def test_r1_only_the_stable_timeline_gives_stable_records(self) -> None:
         """Rule 12."""
         of = chain()
         with pytest.raises(Fenced, match="not the stable one"):
-            record(of, 4, is_main=False)
+            record(of, 4, is_stable_query=False)
         of.became_branch(1, 5, ())
         with pytest.raises(Fenced, match="not the stable one"):
-            record(of, 4, is_main=True)
+            record(of, 4, is_stable_query=True)
 
     def test_r1_only_a_branch_gives_tentative_ones(self) -> None:
         with pytest.raises(LocalProtocolError, match="never forked"):
@@ -387,17 +387,17 @@ class TestStateHorizon:
     def test_a_query_without_a_checkpoint_leaves_buckets_out(self) -> None:
         bench = Bench(warm_up=True, after=4)
         bench.close(9, 3, 5)
-        plan = bench.decide(bench.main).plan
+        plan = bench.decide(bench.stable_query).plan
         assert plan is not None
         assert (plan.after, plan.rows) == (QueryPosition(1, 4), 0)
-        bench.run(bench.main, plan)
+        bench.run(bench.stable_query, plan)
         bench.settle()
-        assert bench.at(bench.main) == 9
+        assert bench.at(bench.stable_query) == 9
         assert [bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken] == [5]
 
     def test_a_query_with_one_does_not(self) -> None:
         bench = Bench(warm_up=True, after=4)
-        bench.positions[bench.main] = QueryPosition(9, 2)
+        bench.positions[bench.stable_query] = QueryPosition(9, 2)
         bench.close(9, 3, 5)
         bench.settle()
         assert [bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken] == [3, 5]
@@ -413,7 +413,7 @@ class TestStateHorizon:
         assert make(chain(), 0, closed=0).missing == ()
 
     def test_what_is_given_up_is_closed_empty_and_says_so(self) -> None:
-        of = RecordChain("0", 7, Lineage(ZERO, 3, BatchId("old", 3)), is_stateful=False, given_up=6)
+        of = RecordChain("0", 7, Timeline(ZERO, 3, BatchId("old", 3)), is_stateful=False, given_up=6)
         first = make(of, 4, part(5), part(6), part(8), closed=6)
         assert ([p.bucket for p in first.parts], first.missing) == ([8], tuple(name for name, _ in first.made_from))
         second = make(of, 5, part(7), closed=7)
@@ -421,7 +421,7 @@ class TestStateHorizon:
 
 
 def far_behind(lag: int = 100, **options: object) -> Bench:
-    """All is complete up to far beyond where main corrects; the branch is at the end of it."""
+    """All is complete up to far beyond where the stable query corrects; the branch is at the end of it."""
     bench = up_failure(rows_max=1, **options)
     bench.close(lag, *range(6, lag + 1), names="ab")
     bench.look()
@@ -433,7 +433,7 @@ def far_behind(lag: int = 100, **options: object) -> Bench:
 
 
 def without_getting_nearer(bench: Bench, steps: int) -> None:
-    """A batch of main and a bucket more, again and again."""
+    """A batch of the stable query and a bucket more, again and again."""
     for _ in range(steps * CORRECTION_STEP_MS // WIDTH_MS + 1):
         bench.wait(WIDTH_MS)
         bench.close(bench.streams["a"].closed + 1, bench.streams["a"].closed + 1)

@@ -6,17 +6,17 @@ import pytest
 
 from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
 from anabranch.protocol.limits import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS, CORRECTION_ROWS_MAX, HOP_MS
-from anabranch.protocol.lineage import lineage_name
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica import Decision
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.serialization import QueryPosition
 from anabranch.protocol.switching import awaits_corrections
+from anabranch.protocol.timeline import timeline_name
 from harness.replica_bench import WAITS, Bench, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
-ZERO, ONE, TWO = (lineage_name(7, number) for number in range(3))
+ZERO, ONE, TWO = (timeline_name(7, number) for number in range(3))
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
 
@@ -104,13 +104,13 @@ def test_a_process_that_was_paused_while_correcting_does_not_take_its_sleep_for_
     bench.settle()
     bench.look()
     bench.settle()
-    assert bench.replica.main == ONE
+    assert bench.replica.stable_query == ONE
     bench.wait(200)
     bench.settle()
-    assert bench.replica.main == ONE
+    assert bench.replica.stable_query == ONE
     bench.wait(200)
     bench.settle()
-    assert (bench.replica.main, bench.state) == (TWO, UP_FAILURE)
+    assert (bench.replica.stable_query, bench.state) == (TWO, UP_FAILURE)
 
 
 def test_rule_14_while_upstream_corrects_bucket_by_bucket_there_is_no_second_failure() -> None:
@@ -121,7 +121,7 @@ def test_rule_14_while_upstream_corrects_bucket_by_bucket_there_is_no_second_fai
         bench.close(bucket, bucket, names="a")
         bench.look()
         bench.settle()
-        assert (bench.replica.main, bench.at(ONE), bench.dropped) == (ONE, bucket, [])
+        assert (bench.replica.stable_query, bench.at(ONE), bench.dropped) == (ONE, bucket, [])
 
 
 def test_rule_14_without_progress_past_the_fork_there_is_no_second_failure() -> None:
@@ -129,7 +129,7 @@ def test_rule_14_without_progress_past_the_fork_there_is_no_second_failure() -> 
     bench = up_failure()
     bench.wait(20 * FIRST)
     bench.settle()
-    assert (bench.replica.main, bench.state, bench.replica.number) == (ONE, UP_FAILURE, (7, 1))
+    assert (bench.replica.stable_query, bench.state, bench.replica.number) == (ONE, UP_FAILURE, (7, 1))
 
 
 def test_rule_14_without_contact_there_is_no_second_failure() -> None:
@@ -137,11 +137,11 @@ def test_rule_14_without_contact_there_is_no_second_failure() -> None:
     bench.unreachable = {"a"}
     bench.wait(10 * FIRST)
     bench.settle()
-    assert bench.replica.main == ONE
+    assert bench.replica.stable_query == ONE
     bench.unreachable = set()
     bench.wait(100)
     bench.settle()
-    assert bench.replica.main == TWO
+    assert bench.replica.stable_query == TWO
 
 
 def test_a_second_failure_while_correcting_and_its_end() -> None:
@@ -162,7 +162,7 @@ def test_a_second_failure_while_correcting_and_its_end() -> None:
 
 
 def test_rule_15_the_branch_is_not_dropped_at_a_hole() -> None:
-    """Right after the fork, main is as far as the branch."""
+    """Right after the fork, the stable query is as far as the branch."""
     bench = stable(names="ab")
     bench.close(6, names="b")
     bench.wait(FIRST)
@@ -176,7 +176,7 @@ def test_rule_15_the_branch_is_not_dropped_at_a_hole() -> None:
 
 @pytest.mark.parametrize("upto", [6, 7, 19])
 def test_rule_15_the_branch_is_not_dropped_just_before_a_hole(upto: int) -> None:
-    """Main is nearly as far as what is complete, but the next one is missing since long: it would fork again at once."""
+    """The stable query is nearly as far as what is complete, but the next one is missing since long: it would fork again at once."""
     bench = up_failure()
     bench.close(upto, 6, names="a")
     bench.look()
@@ -184,7 +184,7 @@ def test_rule_15_the_branch_is_not_dropped_just_before_a_hole(upto: int) -> None
     assert (bench.at(ONE), bench.state, bench.dropped) == (upto, UP_FAILURE, []), "it waits at the next hole"
 
 
-def test_the_branch_is_dropped_when_main_is_as_far_although_newer_buckets_are_waited_for() -> None:
+def test_the_branch_is_dropped_when_the_stable_query_is_as_far_although_newer_buckets_are_waited_for() -> None:
     bench = up_failure()
     bench.close(21, 6, names="ab")
     bench.wait(200)  # bucket 22 has just begun
@@ -193,7 +193,7 @@ def test_the_branch_is_dropped_when_main_is_as_far_although_newer_buckets_are_wa
 
 
 @pytest.mark.parametrize("width_ms", [10, 100, 1_000, 60_000])
-def test_main_has_caught_up_about_a_second_behind_what_is_complete(width_ms: int) -> None:
+def test_the_stable_query_has_caught_up_about_a_second_behind_what_is_complete(width_ms: int) -> None:
     bench = up_failure(width_ms=width_ms, rows_max=1)
     bench.close(300, names="b")
     bench.look()
@@ -210,7 +210,7 @@ def test_main_has_caught_up_about_a_second_behind_what_is_complete(width_ms: int
 
 
 def test_a_branch_without_a_lead_is_dropped_at_once() -> None:
-    """All of a long backlog comes at once, and main is where the branch is: what the branch would make, main makes stable."""
+    """All of a long backlog comes at once, and the stable query is where the branch is: what the branch would make, the stable query makes stable."""
     bench = stable()
     bench.wait(FIRST)
     bench.settle()
@@ -266,7 +266,7 @@ def test_how_much_a_batch_of_a_correction_takes(rows: int, buckets: int) -> None
             bench.settle()
         bench.streams["a"].record(300, [part(bucket, rows) for bucket in range(2, 301)])
         bench.look()
-        plan = bench.ask(bench.main).plan
+        plan = bench.ask(bench.stable_query).plan
         assert plan is not None
         assert plan.after.bucket - plan.before.bucket == (buckets if branching else 5 * CORRECTION_ROWS_MAX // rows)
 
@@ -281,10 +281,10 @@ def test_a_batch_of_a_correction_ends_where_output_is_given_up() -> None:
     bench.settle()
     bench.streams["a"].record(300, [part(bucket, CORRECTION_ROWS_MAX // 2) for bucket in range(2, 301)])
     bench.look()
-    bench.ask(bench.main)
-    assert bench.at(bench.main) == 6
-    bench.ask(bench.main)
-    assert bench.at(bench.main) == 16
+    bench.ask(bench.stable_query)
+    assert bench.at(bench.stable_query) == 6
+    bench.ask(bench.stable_query)
+    assert bench.at(bench.stable_query) == 16
 
 
 def test_the_successor_warms_up_at_the_hole() -> None:
@@ -321,7 +321,7 @@ def test_a_successor_that_may_not_correct_yet_warms_up() -> None:
     bench.look()
     bench.settle()
     bench.wait(FIRST)
-    bench.ask(bench.main)
+    bench.ask(bench.stable_query)
     assert bench.state is UP_FAILURE
     bench.may_correct = False
     bench.close(9, 7)
@@ -381,7 +381,7 @@ def branch_dies(bench: Bench, cause: Exception) -> int:
     del bench.positions[branch]
     while bench.replica.number == number and bench.now_ms - begun_ms < 120_000:
         bench.wait(100)
-        bench.ask(bench.main)
+        bench.ask(bench.stable_query)
     return bench.now_ms - begun_ms
 
 
@@ -392,7 +392,7 @@ def test_r7_a_branch_that_died_of_what_may_pass_is_tried_again_and_again_with_lo
     assert pauses == [BRANCH_RETRY_MS * 2**n for n in range(5)] + [BRANCH_RETRY_MAX_MS] * 2
     bench.close(8, 8, names="a")
     bench.look()
-    bench.ask(bench.main)
+    bench.ask(bench.stable_query)
     bench.wait(2_000)
     bench.settle()
     assert branch_dies(bench, cause) == BRANCH_RETRY_MS, "another hole"
@@ -410,11 +410,11 @@ def test_r7_abandoned_before_the_successor_ever_asked() -> None:
     bench.close(20, 8, 20, names="b")
     bench.look()
     bench.wait(2_000)
-    main = bench.main
+    stable_query = bench.stable_query
     while not bench.numbers:
-        bench.ask(main)
-    bench.replica._position.pop(bench.main)
-    assert bench.replica.abandon(bench.now_ms) == main
+        bench.ask(stable_query)
+    bench.replica._position.pop(bench.stable_query)
+    assert bench.replica.abandon(bench.now_ms) == stable_query
     assert bench.replica.abandon(bench.now_ms) is None
 
 
@@ -441,7 +441,7 @@ class TestWhatIsSaid:
         assert bench.state is FAILURE
         bench.unreachable = set()
         bench.look()
-        assert bench.state is FAILURE, "what main must reach is known when it asks"
+        assert bench.state is FAILURE, "what the stable query must reach is known when it asks"
         bench.settle()
         assert bench.state is STABLE
 

@@ -9,7 +9,8 @@ import pytest
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import MOVED_BEHIND_MS, OBSERVED_STEP_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
-from anabranch.protocol.lineage import (
+from anabranch.protocol.standby import STANDBY_SERVICE, Copied, Held, StandbyWatch, copy_name, copy_steps, to_copy
+from anabranch.protocol.timeline import (
     Answer,
     Clean,
     CopySibling,
@@ -20,15 +21,14 @@ from anabranch.protocol.lineage import (
     FindSiblingCommit,
     FindSiblings,
     FindWhole,
-    Lineage,
     Remove,
     Step,
     Sync,
+    Timeline,
     Write,
     carry_out,
-    lineage_name,
+    timeline_name,
 )
-from anabranch.protocol.standby import STANDBY_SERVICE, Copied, Held, StandbyWatch, copy_name, copy_steps, to_copy
 
 PRIMARY = Heartbeat("processing", "tolls", "0", 7, "running", 3, 0)
 _STEP_MS = 100
@@ -155,7 +155,7 @@ def test_s8_who_was_here_already_begins_at_once() -> None:
 
 
 def held(process: str, epoch: int, commit: int) -> Held:
-    return Held(process, Lineage.fresh(epoch), commit)
+    return Held(process, Timeline.fresh(epoch), commit)
 
 
 def test_s5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
@@ -173,20 +173,20 @@ TOKEN = "0123456789abcdef"
 
 
 def test_s6_names_of_copies() -> None:
-    assert copy_name(lineage_name(5, 3), None, TOKEN) == lineage_name(5, 0, TOKEN)
-    assert copy_name(lineage_name(5, 3), lineage_name(4, 9), TOKEN) == lineage_name(5, 0, TOKEN)
-    assert copy_name(lineage_name(5, 3), lineage_name(5, 8), TOKEN) == lineage_name(5, 9, TOKEN)
-    assert copy_name(lineage_name(5, 3), lineage_name(5, 8, "f" * 16), TOKEN) == lineage_name(5, 9, TOKEN)
-    assert Held("0", replace(Lineage.fresh(1), name="?"), 3).reached == (0, 3)
-    assert copy_name("?", None, TOKEN) == lineage_name(0, 0, TOKEN)
+    assert copy_name(timeline_name(5, 3), None, TOKEN) == timeline_name(5, 0, TOKEN)
+    assert copy_name(timeline_name(5, 3), timeline_name(4, 9), TOKEN) == timeline_name(5, 0, TOKEN)
+    assert copy_name(timeline_name(5, 3), timeline_name(5, 8), TOKEN) == timeline_name(5, 9, TOKEN)
+    assert copy_name(timeline_name(5, 3), timeline_name(5, 8, "f" * 16), TOKEN) == timeline_name(5, 9, TOKEN)
+    assert Held("0", replace(Timeline.fresh(1), name="?"), 3).reached == (0, 3)
+    assert copy_name("?", None, TOKEN) == timeline_name(0, 0, TOKEN)
 
 
 class Disks:
     """Answers to the steps of a copy, and the steps that change something."""
 
-    def __init__(self, own: tuple[Lineage, int] | None, theirs: tuple[Lineage, int] | None) -> None:
+    def __init__(self, own: tuple[Timeline, int] | None, theirs: tuple[Timeline, int] | None) -> None:
         self.own, self.theirs, self.is_readable, self.whole = own, theirs, True, theirs[1] if theirs else None
-        self.after: tuple[tuple[str, Lineage], ...] | None = None
+        self.after: tuple[tuple[str, Timeline], ...] | None = None
         self.changes: list[Step] = []
         self.asked: tuple[int, ...] = ()
 
@@ -214,18 +214,18 @@ class Disks:
         return self.is_readable
 
 
-THEIRS = Lineage(lineage_name(5, 0), 3, BatchId("l", 3), floor=2)
-OWN = THEIRS.copied(lineage_name(5, 4, "f" * 16), 3)
+THEIRS = Timeline(timeline_name(5, 0), 3, BatchId("l", 3), floor=2)
+OWN = THEIRS.copied(timeline_name(5, 4, "f" * 16), 3)
 
 
-def test_s7_a_copy_gets_its_lineage_file_when_it_is_whole() -> None:
+def test_s7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
     disks = Disks((OWN, 3), (THEIRS, 7))
-    name = lineage_name(5, 5, TOKEN)
+    name = timeline_name(5, 5, TOKEN)
     assert disks.copy() == Copied(name, 7)
     assert disks.asked == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
     copied = THEIRS.copied(name, 7)
     assert disks.changes == [CopySibling("0", THEIRS.name, name), CutBack(name, 7, keep_plan=False), Sync(name), Write(copied), Clean(5, 5)]
-    assert Disks(None, (THEIRS, 7)).copy() == Copied(lineage_name(5, 0, TOKEN), 7)
+    assert Disks(None, (THEIRS, 7)).copy() == Copied(timeline_name(5, 0, TOKEN), 7)
 
 
 def test_s5_nothing_is_copied_that_is_no_further() -> None:
@@ -237,9 +237,9 @@ def test_s5_nothing_is_copied_that_is_no_further() -> None:
 @pytest.mark.parametrize("why", ["not readable", "not whole", "no further", "gone", "another by now"])
 def test_s7_what_is_not_good_is_no_checkpoint(why: str) -> None:
     disks = Disks((OWN, 3), (THEIRS, 7))
-    name = lineage_name(5, 5, TOKEN)
+    name = timeline_name(5, 5, TOKEN)
     disks.is_readable = why != "not readable"
     disks.whole = {"not whole": None, "no further": 3}.get(why, 7)
-    disks.after = {"gone": (), "another by now": (("0", THEIRS.forked(lineage_name(5, 1), 7)),)}.get(why)
+    disks.after = {"gone": (), "another by now": (("0", THEIRS.forked(timeline_name(5, 1), 7)),)}.get(why)
     assert disks.copy() is None
     assert disks.changes == [CopySibling("0", THEIRS.name, name), *([Remove(name)] if disks.is_readable else [])]

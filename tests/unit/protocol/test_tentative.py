@@ -20,11 +20,11 @@ def record(
     batch: int, closed: int, parts: tuple[Part, ...] = (), *, branch: BranchNumber | None = (7, 1), base: int | None = None,
     prev: BatchId | None = None, missing: tuple[str, ...] = (), epoch: int = 7,
 ) -> BoundaryRecord:  # fmt: skip
-    """``prev`` left out: the batch before in the same lineage, or the fork for a first record."""
-    lineage = "l" if branch is None else f"l{branch[0]}.{branch[1]}"
-    before = FORK if base is not None else BatchId(lineage, batch - 1)
+    """``prev`` left out: the batch before in the same timeline, or the fork for a first record."""
+    timeline = "l" if branch is None else f"l{branch[0]}.{branch[1]}"
+    before = FORK if base is not None else BatchId(timeline, batch - 1)
     return BoundaryRecord(
-        "0", epoch, BatchId(lineage, batch), before if prev is None else prev, closed, parts, base, BoundaryKind.TENTATIVE, branch, missing
+        "0", epoch, BatchId(timeline, batch), before if prev is None else prev, closed, parts, base, BoundaryKind.TENTATIVE, branch, missing
     )
 
 

@@ -1,15 +1,15 @@
-"""Checkpoint directories and lineage files of one replica on a local disk.
+"""Checkpoint directories and timeline files of one replica on a local disk.
 
 ::
 
-    <root>/lineages/<name>.json      which directory is the stable lineage; <name> carries the epoch (rule 8)
+    <root>/timelines/<name>.json      which directory is the stable timeline; <name> carries the epoch (rule 8)
     <root>/checkpoints/<name>/       Spark's checkpoint
     <root>/copying-<name>/           a copy that is not finished; removed at the next start
 
 Copies are hard links: Spark never changes a finished file. Disks of siblings are read, never written. A copy is durable as far as what it is made
 from is; Spark syncs nothing, so that ``sync`` makes the rest durable, which takes as long as the disk does.
 
-Bounds: ``checkpoints/`` holds the stable lineage, the branch, and one that is being made or removed; ``lineages/`` as many files.
+Bounds: ``checkpoints/`` holds the stable timeline, the branch, and one that is being made or removed; ``timelines/`` as many files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anabranch.adapters.local.durable import SyncedTree, replace_file, sync_fold
 from anabranch.adapters.spark import checkpoint_files
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.lineage import Lineage, newest, obsolete
+from anabranch.protocol.timeline import Timeline, newest, obsolete
 
 _TRIES: Final = 20
 
@@ -40,17 +40,17 @@ class ReplicaDisk:
     ) -> None:
         """``siblings``: the folders of the stage's other replicas, which need not be there."""
         self._root, self._siblings, self._crash_point = root, dict(siblings or {}), crash_point
-        self._lineages, self._checkpoints = root / "lineages", root / "checkpoints"
+        self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
-        for folder in (self._lineages, self._checkpoints):
+        for folder in (self._timelines, self._checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def newest(self) -> Lineage | None:
-        """The lineage that the newest file names; None: a new replica, or one that has lost its disk, or what it names."""
+    def newest(self) -> Timeline | None:
+        """The timeline that the newest file names; None: a new replica, or one that has lost its disk, or what it names."""
         return _newest(self._root)
 
     def directory(self, name: str) -> Path:
-        """The checkpoint directory of a lineage."""
+        """The checkpoint directory of a timeline."""
         return self._checkpoints / name
 
     def copy(self, source: str, target: str) -> None:
@@ -61,10 +61,10 @@ class ReplicaDisk:
         """
         self._copy(self.directory(source), target)
 
-    def siblings(self) -> list[tuple[str, Lineage]]:
+    def siblings(self) -> list[tuple[str, Timeline]]:
         """The siblings that have a checkpoint here."""
         found = [(replica, _newest(root)) for replica, root in sorted(self._siblings.items())]
-        return [(replica, lineage) for replica, lineage in found if lineage is not None]
+        return [(replica, timeline) for replica, timeline in found if timeline is not None]
 
     def sibling_commit(self, replica: str, name: str) -> int:
         """As ``last_commit``, on a sibling's disk."""
@@ -100,7 +100,7 @@ class ReplicaDisk:
     def create(self, name: str) -> None:
         """An empty directory for a replica that starts from nothing.
 
-        What is there is a copy that was given up: its batches are not those of the lineage, so a loss of power must not bring it back.
+        What is there is a copy that was given up: its batches are not those of the timeline, so a loss of power must not bring it back.
         """
         directory = self.directory(name)
         if directory.exists():
@@ -138,25 +138,25 @@ class ReplicaDisk:
         Another process may run in it: nothing is changed.
         """
         own = _newest(self._root)
-        places = [(self._root, own)] if own is not None else [(self._siblings[replica], lineage) for replica, lineage in self.siblings()]
-        return max((checkpoint_files.last_bucket_now(root / "checkpoints" / lineage.name) for root, lineage in places), default=0)
+        places = [(self._root, own)] if own is not None else [(self._siblings[replica], timeline) for replica, timeline in self.siblings()]
+        return max((checkpoint_files.last_bucket_now(root / "checkpoints" / timeline.name) for root, timeline in places), default=0)
 
     def remove(self, name: str) -> None:
-        """Remove one directory, and its lineage file if it is not the newest."""
-        if name != newest(path.stem for path in self._lineages.glob("*.json")):
-            (self._lineages / f"{name}.json").unlink(missing_ok=True)
+        """Remove one directory, and its timeline file if it is not the newest."""
+        if name != newest(path.stem for path in self._timelines.glob("*.json")):
+            (self._timelines / f"{name}.json").unlink(missing_ok=True)
         shutil.rmtree(self.directory(name), ignore_errors=True)
 
-    def write(self, lineage: Lineage) -> None:
-        """Make ``lineage`` the newest, durably."""
-        path = self._lineages / f"{lineage.name}.json"
+    def write(self, timeline: Timeline) -> None:
+        """Make ``timeline`` the newest, durably."""
+        path = self._timelines / f"{timeline.name}.json"
         partial = path.with_suffix(".partial")
         with partial.open("w", encoding="utf-8") as file:
-            json.dump(asdict(lineage), file)
+            json.dump(asdict(timeline), file)
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
-        sync_folder(self._lineages)
+        sync_folder(self._timelines)
 
     def sync(self, name: str) -> None:
         """Spark does not: without this a loss of power takes the last batches of a checkpoint with it.
@@ -167,27 +167,27 @@ class ReplicaDisk:
         self._synced.sync(self.directory(name))
 
     def clean(self, epoch: int, number: int = 0) -> None:
-        """Remove what is below lineage ``number`` of ``epoch`` (``protocol.lineage``, G2)."""
+        """Remove what is below timeline ``number`` of ``epoch`` (``protocol.timeline``, G2)."""
         for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch, number):
             shutil.rmtree(self.directory(name), ignore_errors=True)
-        for name in obsolete([path.stem for path in self._lineages.glob("*.json")], epoch, number):
-            (self._lineages / f"{name}.json").unlink(missing_ok=True)
+        for name in obsolete([path.stem for path in self._timelines.glob("*.json")], epoch, number):
+            (self._timelines / f"{name}.json").unlink(missing_ok=True)
         for name in obsolete([path.name.removeprefix("copying-") for path in self._root.glob("copying-*")], epoch, number):
             shutil.rmtree(self._root / f"copying-{name}", ignore_errors=True)
 
 
-def _newest(root: Path) -> Lineage | None:
-    """The lineage that the newest file in ``root`` names, if both the file and the directory are there and can be read.
+def _newest(root: Path) -> Timeline | None:
+    """The timeline that the newest file in ``root`` names, if both the file and the directory are there and can be read.
 
     Never an older one: its directory may be a branch by now.
     """
-    name = newest(path.stem for path in (root / "lineages").glob("*.json"))
+    name = newest(path.stem for path in (root / "timelines").glob("*.json"))
     if name is None or not (root / "checkpoints" / name).is_dir():
         return None
     try:
-        fields = json.loads((root / "lineages" / f"{name}.json").read_text(encoding="utf-8"))
+        fields = json.loads((root / "timelines" / f"{name}.json").read_text(encoding="utf-8"))
         tip, earlier = fields["start_tip"], tuple(BatchId(**each) for each in fields.get("earlier", ()))
-        return Lineage(**(fields | {"start_tip": None if tip is None else BatchId(**tip), "earlier": earlier}))
+        return Timeline(**(fields | {"start_tip": None if tip is None else BatchId(**tip), "earlier": earlier}))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -36,7 +36,7 @@ class SourceOptions:
 
     pipeline: str
     query: str
-    """The lineage of the query that reads: a replica may run two."""
+    """The timeline of the query that reads: a replica may run two."""
     stream: str
     kafka: str
     socket: str

@@ -1,4 +1,4 @@
-"""Checkpoint directories and lineage files on a disk."""
+"""Checkpoint directories and timeline files on a disk."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from anabranch.adapters.local.checkpoints import ReplicaDisk, last_commit
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.lineage import Lineage, lineage_name
+from anabranch.protocol.timeline import Timeline, timeline_name
 from harness import spark_files
 
-ONE, TWO, THREE = (lineage_name(epoch, 0) for epoch in (1, 2, 10))
+ONE, TWO, THREE = (timeline_name(epoch, 0) for epoch in (1, 2, 10))
 
 
 @pytest.fixture
@@ -43,16 +43,16 @@ class Syncs:
         monkeypatch.setattr(os, "sync", lambda: pytest.fail("it would wait for every program of the machine"))
 
 
-def test_a_new_replica_has_no_lineage(disk: ReplicaDisk) -> None:
+def test_a_new_replica_has_no_timeline(disk: ReplicaDisk) -> None:
     assert disk.newest() is None
     disk.create(ONE)
     disk.create(ONE)
     assert disk.directory(ONE).is_dir()
-    assert disk.newest() is None, "a directory without a lineage file counts for nothing"
+    assert disk.newest() is None, "a directory without a timeline file counts for nothing"
 
 
 def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Durably: a lineage file would name what a loss of power brought back."""
+    """Durably: a timeline file would name what a loss of power brought back."""
     fill(disk.directory(ONE))
     done = Syncs(monkeypatch, lambda: disk.directory(ONE).exists())
     disk.create(ONE)
@@ -94,18 +94,18 @@ def test_a_directory_that_was_removed_cannot_be_synced(disk: ReplicaDisk) -> Non
 
 
 @pytest.mark.parametrize("tip", [None, BatchId(ONE, 7)])
-def test_the_newest_lineage_is_that_of_the_highest_epoch(disk: ReplicaDisk, tip: BatchId | None) -> None:
+def test_the_newest_timeline_is_that_of_the_highest_epoch(disk: ReplicaDisk, tip: BatchId | None) -> None:
     for name in (TWO, THREE, ONE):
         disk.create(name)
-        disk.write(Lineage(name=name, start_batch=7, start_tip=tip))
-    assert disk.newest() == Lineage(name=THREE, start_batch=7, start_tip=tip)
+        disk.write(Timeline(name=name, start_batch=7, start_tip=tip))
+    assert disk.newest() == Timeline(name=THREE, start_batch=7, start_tip=tip)
 
 
-def test_a_lineage_file_that_was_not_finished_does_not_count(disk: ReplicaDisk, tmp_path: Path) -> None:
+def test_a_timeline_file_that_was_not_finished_does_not_count(disk: ReplicaDisk, tmp_path: Path) -> None:
     disk.create(ONE)
-    disk.write(Lineage.fresh(1))
-    (tmp_path / "s.0" / "lineages" / f"{TWO}.partial").write_text("{")
-    assert disk.newest() == Lineage.fresh(1)
+    disk.write(Timeline.fresh(1))
+    (tmp_path / "s.0" / "timelines" / f"{TWO}.partial").write_text("{")
+    assert disk.newest() == Timeline.fresh(1)
 
 
 class TestCopy:
@@ -224,7 +224,7 @@ def test_the_last_commit_is_the_highest_number(disk: ReplicaDisk, tmp_path: Path
 def test_a_directory_is_removed_alone(disk: ReplicaDisk) -> None:
     for name in (ONE, TWO):
         fill(disk.directory(name))
-        disk.write(Lineage(name=name, start_batch=-1, start_tip=None))
+        disk.write(Timeline(name=name, start_batch=-1, start_tip=None))
     disk.remove(ONE)
     disk.remove(ONE)
     assert not disk.directory(ONE).exists()
@@ -238,32 +238,32 @@ def test_only_what_belongs_to_lower_epochs_is_removed(disk: ReplicaDisk, tmp_pat
     root = tmp_path / "s.0"
     for name in (ONE, TWO, THREE):
         fill(disk.directory(name))
-        disk.write(Lineage(name=name, start_batch=-1, start_tip=None))
+        disk.write(Timeline(name=name, start_batch=-1, start_tip=None))
         (root / f"copying-{name}").mkdir()
     (root / "checkpoints" / "something else").mkdir()
     disk.clean(2)
     assert sorted(path.name for path in (root / "checkpoints").iterdir()) == [TWO, THREE, "something else"]
-    assert sorted(path.stem for path in (root / "lineages").iterdir()) == [TWO, THREE]
+    assert sorted(path.stem for path in (root / "timelines").iterdir()) == [TWO, THREE]
     assert sorted(path.name for path in root.glob("copying-*")) == [f"copying-{TWO}", f"copying-{THREE}"]
     disk.clean(2)
 
 
 def test_a_restarted_process_finds_what_was_written(disk: ReplicaDisk, tmp_path: Path) -> None:
     disk.create(ONE)
-    disk.write(Lineage.fresh(1))
-    assert ReplicaDisk(tmp_path / "s.0").newest() == Lineage.fresh(1)
+    disk.write(Timeline.fresh(1))
+    assert ReplicaDisk(tmp_path / "s.0").newest() == Timeline.fresh(1)
 
 
 def test_a_process_that_stands_by_removes_what_is_below_its_copy(disk: ReplicaDisk, tmp_path: Path) -> None:
-    below, own, other, later = (lineage_name(2, number, token * 16) for number, token in ((1, "a"), (2, "a"), (2, "b"), (3, "b")))
+    below, own, other, later = (timeline_name(2, number, token * 16) for number, token in ((1, "a"), (2, "a"), (2, "b"), (3, "b")))
     for name in (ONE, below, own, other, later, THREE):
         fill(disk.directory(name))
-        disk.write(Lineage(name=name, start_batch=0, start_tip=None))
+        disk.write(Timeline(name=name, start_batch=0, start_tip=None))
         (tmp_path / "s.0" / f"copying-{name}").mkdir()
     disk.clean(2, 2)
     left = {own, other, later, THREE}
     assert {path.name for path in (tmp_path / "s.0" / "checkpoints").iterdir()} == left
-    assert {path.stem for path in (tmp_path / "s.0" / "lineages").iterdir()} == left
+    assert {path.stem for path in (tmp_path / "s.0" / "timelines").iterdir()} == left
     assert {path.name for path in (tmp_path / "s.0").glob("copying-*")} == {f"copying-{name}" for name in left}
 
 
@@ -280,11 +280,11 @@ def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_sibli
     for name, batches in (("1", 2), ("2", 5)):
         sibling = ReplicaDisk(tmp_path / f"s.{name}")
         spark_files.fill(sibling.directory(ONE), batches)
-        sibling.write(Lineage.fresh(1))
+        sibling.write(Timeline.fresh(1))
     assert disk.within_reach() == 50
     spark_files.fill(disk.directory(TWO), 3)
-    assert disk.within_reach() == 50, "without a lineage file it counts for nothing"
-    disk.write(Lineage.fresh(2))
+    assert disk.within_reach() == 50, "without a timeline file it counts for nothing"
+    disk.write(Timeline.fresh(2))
     assert disk.within_reach() == 30
     (disk.directory(TWO) / "offsets" / "2").write_bytes(b"torn")
     before = sorted(tmp_path.rglob("*"))

@@ -111,7 +111,7 @@ class Bench:
         return StageSink(
             OUT,
             self.driver,
-            "lineage",
+            "timeline",
             self.blocks,
             self.checkpoint,
             self.clock,
@@ -151,7 +151,7 @@ class TestBatch:
         bench.logged(0, 5)
         bench.run(0, result(150_000, 160_000, 450_000))
         assert bench.driver.told == [
-            "begin lineage", "processing.batch_logged", "processing.blocks_written", "finish lineage 0", "processing.boundary_appended",
+            "begin timeline", "processing.batch_logged", "processing.blocks_written", "finish timeline 0", "processing.boundary_appended",
         ]  # fmt: skip
         assert bench.rows() == {2: 2, 5: 1}
         (done,) = bench.done

@@ -1,20 +1,21 @@
-"""Lineages: which checkpoint directory does a replica go on from, and which record does it continue?
+"""Timelines: which checkpoint directory does a replica go on from, and which record does it continue?
 
 Theory of operation. A replica's query has a checkpoint directory. At every start (and every fork) the replica goes on in a *copy*, under a
-lineage name of its own, which carries its epoch (rule 8). A small lineage file beside the directories says so; the highest name is the
-newest. Record ids are (lineage, batch of Spark), so a batch that is run again under a new lineage has a new id and says by ``prev`` which
+timeline name of its own, which carries its epoch (rule 8). A small timeline file beside the directories says so; the highest name is the
+newest. Record ids are (timeline, batch of Spark), so a batch that is run again under a new timeline has a new id and says by ``prev`` which
 record it continues (rules 3, 9): that of the last batch that Spark committed in the directory.
 
 Invariants:
-    G1  names sort as (epoch, number): the newest lineage is the one of the newest process.
+    G1  names sort as (epoch, number): the newest timeline is the one of the newest process.
     G2  only directories and files of lower names are ever deleted: of lower epochs, and by a process that stands by, of the epoch that it copies,
         those of lower numbers. A process that slept for long may do its part of this at any time.
-    G3  ``tip`` is the record of the last committed batch, by whichever lineage made it.
+    G3  ``tip`` is the record of the last committed batch, by whichever timeline made it.
     G4  a replica goes on from its own directory if a whole batch is in it and the blocks that come after it are there; else from a sibling's;
         else from the beginning of the log, if that is there; else it waits for a sibling.
     G5  a sibling's checkpoint is taken at a batch all of whose parts are stable by now (``protocol.clean_points``), without the plan after it;
-        the new lineage begins with a base record, and until its first commit every restart says it again (rule 6).
-    G6  going back to an older batch (damage, loss of power) is safe: the new lineage has another name, and its records cut the chain (rule 4).
+        the new timeline begins with a base record, and until its first commit every restart says it again (rule 6).
+    G6  going back to an older batch (damage, loss of power) is safe: the new timeline has another name, and its records cut the chain (rule
+        4).
     G7  an own batch is gone on from only if its record is on the accepted chain: any other record would be refused (rule 4). A passive replica
         finds its checkpoint cut off where another process went on from an older copy, and that one's disk was lost. Where all that such a
         batch had closed or begun is stable it is taken as a sibling's would be, under a base record (G5).
@@ -37,8 +38,8 @@ from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 _NAME = re.compile(r"([0-9]{12})-([0-9]{6})(?:-[0-9a-f]{16})?\Z")
 
 
-def lineage_name(epoch: int, number: int, token: str = "") -> str:
-    """Name of the ``number``-th lineage of ``epoch`` (G1).
+def timeline_name(epoch: int, number: int, token: str = "") -> str:
+    """Name of the ``number``-th timeline of ``epoch`` (G1).
 
     ``token``: of the process, 16 hexadecimal digits, where it has not begun the epoch itself: another one may come to the same number.
     """
@@ -46,20 +47,20 @@ def lineage_name(epoch: int, number: int, token: str = "") -> str:
 
 
 def epoch_of(name: str) -> int | None:
-    """The epoch in a lineage's name; None: not such a name."""
+    """The epoch in a timeline's name; None: not such a name."""
     match = _NAME.match(name)
     return int(match[1]) if match else None
 
 
 def number_of(name: str) -> int:
-    """Which lineage of its epoch ``name`` is; 0 where it is not such a name."""
+    """Which timeline of its epoch ``name`` is; 0 where it is not such a name."""
     match = _NAME.match(name)
     return int(match[2]) if match else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
-    """What a lineage file says. Written once, before the lineage's first batch."""
+class Timeline:
+    """What a timeline file says. Written once, before the timeline's first batch."""
 
     name: str
     start_batch: int
@@ -70,18 +71,18 @@ class Lineage:
     """Rule 6: it began in a copy of a sibling's directory, or of one that was cut off; buckets up to here are not its own. ``start_tip`` is its base
     record."""
     earlier: tuple[BatchId, ...] = ()
-    """The lineages before, each with the last of its batches in this directory, ascending: who made which of the batches up to ``start_batch``."""
+    """The timelines before, each with the last of its batches in this directory, ascending: who made which of the batches up to ``start_batch``."""
     floor: int | None = None
     """The record of this batch, and of those after it, is known; -1: of all. None: only from ``start_batch`` on."""
 
     @classmethod
     def fresh(cls, epoch: int) -> Self:
-        """The lineage of a replica that starts from nothing."""
-        return cls(name=lineage_name(epoch, 0), start_batch=-1, start_tip=None, floor=-1)
+        """The timeline of a replica that starts from nothing."""
+        return cls(name=timeline_name(epoch, 0), start_batch=-1, start_tip=None, floor=-1)
 
     @classmethod
     def from_sibling(cls, name: str, batch: int, base: int) -> Self:
-        """The lineage that goes on in a copy of a sibling's directory as it was after ``batch``: its first record is the base record (G5, G7)."""
+        """The timeline that goes on in a copy of a sibling's directory as it was after ``batch``: its first record is the base record (G5, G7)."""
         return cls(name=name, start_batch=batch, start_tip=BatchId(name, batch), base=base, floor=batch)
 
     @property
@@ -90,52 +91,52 @@ class Lineage:
         return self.start_batch if self.floor is None else self.floor
 
     def tip(self, last_commit: int) -> BatchId | None:
-        """The record that a query in this lineage's directory continues, when Spark committed ``last_commit`` last (G3).
+        """The record that a query in this timeline's directory continues, when Spark committed ``last_commit`` last (G3).
 
         Raises:
-            LocalProtocolError: it is not known which record that is: the directory is not this lineage's.
+            LocalProtocolError: it is not known which record that is: the directory is not this timeline's.
         """
         if last_commit > self.start_batch:
             return BatchId(self.name, last_commit)
         if last_commit < self.lowest:
-            message = f"lineage {self.name} began after batch {self.start_batch}, but its directory stands at {last_commit}"
+            message = f"timeline {self.name} began after batch {self.start_batch}, but its directory stands at {last_commit}"
             raise LocalProtocolError(message)
         if last_commit == self.start_batch:
             return self.start_tip
         if last_commit < 0:
             return None
-        return next((BatchId(before.lineage, last_commit) for before in self.earlier if before.batch >= last_commit), None)
+        return next((BatchId(before.timeline, last_commit) for before in self.earlier if before.batch >= last_commit), None)
 
-    def copied(self, name: str, last_commit: int) -> Lineage:
-        """The lineage ``name`` that goes on in a copy of this one's directory, in which ``last_commit`` is the last batch committed."""
+    def copied(self, name: str, last_commit: int) -> Timeline:
+        """The timeline ``name`` that goes on in a copy of this one's directory, in which ``last_commit`` is the last batch committed."""
         if self.base is not None and last_commit == self.start_batch:
-            return Lineage.from_sibling(name, last_commit, self.base)
+            return Timeline.from_sibling(name, last_commit, self.base)
         tip = self.tip(last_commit)
         forgotten = last_commit - CHECKPOINT_BATCHES_RETAINED
         known = dict.fromkeys((*self.earlier, *(() if self.start_tip is None else (self.start_tip,))))
         earlier = tuple(before for before in known if forgotten <= before.batch < last_commit)
         earlier += () if tip is None else (tip,)
         floor = max(self.lowest, min(forgotten, last_commit))
-        return Lineage(name=name, start_batch=last_commit, start_tip=tip, earlier=earlier, floor=floor)
+        return Timeline(name=name, start_batch=last_commit, start_tip=tip, earlier=earlier, floor=floor)
 
-    def forked(self, name: str, last_commit: int) -> Lineage:
+    def forked(self, name: str, last_commit: int) -> Timeline:
         """The same, by the process that has appended the base record already, if there is one."""
         return replace(self, base=None).copied(name, last_commit)
 
 
 def newest(names: Iterable[str]) -> str | None:
-    """The newest lineage (G1)."""
+    """The newest timeline (G1)."""
     return max((n for n in names if epoch_of(n) is not None), default=None)
 
 
 def obsolete(names: Iterable[str], epoch: int, number: int = 0) -> list[str]:
-    """What may be deleted beside lineage ``number`` of ``epoch``: only what is below it (G2)."""
+    """What may be deleted beside timeline ``number`` of ``epoch``: only what is below it (G2)."""
     return sorted(n for n in names if (e := epoch_of(n)) is not None and (e, number_of(n)) < (epoch, number))
 
 
 @dataclass(frozen=True, slots=True)
 class FindNewest:
-    """Answer: the lineage that the newest file names, or None."""
+    """Answer: the timeline that the newest file names, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ class FindResent:
 
 @dataclass(frozen=True, slots=True)
 class FindSiblings:
-    """Answer: the siblings whose disks are within reach, each with its newest lineage."""
+    """Answer: the siblings whose disks are within reach, each with its newest timeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +229,16 @@ class AwaitSibling:
 
 @dataclass(frozen=True, slots=True)
 class AppendBase:
-    """Append the base record of the lineage, and see it accepted (rules 2, 6)."""
+    """Append the base record of the timeline, and see it accepted (rules 2, 6)."""
 
-    lineage: Lineage
+    timeline: Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the lineage file, durably."""
+    """Write the timeline file, durably."""
 
-    lineage: Lineage
+    timeline: Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ class CheckEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """Remove what is below lineage ``number`` of ``epoch`` (G2)."""
+    """Remove what is below timeline ``number`` of ``epoch`` (G2)."""
 
     epoch: int
     number: int = 0
@@ -270,7 +271,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove one directory, which no lineage file names."""
+    """Remove one directory, which no timeline file names."""
 
     name: str
 
@@ -280,11 +281,11 @@ DiskStep = (
 )
 """What needs nothing but the replica's disk (``ports.Checkpoints``)."""
 Step = DiskStep | FindMissing | FindResent | FindFences | FindSiblingCommit | AwaitSibling | CheckEpoch | AppendBase
-SiblingLineages = tuple[tuple[str, Lineage], ...]
+SiblingTimelines = tuple[tuple[str, Timeline], ...]
 Fences = tuple[tuple[str, int], ...]
-Answer = Lineage | SiblingLineages | Fences | tuple[int, ...] | int | str | None
+Answer = Timeline | SiblingTimelines | Fences | tuple[int, ...] | int | str | None
 _Result = TypeVar("_Result")
-Steps = Generator[Step, Answer, Lineage]
+Steps = Generator[Step, Answer, Timeline]
 """Steps in their order; the shell performs each and sends the answer, if there is one. A crash between any two is safe."""
 BaseOf = Callable[[str, BatchId], int | None]
 """(sibling, id of its record) -> the base of a copy of its checkpoint as it was then; None: it must not be copied."""
@@ -317,40 +318,40 @@ class OwnChain:
 
 
 def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()) -> Steps:
-    """Rules 6 and 8: how the process of ``epoch`` comes to its stable lineage (G4).
+    """Rules 6 and 8: how the process of ``epoch`` comes to its stable timeline (G4).
 
-    The old process may be alive: it may fork while its directory is copied, which makes the directory a branch. So the newest lineage is
+    The old process may be alive: it may fork while its directory is copied, which makes the directory a branch. So the newest timeline is
     looked up again after copying, and the copy is made again if it changed. Of a sibling's directory only batches of stable records are taken,
     so what it becomes meanwhile does not matter.
     """
-    name = lineage_name(epoch, 0)
+    name = timeline_name(epoch, 0)
     while True:
         found, fenced = (yield FindNewest()), _epochs((yield FindFences()))
-        lineage = None
-        if isinstance(found, Lineage) and not own.is_open and not _is_fenced(found, own.replica, fenced):
-            lineage = yield from _from_own(found, name, own)
-        if lineage is None:
-            lineage = yield from _from_sibling(name, base_of, fenced)
-        if lineage is None:
+        timeline = None
+        if isinstance(found, Timeline) and not own.is_open and not _is_fenced(found, own.replica, fenced):
+            timeline = yield from _from_own(found, name, own)
+        if timeline is None:
+            timeline = yield from _from_sibling(name, base_of, fenced)
+        if timeline is None:
             missing = yield FindMissing(name, -1)
             if missing:
                 yield AwaitSibling(str(missing))
                 yield CheckEpoch()
                 continue
             yield Create(name)
-            lineage = Lineage.fresh(epoch)
+            timeline = Timeline.fresh(epoch)
         if (yield FindNewest()) == found:
             break
-    yield Write(lineage)
+    yield Write(timeline)
     yield CheckEpoch()
     yield Clean(epoch)
-    if lineage.base is not None:
-        yield AppendBase(lineage)
-    return lineage
+    if timeline.base is not None:
+        yield AppendBase(timeline)
+    return timeline
 
 
-def _from_own(found: Lineage, name: str, own: OwnChain) -> Generator[Step, Answer, Lineage | None]:
-    """The lineage ``name`` in a copy of the directory of ``found``; None: nothing in it can be gone on from."""
+def _from_own(found: Timeline, name: str, own: OwnChain) -> Generator[Step, Answer, Timeline | None]:
+    """The timeline ``name`` in a copy of the directory of ``found``; None: nothing in it can be gone on from."""
     yield Copy(found.name, name)
     tips = {batch: found.tip(batch) for batch in batches_of((yield FindBatches(name))) if batch >= found.lowest}
     last = yield FindWhole(name, tuple(batch for batch, tip in tips.items() if _goes_on(found, batch, tip, own)))
@@ -363,17 +364,17 @@ def _from_own(found: Lineage, name: str, own: OwnChain) -> Generator[Step, Answe
     if not isinstance(last, int) or (yield FindMissing(name, last)):
         return None
     yield CutBack(name, last, keep_plan=False)
-    return Lineage.from_sibling(name, last, bases[last])
+    return Timeline.from_sibling(name, last, bases[last])
 
 
-def _goes_on(found: Lineage, batch: int, tip: BatchId | None, own: OwnChain) -> bool:
+def _goes_on(found: Timeline, batch: int, tip: BatchId | None, own: OwnChain) -> bool:
     """Whether the first record after ``batch`` of the directory of ``found`` will be accepted (G7): a first record, or a base record, always is."""
     return batch < 0 or (found.base is not None and batch == found.start_batch) or (tip is not None and own.has(tip))
 
 
-def _is_fenced(lineage: Lineage, replica: str, fenced: Mapping[str, int]) -> bool:
+def _is_fenced(timeline: Timeline, replica: str, fenced: Mapping[str, int]) -> bool:
     """Whether a process of ``replica`` made it that was fenced, or one before that (G8)."""
-    return (epoch_of(lineage.name) or 0) <= fenced.get(replica, -1)
+    return (epoch_of(timeline.name) or 0) <= fenced.get(replica, -1)
 
 
 def _epochs(answer: Answer) -> dict[str, int]:
@@ -381,11 +382,11 @@ def _epochs(answer: Answer) -> dict[str, int]:
     return {each[0]: each[1] for each in answer if isinstance(each, tuple) and isinstance(each[1], int)}
 
 
-def _from_sibling(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Generator[Step, Answer, Lineage | None]:
-    """The lineage ``name`` in a copy of a sibling's directory, of the one that is furthest and will do (G5); None: there is none."""
+def _from_sibling(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Generator[Step, Answer, Timeline | None]:
+    """The timeline ``name`` in a copy of a sibling's directory, of the one that is furthest and will do (G5); None: there is none."""
     siblings = yield FindSiblings()
     found = []
-    for replica, theirs in lineages_of(siblings):
+    for replica, theirs in timelines_of(siblings):
         if _is_fenced(theirs, replica, fenced) or not (yield CopySibling(replica, theirs.name, name)):
             continue
         bases = {}
@@ -401,7 +402,7 @@ def _from_sibling(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Gene
     for base, batch, replica, source in sorted(found, reverse=True):
         if (yield CopySibling(replica, source, name)) and (yield FindWhole(name, (batch,))) is not None:
             yield CutBack(name, batch, keep_plan=False)
-            return Lineage.from_sibling(name, batch, base)
+            return Timeline.from_sibling(name, batch, base)
     return None
 
 
@@ -411,20 +412,21 @@ def batches_of(answer: Answer) -> tuple[int, ...]:
     return tuple(batch for batch in answer if isinstance(batch, int))
 
 
-def lineages_of(answer: Answer) -> SiblingLineages:
+def timelines_of(answer: Answer) -> SiblingTimelines:
     """The answer to ``FindSiblings``."""
     assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindSiblings
-    return tuple((each[0], each[1]) for each in answer if isinstance(each, tuple) and isinstance(each[1], Lineage))
+    return tuple((each[0], each[1]) for each in answer if isinstance(each, tuple) and isinstance(each[1], Timeline))
 
 
-def fork_steps(main: Lineage, name: str) -> Steps:
-    """Rule 11: snapshot, lineage file. Only after the last step may the query of ``main`` go on as the branch.
+def fork_steps(stable_query: Timeline, name: str) -> Steps:
+    """Rule 11: snapshot, timeline file. Only after the last step may the query of ``stable_query`` go on as the branch.
 
-    The snapshot is as durable as main was: a loss of power takes batches from its end that it would have taken from main's (G6), no others.
+    The snapshot is as durable as the stable query was: a loss of power takes batches from its end that it would have taken from the stable
+    query's (G6), no others.
     """
-    yield Copy(main.name, name)
+    yield Copy(stable_query.name, name)
     last = yield FindCommit(name)
     assert isinstance(last, int)  # noqa: S101 - the answer to FindCommit
-    lineage = main.forked(name, last)
-    yield Write(lineage)
-    return lineage
+    timeline = stable_query.forked(name, last)
+    yield Write(timeline)
+    return timeline

@@ -9,7 +9,7 @@ import pytest
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
-from anabranch.protocol.lineage import (
+from anabranch.protocol.timeline import (
     Answer,
     AppendBase,
     AwaitSibling,
@@ -26,29 +26,29 @@ from anabranch.protocol.lineage import (
     FindResent,
     FindSiblings,
     FindWhole,
-    Lineage,
     OwnChain,
     Step,
+    Timeline,
     Write,
     carry_out,
     fork_steps,
-    lineage_name,
     take_over_steps,
+    timeline_name,
 )
 
-NAME = lineage_name(9, 0)
-OLD = lineage_name(3, 0)
+NAME = timeline_name(9, 0)
+OLD = timeline_name(3, 0)
 
 
 @dataclass
 class Disk:
     """What a take-over finds."""
 
-    newest: Lineage | None = None
+    newest: Timeline | None = None
     batches: dict[str, list[int]] = field(default_factory=dict)
-    """By lineage: what was committed, newest first."""
+    """By timeline: what was committed, newest first."""
     damaged: dict[str, set[int]] = field(default_factory=dict)
-    siblings: dict[str, Lineage] = field(default_factory=dict)
+    siblings: dict[str, Timeline] = field(default_factory=dict)
     bases: dict[tuple[str, BatchId], int] = field(default_factory=dict)
     gone_upto: int = -2
     """Blocks that come after batches up to this one are deleted."""
@@ -65,7 +65,7 @@ class Disk:
     steps: list[Step] = field(default_factory=list)
     copied_from: str = ""
 
-    def run(self, steps_max: int = 100) -> Lineage | None:
+    def run(self, steps_max: int = 100) -> Timeline | None:
         chain = OwnChain(lambda ident: self.chain is None or ident in self.chain, self.cut_off.get, self.is_open, "0")
         steps = take_over_steps(9, lambda replica, ident: self.bases.get((replica, ident)), chain)
         answer: Answer = None
@@ -73,8 +73,8 @@ class Disk:
             try:
                 step = steps.send(answer)
             except StopIteration as done:
-                lineage: Lineage = done.value
-                return lineage
+                timeline: Timeline = done.value
+                return timeline
             self.steps.append(step)
             answer = self.perform(step)
         return None
@@ -112,20 +112,20 @@ class Disk:
 
 
 def own(*batches: int, start: int = -1) -> Disk:
-    lineage = Lineage.fresh(3) if start < 0 else Lineage(OLD, start, BatchId("x", start))
-    return Disk(newest=lineage, batches={OLD: list(batches)})
+    timeline = Timeline.fresh(3) if start < 0 else Timeline(OLD, start, BatchId("x", start))
+    return Disk(newest=timeline, batches={OLD: list(batches)})
 
 
 def sibling(*batches: int, clean: dict[int, int], name: str = OLD, replica: str = "1") -> Disk:
     bases = {(replica, BatchId(name, batch)): base for batch, base in clean.items()}
-    return Disk(batches={name: list(batches)}, siblings={replica: Lineage(name, -1, None, floor=-1)}, bases=bases)
+    return Disk(batches={name: list(batches)}, siblings={replica: Timeline(name, -1, None, floor=-1)}, bases=bases)
 
 
 def test_the_own_directory_comes_first() -> None:
     disk = own(5, 4, 3)
-    disk.siblings = {"1": Lineage.fresh(4)}
-    lineage = disk.run()
-    assert lineage == Lineage(NAME, 5, BatchId(OLD, 5), earlier=(BatchId(OLD, 5),), floor=-1)
+    disk.siblings = {"1": Timeline.fresh(4)}
+    timeline = disk.run()
+    assert timeline == Timeline(NAME, 5, BatchId(OLD, 5), earlier=(BatchId(OLD, 5),), floor=-1)
     assert CutBack(NAME, 5, keep_plan=True) in disk.steps
     assert "FindSiblings" not in disk.named()
 
@@ -133,74 +133,74 @@ def test_the_own_directory_comes_first() -> None:
 def test_g6_a_damaged_batch_is_gone_back_over() -> None:
     disk = own(5, 4, 3)
     disk.damaged = {OLD: {5, 4}}
-    lineage = disk.run()
-    assert lineage is not None
-    assert (lineage.start_batch, lineage.start_tip) == (3, BatchId(OLD, 3))
+    timeline = disk.run()
+    assert timeline is not None
+    assert (timeline.start_batch, timeline.start_tip) == (3, BatchId(OLD, 3))
     assert CutBack(NAME, 3, keep_plan=True) in disk.steps
 
 
 def test_a_batch_whose_record_is_not_known_is_not_gone_back_to() -> None:
     disk = own(5, 4, 3, start=4)
     disk.damaged = {OLD: {5, 4}}
-    assert disk.run() == Lineage.fresh(9), "from the beginning of the log"
+    assert disk.run() == Timeline.fresh(9), "from the beginning of the log"
     assert disk.named()[-3:] == ["Write", "CheckEpoch", "Clean"]
 
 
 @pytest.mark.parametrize("lost", ["disk", "all batches", "blocks"])
 def test_g4_without_a_directory_of_its_own_a_siblings_is_copied(lost: str) -> None:
-    theirs = lineage_name(4, 0)
+    theirs = timeline_name(4, 0)
     disk = sibling(7, 6, 5, clean={7: 70, 5: 50}, name=theirs)
     if lost != "disk":
-        disk.newest, disk.batches[OLD] = Lineage.fresh(3), [5]
+        disk.newest, disk.batches[OLD] = Timeline.fresh(3), [5]
         disk.damaged = {OLD: {5}} if lost == "all batches" else {}
         disk.gone_upto = 5 if lost == "blocks" else -2
-    lineage = disk.run()
-    assert lineage == Lineage.from_sibling(NAME, 7, 70)
-    assert lineage.start_tip == BatchId(NAME, 7)
+    timeline = disk.run()
+    assert timeline == Timeline.from_sibling(NAME, 7, 70)
+    assert timeline.start_tip == BatchId(NAME, 7)
     assert CutBack(NAME, 7, keep_plan=False) in disk.steps, "without the plan after it"
-    assert disk.steps[-4:] == [Write(lineage), CheckEpoch(), Clean(9), AppendBase(lineage)]
+    assert disk.steps[-4:] == [Write(timeline), CheckEpoch(), Clean(9), AppendBase(timeline)]
 
 
 def test_g5_only_a_batch_that_leaves_nothing_pending() -> None:
     disk = sibling(7, 6, 5, clean={5: 50})
-    assert disk.run() == Lineage.from_sibling(NAME, 5, 50)
+    assert disk.run() == Timeline.from_sibling(NAME, 5, 50)
     disk = sibling(7, 6, 5, clean={})
-    assert disk.run() == Lineage.fresh(9)
+    assert disk.run() == Timeline.fresh(9)
     disk = sibling(-1, clean={})
-    assert disk.run() == Lineage.fresh(9)
+    assert disk.run() == Timeline.fresh(9)
 
 
 def test_g5_only_a_whole_batch() -> None:
     disk = sibling(7, 6, 5, clean={7: 70, 6: 60, 5: 50})
     disk.damaged = {OLD: {7, 6}}
-    assert disk.run() == Lineage.from_sibling(NAME, 5, 50)
+    assert disk.run() == Timeline.from_sibling(NAME, 5, 50)
     disk.damaged = {OLD: {7, 6, 5}}
-    assert disk.run() == Lineage.fresh(9)
+    assert disk.run() == Timeline.fresh(9)
 
 
 def test_of_several_siblings_the_one_that_is_furthest() -> None:
-    disk = sibling(7, clean={7: 70}, name=lineage_name(4, 0), replica="1")
-    other = sibling(3, clean={3: 90}, name=lineage_name(5, 0), replica="2")
+    disk = sibling(7, clean={7: 70}, name=timeline_name(4, 0), replica="1")
+    other = sibling(3, clean={3: 90}, name=timeline_name(5, 0), replica="2")
     disk.batches |= other.batches
     disk.siblings |= other.siblings
     disk.bases |= other.bases
-    assert disk.run() == Lineage.from_sibling(NAME, 3, 90)
+    assert disk.run() == Timeline.from_sibling(NAME, 3, 90)
     disk.vanishing = {"2"}
-    assert disk.run() == Lineage.from_sibling(NAME, 7, 70)
+    assert disk.run() == Timeline.from_sibling(NAME, 7, 70)
 
 
 def test_a_sibling_that_vanishes_between_two_copies_is_left() -> None:
     disk = sibling(7, clean={7: 70})
     disk.copies_left = 1
-    assert disk.run() == Lineage.fresh(9)
+    assert disk.run() == Timeline.fresh(9)
     assert disk.named().count("CopySibling") == 2
 
 
 def test_g4_where_nothing_is_left_to_start_from_it_waits() -> None:
     disk = sibling(7, clean={7: 70})
     disk.gone_upto = 7
-    lineage = disk.run()
-    assert lineage == Lineage.from_sibling(NAME, 7, 70), "the sibling got further meanwhile"
+    timeline = disk.run()
+    assert timeline == Timeline.from_sibling(NAME, 7, 70), "the sibling got further meanwhile"
     named = disk.named()
     at = named.index("AwaitSibling")
     assert disk.steps[at] == AwaitSibling("a is deleted")
@@ -211,13 +211,13 @@ def test_g4_where_nothing_is_left_to_start_from_it_waits() -> None:
 
 def sibling_free() -> Disk:
     disk = Disk()
-    assert disk.run() == Lineage.fresh(9)
+    assert disk.run() == Timeline.fresh(9)
     return disk
 
 
 def test_g5_until_the_first_commit_every_restart_says_the_base_again() -> None:
-    base = Lineage.from_sibling(OLD, 7, 70)
-    assert base.copied(NAME, 7) == Lineage.from_sibling(NAME, 7, 70)
+    base = Timeline.from_sibling(OLD, 7, 70)
+    assert base.copied(NAME, 7) == Timeline.from_sibling(NAME, 7, 70)
     later = base.copied(NAME, 9)
     assert (later.base, later.start_tip, later.lowest) == (None, BatchId(OLD, 9), 7)
     assert later.tip(7) == BatchId(OLD, 7), "the base record"
@@ -227,41 +227,41 @@ def test_g5_until_the_first_commit_every_restart_says_the_base_again() -> None:
 
 
 def test_a_fork_right_after_the_base_record_continues_it() -> None:
-    base = Lineage.from_sibling(OLD, 7, 70)
+    base = Timeline.from_sibling(OLD, 7, 70)
     steps = fork_steps(base, NAME)
     next(steps)
     steps.send(None)
     written = steps.send(7)
     assert isinstance(written, Write)
-    assert (written.lineage.base, written.lineage.start_tip) == (None, BatchId(OLD, 7))
-    assert written.lineage.copied(lineage_name(12, 0), 7).start_tip == BatchId(OLD, 7)
+    assert (written.timeline.base, written.timeline.start_tip) == (None, BatchId(OLD, 7))
+    assert written.timeline.copied(timeline_name(12, 0), 7).start_tip == BatchId(OLD, 7)
 
 
-def test_g3_who_made_which_batch_is_known_over_many_lineages() -> None:
-    lineage, last = Lineage.fresh(1), -1
+def test_g3_who_made_which_batch_is_known_over_many_timelines() -> None:
+    timeline, last = Timeline.fresh(1), -1
     made: dict[int, str] = {}
     for epoch, commits in ((2, 3), (5, 0), (7, 4), (8, 2), (9, 0)):
-        made |= dict.fromkeys(range(last + 1, last + 1 + commits), lineage.name)
+        made |= dict.fromkeys(range(last + 1, last + 1 + commits), timeline.name)
         last += commits
-        lineage = lineage.copied(lineage_name(epoch, 0), last)
-    assert {batch: lineage.tip(batch) for batch in range(last + 1)} == {batch: BatchId(name, batch) for batch, name in made.items()}
-    assert lineage.tip(-1) is None
-    back = lineage.copied(lineage_name(20, 0), 4)
-    assert [back.tip(batch) for batch in range(5)] == [lineage.tip(batch) for batch in range(5)]
+        timeline = timeline.copied(timeline_name(epoch, 0), last)
+    assert {batch: timeline.tip(batch) for batch in range(last + 1)} == {batch: BatchId(name, batch) for batch, name in made.items()}
+    assert timeline.tip(-1) is None
+    back = timeline.copied(timeline_name(20, 0), 4)
+    assert [back.tip(batch) for batch in range(5)] == [timeline.tip(batch) for batch in range(5)]
     assert back.tip(5) == BatchId(back.name, 5)
 
 
 def test_what_spark_does_not_retain_is_forgotten() -> None:
-    lineage, last = Lineage.fresh(1), -1
+    timeline, last = Timeline.fresh(1), -1
     for epoch in range(2, 3 * CHECKPOINT_BATCHES_RETAINED):
         last += 1
-        lineage = lineage.copied(lineage_name(epoch, 0), last)
-    assert len(lineage.earlier) <= CHECKPOINT_BATCHES_RETAINED + 1
-    lowest = lineage.lowest
+        timeline = timeline.copied(timeline_name(epoch, 0), last)
+    assert len(timeline.earlier) <= CHECKPOINT_BATCHES_RETAINED + 1
+    lowest = timeline.lowest
     assert lowest == last - CHECKPOINT_BATCHES_RETAINED
-    assert lineage.tip(lowest) == BatchId(lineage_name(lowest + 1 if lowest else 1, 0), lowest)
+    assert timeline.tip(lowest) == BatchId(timeline_name(lowest + 1 if lowest else 1, 0), lowest)
     with pytest.raises(LocalProtocolError):
-        lineage.tip(lowest - 1)
+        timeline.tip(lowest - 1)
 
 
 def test_a_plan_that_names_blocks_which_were_resent_is_dropped() -> None:
@@ -274,9 +274,9 @@ def test_a_plan_that_names_blocks_which_were_resent_is_dropped() -> None:
 def test_g7_a_batch_whose_record_was_cut_off_is_gone_back_over() -> None:
     disk = own(5, 4, 3)
     disk.chain = {BatchId(OLD, 3), BatchId(OLD, 2), BatchId("x", 5)}
-    lineage = disk.run()
-    assert lineage is not None
-    assert (lineage.start_batch, lineage.start_tip, lineage.base) == (3, BatchId(OLD, 3), None)
+    timeline = disk.run()
+    assert timeline is not None
+    assert (timeline.start_batch, timeline.start_tip, timeline.base) == (3, BatchId(OLD, 3), None)
 
 
 @pytest.mark.parametrize("why", ["not on the chain", "blocks are gone"])
@@ -285,11 +285,11 @@ def test_g7_where_none_may_be_continued_one_that_leaves_nothing_open_is_taken_un
     disk.chain = {BatchId(OLD, 3)} if why == "blocks are gone" else set()
     disk.gone_upto = 3
     disk.cut_off = {BatchId(OLD, 4): 40}
-    disk.siblings = {"1": Lineage.fresh(4)}
-    lineage = disk.run()
-    assert lineage == Lineage.from_sibling(NAME, 4, 40)
+    disk.siblings = {"1": Timeline.fresh(4)}
+    timeline = disk.run()
+    assert timeline == Timeline.from_sibling(NAME, 4, 40)
     assert CutBack(NAME, 4, keep_plan=False) in disk.steps
-    assert disk.steps[-1] == AppendBase(lineage)
+    assert disk.steps[-1] == AppendBase(timeline)
     assert "FindSiblings" not in disk.named()
 
 
@@ -304,28 +304,28 @@ def test_g7_else_it_is_as_if_there_were_none(why: str) -> None:
         assert disk.run(10) is None
         assert disk.steps[-1] == AwaitSibling("a is deleted")
     else:
-        assert disk.run() == Lineage.fresh(9)
+        assert disk.run() == Timeline.fresh(9)
 
 
 def test_g7_a_base_record_needs_nothing_on_the_chain() -> None:
     disk = own(7)
-    disk.newest, disk.chain = Lineage.from_sibling(OLD, 7, 70), set()
-    assert disk.run() == Lineage.from_sibling(NAME, 7, 70)
+    disk.newest, disk.chain = Timeline.from_sibling(OLD, 7, 70), set()
+    assert disk.run() == Timeline.from_sibling(NAME, 7, 70)
 
 
 def test_g7_nor_does_a_first_record() -> None:
     disk = own(-1)
     disk.chain = set()
-    lineage = disk.run()
-    assert lineage is not None
-    assert (lineage.start_batch, lineage.start_tip) == (-1, None)
+    timeline = disk.run()
+    assert timeline is not None
+    assert (timeline.start_batch, timeline.start_tip) == (-1, None)
     assert "Copy" in disk.named()
 
 
 def test_b3_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from() -> None:
     disk = own(5, 4, 3)
     disk.is_open = True
-    assert disk.run() == Lineage.fresh(9)
+    assert disk.run() == Timeline.fresh(9)
     assert "Copy" not in disk.named()
     assert Create(NAME) in disk.steps
 
@@ -334,15 +334,15 @@ class TestG8:
     """What a fenced process left is of no use to anybody."""
 
     def test_the_next_process_starts_from_a_sibling(self) -> None:
-        disk = sibling(7, clean={7: 70}, name=lineage_name(4, 0))
-        disk.newest, disk.batches[OLD], disk.fenced = Lineage.fresh(3), [9, 8], {"0": 3}
-        assert disk.run() == Lineage.from_sibling(NAME, 7, 70)
+        disk = sibling(7, clean={7: 70}, name=timeline_name(4, 0))
+        disk.newest, disk.batches[OLD], disk.fenced = Timeline.fresh(3), [9, 8], {"0": 3}
+        assert disk.run() == Timeline.from_sibling(NAME, 7, 70)
         assert Copy(OLD, NAME) not in disk.steps
 
     def test_or_from_the_beginning(self) -> None:
         disk = own(5, 4)
         disk.fenced = {"0": 4}
-        assert disk.run() == Lineage.fresh(9), "an epoch before the fenced one had the same state"
+        assert disk.run() == Timeline.fresh(9), "an epoch before the fenced one had the same state"
 
     def test_or_waits_where_neither_is_there(self) -> None:
         disk = own(5, 4)
@@ -360,9 +360,9 @@ class TestG8:
     def test_what_a_later_process_made_counts_again(self) -> None:
         disk = own(5, 4)
         disk.fenced = {"0": 2, "1": 8}
-        lineage = disk.run()
-        assert lineage is not None
-        assert (lineage.start_batch, lineage.base) == (5, None)
+        timeline = disk.run()
+        assert timeline is not None
+        assert (timeline.start_batch, timeline.base) == (5, None)
 
     def test_a_fence_is_heard_at_every_look(self) -> None:
         """It comes while the process waits."""
@@ -375,13 +375,13 @@ class TestG8:
                 disk.fenced, disk.gone_upto = {"0": 3}, -2
             return disk.perform(step)
 
-        assert carry_out(take_over_steps(9, own=OwnChain(replica="0")), perform) == Lineage.fresh(9)
+        assert carry_out(take_over_steps(9, own=OwnChain(replica="0")), perform) == Timeline.fresh(9)
         assert len(waits) == 1
 
     def test_a_fenced_siblings_is_passed_over(self) -> None:
-        disk = sibling(7, clean={7: 70}, name=lineage_name(4, 0))
+        disk = sibling(7, clean={7: 70}, name=timeline_name(4, 0))
         disk.fenced = {"1": 4}
-        assert disk.run() == Lineage.fresh(9)
-        disk = sibling(7, clean={7: 70}, name=lineage_name(5, 0))
+        assert disk.run() == Timeline.fresh(9)
+        disk = sibling(7, clean={7: 70}, name=timeline_name(5, 0))
         disk.fenced = {"1": 4}
-        assert disk.run() == Lineage.from_sibling(NAME, 7, 70)
+        assert disk.run() == Timeline.from_sibling(NAME, 7, 70)
