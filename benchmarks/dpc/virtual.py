@@ -14,8 +14,8 @@ from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
 from anabranch.pipeline.shape import policy, waits
+from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
-from anabranch.processing.surroundings import Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
@@ -23,8 +23,8 @@ from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryRecord, Part
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.switching import choose
 from anabranch.protocol.timeline import Timeline, newest, obsolete
+from anabranch.protocol.upstream_selection import choose
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from benchmarks.dpc.chain import SOURCES, WIDTH_MS, WITHHELD, create_topics, stage_names, write_pipeline

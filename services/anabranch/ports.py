@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch.codec.plan_offsets import Offset
+    from anabranch.protocol.planner import QueryPosition
     from anabranch.protocol.plans import PlanTraits
     from anabranch.protocol.records import BoundaryKind, Part
-    from anabranch.protocol.serialization import QueryPosition
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Of one record, in its order; a name may come twice. Kafka knows headers without a value."""

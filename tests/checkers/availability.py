@@ -91,7 +91,7 @@ def _closed(closed: list[tuple[int, int]], at_ms: int) -> int:
     return closed[index - 1][1] if index else 0
 
 
-def check_staggered(corrects: Iterable[tuple[int, str, str, bool]], within_ms: int) -> list[str]:
+def check_correction_order(corrects: Iterable[tuple[int, str, str, bool]], within_ms: int) -> list[str]:
     """No two replicas of a stage correct at full speed together, for longer than they take to hear of each other.
 
     ``corrects``: (time, stage, replica, whether it corrects from then on), ascending. ``within_ms``: what they take.

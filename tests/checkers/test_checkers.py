@@ -210,8 +210,8 @@ def test_what_is_trimmed_before_a_living_reader_is_found() -> None:
 
 def test_replicas_that_correct_together_are_found() -> None:
     turns = [(1, "s", "0", True), (2, "s", "0", False), (2, "s", "1", True), (3, "t", "0", True)]
-    assert availability.check_staggered(turns, 5) == []
+    assert availability.check_correction_order(turns, 5) == []
     both = [*turns, (4, "s", "0", True), (9, "s", "1", False)]
-    assert availability.check_staggered(both, 5) == []
-    assert len(availability.check_staggered(both, 4)) == 1
-    assert len(availability.check_staggered([*both[:-1], (8, "s", "2", True), (9, "s", "1", False)], 4)) == 1
+    assert availability.check_correction_order(both, 5) == []
+    assert len(availability.check_correction_order(both, 4)) == 1
+    assert len(availability.check_correction_order([*both[:-1], (8, "s", "2", True), (9, "s", "1", False)], 4)) == 1

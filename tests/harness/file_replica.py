@@ -21,8 +21,8 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
+from anabranch.processing.peers import Recovery
 from anabranch.processing.replica import ReplicaRunner
-from anabranch.processing.surroundings import Recovery
 from anabranch.protocol.availability import Availability, Policy
 from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.identifiers import BatchId, TopicNames

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from anabranch.protocol.availability import Availability, Policy, Waits
 from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.planner import Plan, QueryPosition
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.replica import Decision, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import Plan, QueryPosition
 from anabranch.protocol.timeline import timeline_name
 
 WIDTH_MS = 1_000

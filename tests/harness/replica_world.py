@@ -18,8 +18,8 @@ from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.ports import TopicPartition
+from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery
-from anabranch.processing.surroundings import Upstream
 from anabranch.protocol.availability import Availability, Policy, Waits
 from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import Fenced, Unavailable

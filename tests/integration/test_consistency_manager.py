@@ -18,9 +18,9 @@ from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.correction_order import CorrectionGate, Why
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.presence import Presence
-from anabranch.protocol.staggering import CorrectionGate, Why
+from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from harness import outputs
 from harness.control_topics import said
@@ -38,9 +38,9 @@ class Neighbour:
 
     def __init__(self, world: World, name: str) -> None:
         self.name, self.epoch = name, world.replicas[int(name)].epoch
-        presence = Presence.of_replicas({"totals": world.pipeline.stream_writers("totals")})
-        self.gate = CorrectionGate("totals", name, presence, self.epoch)
-        self._control = ReplicaControl(ControlReader(world.log, speakers(world.pipeline)), world.clock, self.gate, presence)
+        detector = FailureDetector.of_replicas({"totals": world.pipeline.stream_writers("totals")})
+        self.gate = CorrectionGate("totals", name, detector, self.epoch)
+        self._control = ReplicaControl(ControlReader(world.log, speakers(world.pipeline)), world.clock, self.gate, detector)
         self._sender = HeartbeatSender(world.log, world.pipeline.topic_names.control("processing", f"totals.{name}"), world.clock)
         self.wants = False
 

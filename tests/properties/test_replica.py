@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.availability import Policy
 from anabranch.protocol.limits import HOP_MS, STALL_MS
+from anabranch.protocol.planner import Plan
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica import Decision
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import Plan
 from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, part
 

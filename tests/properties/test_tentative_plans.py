@@ -1,4 +1,4 @@
-"""Tentative plans over random logs, asked for at any time: V1-V8 of ``protocol.serialization``, each stated bucket by bucket."""
+"""Tentative plans over random logs, asked for at any time: V1-V8 of ``protocol.planner``, each stated bucket by bucket."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.boundary_log import LogState
+from anabranch.protocol.planner import Plan, QueryPosition, next_plan, next_tentative_plan
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, LogEntry, Part
-from anabranch.protocol.serialization import Plan, QueryPosition, next_plan, next_tentative_plan
 from harness.boundary_logs import LAST, WRITERS, logs
 from harness.examples import examples
 

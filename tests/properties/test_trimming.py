@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.failure_detector import Peer
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
-from anabranch.protocol.presence import Peer
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.trim_offsets import Place, TrimOffsets
 from anabranch.protocol.trimming import Trimming

@@ -279,7 +279,7 @@ def judge(run: Run) -> list[str]:
     wrong += told("states", availability.check_said(_said_stable(run), complete, reads, _in_time_ms(run)))
     wrong += told("trimming", _trimmed(run))
     if only_silence(run):
-        wrong += told("staggering", availability.check_staggered(_turns(run), _HEARD_MS))
+        wrong += told("correction order", availability.check_correction_order(_turns(run), _HEARD_MS))
     answer = user_rows(answers[options.last_stage], options.output_partitions)
     if is_for_good(run):  # the rest is waited for
         closed = max(writer.closed for writer in readings[options.last_stage].writers.values())

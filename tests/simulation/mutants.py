@@ -49,8 +49,8 @@ MUTANTS: Final = (
     Mutant("pieces_not_chained", "protocol.record_pieces:pieces", "base, prev = None, ident", "base = None", "C3", scenario="far rows", by=("streams", "corrected", "ends")),
     Mutant("front_leads", "protocol.source_pace:SourcePace.go_on", "min(highest_ms, self._would_be(now_ms, self._moves or [self._first]))", "highest_ms", "rule 13, Z2", scenario="ahead", by=("tentative", "forks")),
     Mutant("depth_ignored", "pipeline.shape:_deeper", "hops - shallowest for", "0 for", "I1", scenario="deep join", by=("forks", "progress")),
-    Mutant("empty_buckets_alone", "protocol.serialization:_end", "        buckets_max = 1\n", "        return position.bucket + 1, True\n", "U3", scenario="quiet gap", by=("alarms",)),
-    Mutant("timers_not_looked_at", "protocol.serialization:_end", "if traits.has_timers:", "if False:", "U3, P3", scenario="quiet gap", by=("ends",)),
+    Mutant("empty_buckets_alone", "protocol.planner:_end", "        buckets_max = 1\n", "        return position.bucket + 1, True\n", "U3", scenario="quiet gap", by=("alarms",)),
+    Mutant("timers_not_looked_at", "protocol.planner:_end", "if traits.has_timers:", "if False:", "U3, P3", scenario="quiet gap", by=("ends",)),
     Mutant("forget_pending", f"{_LOG_STATE}._take", "writer.pending.add(record.id, part)", "writer.pending.add(record.id, part) if part.bucket <= record.closed else None", "rule 5"),
     Mutant("closes_one_more", f"{_LOG_STATE}._take", "writer.closed = record.closed\n", "writer.closed = record.closed + 1\n", "rule 5"),
     Mutant("ack_is_enough", f"{_WRITER}.append", 'self._wait(settled, f"record {record.id}", resend=record)', "pass", "rule 2"),
@@ -74,8 +74,8 @@ MUTANTS: Final = (
     Mutant("outcome_believed", "delivery.service:DeliveryService.step", "self._give_up_writer()", "self._delivery.advance(run, {})", "rule 19", by=("corrected",)),
     Mutant("stale_log_at_take_over", "delivery.service:DeliveryService._take_over", "self._following().read_to_end()", "pass", "rule 19, D7", by=("corrected",)),
     Mutant("closes_one_batch_late", "processing.replica:ReplicaRunner.finish", "batch, start.after.bucket, parts", "batch, start.before.bucket, parts", "rule 5", by=("progress", "delays")),
-    Mutant("takes_incomplete_input", "protocol.serialization:next_plan", "complete = min(", "complete = max(", "U1, U2"),
-    Mutant("skips_a_bucket", "protocol.serialization:next_plan", "log_state.stable(position.bucket + 1, last, count_max)", "log_state.stable(position.bucket + 2, last, count_max) if last > position.bucket + 1 else []", "U2"),
+    Mutant("takes_incomplete_input", "protocol.planner:next_plan", "complete = min(", "complete = max(", "U1, U2"),
+    Mutant("skips_a_bucket", "protocol.planner:next_plan", "log_state.stable(position.bucket + 1, last, count_max)", "log_state.stable(position.bucket + 2, last, count_max) if last > position.bucket + 1 else []", "U2"),
     Mutant("timeline_not_written", "protocol.timeline:fork_steps", "yield Write(timeline)", "pass", "rule 11", ("crash", "power")),
     Mutant("timeline_id_kept", "protocol.replica:RecordChain.__init__", "timeline.name", '"kept"', "rule 3", ("power",)),
     Mutant("tip_forgotten", "protocol.timeline:Timeline.copied", "tip = self.tip(last_commit)", "tip = None", "rule 9"),
@@ -87,7 +87,7 @@ MUTANTS: Final = (
     Mutant("delete_all_others", "protocol.timeline:obsolete", "< (epoch, number)", "!= (epoch, number)", "rule 8, G2", ("race",), by=("disk",)),
     Mutant("forks_with_the_lock", "processing.replica:ReplicaRunner.advance", "self._fork(query, position)", "with self.lock:\n                self._fork(query, position)", "no lock while the disk is waited for"),
     Mutant("branch_stays_stable", f"{_REPLICA}.forked", "self.branch, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)", "self.branch = timeline_name(self.epoch, self.branches)", "rule 11, R1"),
-    Mutant("stable_from_the_branch", "protocol.serialization:next_tentative_plan", "return replace(plan, kind=BoundaryKind.TENTATIVE, missing=", "return replace(plan, missing=", "rule 12, R1", ("silent",)),
+    Mutant("stable_from_the_branch", "protocol.planner:next_tentative_plan", "return replace(plan, kind=BoundaryKind.TENTATIVE, missing=", "return replace(plan, missing=", "rule 12, R1", ("silent",)),
     Mutant("dropped_at_a_hole", f"{_REPLICA}._caught_up", "if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms):", "if False:", "rule 15, R5", by=("forks",)),
     Mutant("branch_never_dropped", f"{_REPLICA}._caught_up", "if self.branch is None:", "if True:", "rule 15, R5", by=("progress", "leaks")),
     Mutant("forks_again_at_once", f"{_REPLICA}._fork_due", "return position.bucket > self._forked_at and ", "return True or ", "rule 14, R4", by=("forks",)),
@@ -96,7 +96,7 @@ MUTANTS: Final = (
     Mutant("waits_too_long", "protocol.availability:waits_of", "max_delay_ms - SLACK_MS - height * hop_ms", "2 * max_delay_ms", "docs/concepts.md", by=("delays",)),
     Mutant("later_buckets_wait_again", "protocol.availability:Availability._later_wait_ms", "if self.policy is Policy.DELAY", "if True", "docs/concepts.md", by=("delays",)),
     Mutant("stable_while_behind", f"{_REPLICA}.state_at", "ReplicaState.STABLE if self._is_in_time(now_ms) else ReplicaState.FAILURE", "ReplicaState.STABLE", "R10", by=("states",)),
-    Mutant("correction_never_begins", "protocol.staggering:CorrectionGate.open", "return ", "return False and ", "G2", by=("progress",)),
+    Mutant("correction_never_begins", "protocol.correction_order:CorrectionGate.open", "return ", "return False and ", "G2", by=("progress",)),
     Mutant("undo_loses_the_rest", "protocol.live_delivery:LiveDelivery._again", "return tuple(reversed(kept)), left", "return (), left", "rule 20, V4", by=("live",)),
     Mutant("undo_again", "protocol.live_delivery:LiveDelivery.plan", "after = replace(after, undone=True)", "pass", "rule 20, V3", by=("live",)),
     Mutant("undo_names_the_new", "delivery.live_writing:KindSequence.write", "Kind.UNDO, run.before", "Kind.UNDO, run.after", "rule 20, V3", by=("live",)),
@@ -117,17 +117,17 @@ MUTANTS: Final = (
     Mutant("failed_branch_stays", "processing.replica:ReplicaRunner.failed", "self._abandon(cause)", "pass", "R7", ("branch fails",), by=("progress", "leaks")),
     Mutant("digest_not_compared", "runtime.block_reader:BlockReader._checked", "if part.digest != total:", "if False:", "rule 7", ("blocks spoilt",), scenario="blocks deleted", by=("corrected",)),
     Mutant("sibling_not_asked", "delivery.bucket_reader:BucketReader.stable", "others = [r for r in self._writers if r != replica]", "others: list[str] = []", "rule 5", ("blocks deleted",), by=("progress", "ends")),
-    Mutant("gate_always_open", "protocol.staggering:CorrectionGate.open", "return self.why in OPEN", "return True", "G1", ("silent",), by=("staggering",)),
+    Mutant("gate_always_open", "protocol.correction_order:CorrectionGate.open", "return self.why in OPEN", "return True", "G1", ("silent",), by=("correction order",)),
     Mutant("never_forgets", f"{_LOG_STATE}.forget", "self._stable.pop_upto(upto)", "()", "L13", by=("leaks",)),
     Mutant("branch_directory_stays", "processing.replica:ReplicaRunner.stopped", "self._disk.remove(query)", "pass", "rule 8", by=("leaks",)),
     Mutant("no_room_for_what_is_missing", "protocol.replica:Replica.reads_on", "upto <= stable_at.bucket", "upto < stable_at.bucket", "R8"),
     Mutant("snapshot_forgets_all", "protocol.log_snapshots:forgettable", "min(trim_point, log_state.upto)", "log_state.upto", "S3", _OVER),
     Mutant("trims_beyond_the_snapshot", "protocol.log_snapshots:LogSnapshots.cut", "return below[-1] if below else 0", "return self.newest + 1 if below else 0", "S1"),
     Mutant("snapshot_without_pending", "protocol.boundary_log:_restored", "pending=OpenParts(r.pending)", "pending=OpenParts()", "L8", _OVER),
-    Mutant("clocks_of_readers_decide", "protocol.trimming:Trimming._position", "if self._presence.silent_ms(reader, now_ms) > TRIM_READER_MS:", "if (last := self._presence.last(reader)) is not None and now_ms - last.written_ms > TRIM_READER_MS:", "T2", ("clock",), by=("trimming",)),
+    Mutant("clocks_of_readers_decide", "protocol.trimming:Trimming._position", "if self._detector.silent_ms(reader, now_ms) > TRIM_READER_MS:", "if (last := self._detector.last(reader)) is not None and now_ms - last.written_ms > TRIM_READER_MS:", "T2", ("clock",), by=("trimming",)),
     Mutant("nothing_cleaned", "protocol.timeline:take_over_steps", "yield Clean(epoch)", "pass", "rule 8", ("crash",), by=("leaks",)),
-    Mutant("healthy_rows_left_out", "protocol.serialization:_best", "log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []", "[]", "V6", _BRANCH, by=("tentative",)),
-    Mutant("missing_is_empty", "protocol.serialization:next_tentative_plan", "missing=tuple(sorted(missing)[:MISSING_MAX])", "missing=()", "V7", _BRANCH, by=("tentative",)),
+    Mutant("healthy_rows_left_out", "protocol.planner:_best", "log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []", "[]", "V6", _BRANCH, by=("tentative",)),
+    Mutant("missing_is_empty", "protocol.planner:next_tentative_plan", "missing=tuple(sorted(missing)[:MISSING_MAX])", "missing=()", "V7", _BRANCH, by=("tentative",)),
     Mutant("dead_letters_not_flushed", "ingestion.service:IngestionService._take", "self._dead_letters.flush()", "pass", "3.1", ("bad records",), by=("ingestion",)),
     Mutant("late_limit_off_by_one", "ingestion.batches:judge", "times <= limits.late_upto_ms", "times < limits.late_upto_ms", "B1", ("late edges",), by=("ingestion",)),
     Mutant("left_out_for_good", f"{_SOURCE}._leave_out", "partition.left_out = silent", "partition.left_out = partition.left_out or silent", "G3", ("idle",), by=("ingestion",)),
@@ -184,7 +184,7 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
     module = mutant.where.partition(":")[0]
     if module in ("protocol.live_delivery", "delivery.live", "delivery.live_writing"):
         return chosen.is_live and not chosen.is_upsert and bool(drawn)
-    if module in ("protocol.replica", "protocol.tentative", "protocol.availability", "protocol.staggering"):
+    if module in ("protocol.replica", "protocol.tentative", "protocol.availability", "protocol.correction_order"):
         return chosen.is_live and bool(drawn)
     if mutant.needs is _OVER or module == "protocol.log_snapshots":
         return chosen.has_manager and chosen.snapshot_every < MANY_RECORDS

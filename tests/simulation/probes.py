@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from anabranch.protocol import live_delivery, log_start, switching
+from anabranch.protocol import live_delivery, log_start, upstream_selection
+from anabranch.protocol.correction_order import Why
+from anabranch.protocol.planner import QueryPosition
 from anabranch.protocol.replica import Decision, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import QueryPosition
-from anabranch.protocol.staggering import Why
 from simulation import faults, scenarios
 from simulation.history import History
 
@@ -46,7 +46,7 @@ _STABLE_ROWS: Final = {ReplicaState.STABLE: 1, ReplicaState.UP_FAILURE: 4, Repli
 """Where the stable query runs a bucket, by the state before."""
 
 ROWS: Final[tuple[str, ...]] = (
-    *(f"switching row {row.number}" for row in (*switching.TABLE, switching.NOBODY)),
+    *(f"upstream selection row {row.number}" for row in (*upstream_selection.TABLE, upstream_selection.NOBODY)),
     *(f"live row {row.number}" for row in live_delivery.TABLE),
     *(f"gate {why.name}" for why in Why),
     *(f"log state {reason}" for reason in LOG_STATE_REASONS),
@@ -98,7 +98,7 @@ def unreached(reached: Mapping[str, int], seeds: int) -> list[str]:
 def counted(history: History) -> Iterator[None]:
     """Within it, every row of a table that decides is counted."""
     tables: tuple[tuple[Any, str, Callable[[Any], str]], ...] = (
-        (switching, "decide", lambda answer: f"switching row {answer[0].number}"),
+        (upstream_selection, "decide", lambda answer: f"upstream selection row {answer[0].number}"),
         (live_delivery, "decide", lambda answer: f"live row {answer.number}"),
         (log_start.LogStart, "_adopt", lambda answer: "begun at a snapshot" if answer else "snapshot passed by"),
     )

@@ -14,19 +14,19 @@ from anabranch.codec.plan_offsets import Offset
 from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery, TopicPartition
+from anabranch.processing.peers import Recovery, Upstream
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
-from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.correction_order import CorrectionGate
 from anabranch.protocol.errors import Fenced
+from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
+from anabranch.protocol.planner import QueryPosition
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.presence import Presence
 from anabranch.protocol.records import BoundaryKind, Part
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import QueryPosition
-from anabranch.protocol.staggering import CorrectionGate
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.gone_blocks import missing_blocks
@@ -134,10 +134,10 @@ class SimulatedReplica:
             context.log, names.boundaries(stage.name), own, self._replica, self._prepared.fingerprint, context.clock, context.entropy,
             schema=schema_text(self._prepared.schema),
         )  # fmt: skip
-        presence = Presence.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)})
-        self._gate = CorrectionGate(stage.name, self._replica, presence)
+        detector = FailureDetector.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)})
+        self._gate = CorrectionGate(stage.name, self._replica, detector)
         self._heartbeats = HeartbeatSender(context.log, names.control("processing", f"{stage.name}.{self._replica}"), context.clock)
-        self._control = ReplicaControl(ControlReader(context.log, speakers(pipeline)), context.clock, self._gate, presence, lock=lock)
+        self._control = ReplicaControl(ControlReader(context.log, speakers(pipeline)), context.clock, self._gate, detector, lock=lock)
         self._boundary = boundary
         self._lags = lags(pipeline, stage.name)
         availability = Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), self._lags)

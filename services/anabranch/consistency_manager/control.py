@@ -10,8 +10,8 @@ from prometheus_client import Counter, Gauge
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.consistency import REJECTED, IndexImage
 from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE, Peer
 from anabranch.protocol.fencing import FenceBook
-from anabranch.protocol.presence import MANAGER_SERVICE, REPLICA_SERVICE, Peer
 from anabranch.protocol.standby import STANDBY_SERVICE
 from anabranch.protocol.trimming import Trimming
 from anabranch.runtime.crash_points import crash_point

@@ -1,4 +1,4 @@
-"""The consistency manager: wiring of ``protocol.consistency``, ``staggering``, ``fencing`` and ``trimming`` to the logs and the index.
+"""The consistency manager: wiring of ``protocol.consistency``, ``correction_order``, ``fencing`` and ``trimming`` to the logs and the index.
 
 It keeps nothing of its own: a start reads the logs, from their beginning or from a log snapshot on, and comes to the same conclusions. Two
 of them may run; they write the same index. While the index cannot be reached everything goes on, and what should stand in it is

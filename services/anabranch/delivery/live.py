@@ -24,7 +24,7 @@ from anabranch.pipeline import shape
 from anabranch.pipeline.model import LiveSink, Output
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
-from anabranch.protocol import switching
+from anabranch.protocol import upstream_selection
 from anabranch.protocol.boundary_log import TentativeBucket
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.control import Heartbeat
@@ -39,11 +39,11 @@ from anabranch.protocol.errors import (
     RemoteProtocolError,
     Unavailable,
 )
+from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.late_start import live_begins_after
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_CHUNK_ROWS, MESSAGE_BYTES_DEFAULT, UNREADABLE_MAX
 from anabranch.protocol.live_delivery import Available, Failure, LiveDelivery, LiveProgress, LiveRun, resumed
 from anabranch.protocol.live_hold import Hold, Offer
-from anabranch.protocol.presence import Presence
 from anabranch.protocol.records import BranchNumber, Part
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.upsert_view import UpsertView
@@ -63,7 +63,7 @@ _READ_BACK_MS: Final = 5_000
 _LABELS: Final = ("pipeline", "output")
 
 Choose = Callable[[str | None, Mapping[str, ReplicaState], Mapping[str, int], int], str | None]
-"""(current, states, offers, bucket) -> the replica from which to take tentative buckets (``protocol.switching.choose``)."""
+"""(current, states, offers, bucket) -> the replica from which to take tentative buckets (``protocol.upstream_selection.choose``)."""
 
 
 class _UnreadableError(Exception):
@@ -85,7 +85,7 @@ class LiveTopic:
         following: BoundaryReader,
         status: ServiceStatus,
         *,
-        choose: Choose = switching.choose,
+        choose: Choose = upstream_selection.choose,
     ) -> None:
         """Nothing is contacted yet."""
         self._context, self._output, self._sink, self._following, self._status = context, output, sink, following, status
@@ -93,7 +93,7 @@ class LiveTopic:
         self._progress_topic = self._pipeline.topic_names.live_progress(output.name)
         self._transactional_id = f"{self._pipeline.name}.{output.name}.live"
         self._replicas = self._pipeline.stream_writers(output.stage)
-        self._presence = Presence.of_replicas({output.stage: self._replicas})
+        self._detector = FailureDetector.of_replicas({output.stage: self._replicas})
         self._buckets = BucketReader(context.log, context.clock, self._pipeline, output, following, context.logger)
         self._control: ControlReader | None = None
         self._writer: TransactionalWriter | None = None
@@ -321,8 +321,8 @@ class LiveTopic:
         floor = max(log_state.upto, now.stable, now.shown)
         offers = self._following.tentative_offers(floor)
         chosen: str | None = None
-        states = self._presence.states(self._output.stage, self._context.clock.now_ms())
-        settled = not switching.awaits_corrections(states)
+        states = self._detector.states(self._output.stage, self._context.clock.now_ms())
+        settled = not upstream_selection.awaits_corrections(states)
         if offers:
             chosen = self._choose(self._chosen, states, offers, floor + 1)
             if chosen is not None:
@@ -342,8 +342,8 @@ class LiveTopic:
         entries, now_ms = self._control.poll(0), self._context.clock.now_ms()
         for entry in entries:
             if isinstance(entry, Heartbeat):
-                self._presence.heard(entry, now_ms)
-        self._presence.look(now_ms)
+                self._detector.heard(entry, now_ms)
+        self._detector.look(now_ms)
 
     def _stable_sizes(self, after: int) -> Iterator[tuple[int, int]]:
         log_state = self._following.log_state

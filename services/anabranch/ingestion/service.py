@@ -21,7 +21,7 @@ from anabranch.codec.edge import Decoder
 from anabranch.ingestion import topics
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, judge
 from anabranch.ingestion.dead_letters import DeadLetters
-from anabranch.ingestion.layout import slices
+from anabranch.ingestion.partitioning import slices
 from anabranch.ports import TopicPartition
 from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.control import Heartbeat

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.protocol.presence import MANAGER_SERVICE, REPLICA_SERVICE
+from anabranch.protocol.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE
 from anabranch.protocol.speaking import Speaker
 from anabranch.protocol.standby import STANDBY_SERVICE
 

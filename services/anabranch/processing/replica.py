@@ -23,20 +23,19 @@ from typing import Final
 from anabranch.codec.plan_offsets import Offset, kind_of, missing_of, offset_of, position_of, rows_of
 from anabranch.ports import Checkpoints, Clock
 from anabranch.processing.disk_steps import on_disk
-from anabranch.processing.surroundings import Recovery, Upstream
+from anabranch.processing.peers import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.given_up import named, of_results
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX
+from anabranch.protocol.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.record_pieces import pieces
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import Plan, QueryPosition, check_joint, check_watermark
-from anabranch.protocol.switching import awaits_corrections, works_on_tentative
 from anabranch.protocol.timeline import (
     Answer,
     AppendBase,
@@ -57,6 +56,7 @@ from anabranch.protocol.timeline import (
     fork_steps,
     take_over_steps,
 )
+from anabranch.protocol.upstream_selection import awaits_corrections, works_on_tentative
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 

@@ -22,10 +22,10 @@ from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.control import Ask, AskAnswer, AskOutcome, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, ASK_TAKEN_MS
+from anabranch.protocol.planner import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
 from anabranch.protocol.records import BoundaryKind, Part
 from anabranch.protocol.regeneration import Regeneration, resent_records
 from anabranch.protocol.replica import JointPlan
-from anabranch.protocol.serialization import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
 from anabranch.protocol.timeline import timeline_name
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.gone_blocks import GoneBlocks

@@ -20,20 +20,20 @@ from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs, source_schema
+from anabranch.processing.peers import Recovery, Upstream
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.resending import Made, RangeQuery, Resending
 from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
-from anabranch.processing.surroundings import Recovery, Upstream
 from anabranch.protocol.availability import Availability
 from anabranch.protocol.control import ControlRecord, Heartbeat
+from anabranch.protocol.correction_order import CorrectionGate
 from anabranch.protocol.errors import AnabranchError, Fenced
+from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.fencing import fenced_epochs
 from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
-from anabranch.protocol.presence import Presence
-from anabranch.protocol.serialization import EmptyBatches
-from anabranch.protocol.staggering import CorrectionGate
+from anabranch.protocol.planner import EmptyBatches
 from anabranch.protocol.state_horizon import StateHorizon, buckets_of
 from anabranch.runtime.block_asker import BlockAsker
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -88,8 +88,8 @@ class StageReplica:
         self._epoch_checked_ms = 0
         self._synced_ms = context.clock.now_ms()
         self._syncing: threading.Thread | None = None
-        self._presence = Presence.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage, *self._stage.reads)})
-        self._gate = CorrectionGate(stage, self._replica, self._presence)
+        self._detector = FailureDetector.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage, *self._stage.reads)})
+        self._gate = CorrectionGate(stage, self._replica, self._detector)
         self._beats = Beats(context.log, self._names.control("processing", settings.name), context.clock, self._beat)
         self._inputs = StageInputs(context.log, self._names, self._followers, self._changed, self._pause_start)
         self._neighbours: ReplicaControl | None = None
@@ -169,7 +169,7 @@ class StageReplica:
         )  # fmt: skip
         stage, name = self._stage, self._stage_name
         self._neighbours = neighbours = ReplicaControl(
-            ControlReader(context.log, speakers(self._pipeline)), context.clock, self._gate, self._presence, self._hear, self._changed
+            ControlReader(context.log, speakers(self._pipeline)), context.clock, self._gate, self._detector, self._hear, self._changed
         )
         upstream = Upstream(neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.sibling_serves)
         runner = ReplicaRunner(

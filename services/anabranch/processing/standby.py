@@ -16,8 +16,8 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
-from anabranch.protocol.presence import REPLICA_SERVICE
 from anabranch.protocol.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
 from anabranch.protocol.timeline import Answer, DiskStep, FindSiblingCommit, Step, carry_out
 from anabranch.runtime.boundary_reader import BoundaryReader

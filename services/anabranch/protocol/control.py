@@ -8,7 +8,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A service process is alive, and what it does. What it says of itself decides about load and switching only, never about a row."""
+    """A service process is alive, and what it does. What it says of itself decides about load and the choice of an upstream replica only, never about a row."""
 
     service: str
     name: str
@@ -30,7 +30,7 @@ class Heartbeat:
     checkpoint_bucket: int = 0
     """Last bucket of its inputs that this directory, or what stands in the output, holds for good: it never reads it again (rule 18)."""
     corrects: bool = False
-    """It makes corrections at full speed (``protocol.staggering``)."""
+    """It makes corrections at full speed (``protocol.correction_order``)."""
     rejected: int = 0
     """Of delivery: results that it could not deliver since it began, for their size."""
 

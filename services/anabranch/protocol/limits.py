@@ -293,7 +293,7 @@ CONTROL_WAIT_MS: Final = 1_000
 """What the manager waits for the broker to take a fence or a trim point: where the broker is away its other work must go on."""
 
 FAILURE_AFTER_MS: Final = 2_000
-"""Observed silence after which a replica is FAILURE to others: too short takes the slow for dead, too long delays switching and corrections."""
+"""Observed silence after which a replica is FAILURE to others: too short takes the slow for dead, too long delays upstream selection and corrections."""
 
 OBSERVED_STEP_MS: Final = 1_000
 """The most that one look counts towards a time-out about others. Below FAILURE_AFTER_MS, so that nobody is dead right after a pause."""

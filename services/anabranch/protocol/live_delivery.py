@@ -177,7 +177,7 @@ class Available:
     shown: Sizes = ()
     """Above ``upto``, up to what was shown, from anyone who has them: the newest first."""
     settled: bool = True
-    """The stage says of no corrections that they are still to come (``switching.awaits_corrections``)."""
+    """The stage says of no corrections that they are still to come (``upstream_selection.awaits_corrections``)."""
 
 
 def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:

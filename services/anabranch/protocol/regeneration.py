@@ -22,9 +22,9 @@ from dataclasses import replace
 from anabranch.protocol.boundary_log import LogState, contents
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import BATCH_ROWS_MAX, PARTS_PER_RECORD_MAX
+from anabranch.protocol.planner import Plan, QueryPosition, TakenBucket, next_plan
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import Part, Resent
-from anabranch.protocol.serialization import Plan, QueryPosition, TakenBucket, next_plan
 
 
 class Regeneration:

@@ -76,10 +76,10 @@ from anabranch.protocol.limits import (
     SUCCESSOR_WITHOUT_ROWS,
 )
 from anabranch.protocol.pacing import CorrectionWatch, Pace
+from anabranch.protocol.planner import Plan, QueryPosition, begun_after, next_plan, next_tentative_plan
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import Plan, QueryPosition, begun_after, next_plan, next_tentative_plan
 from anabranch.protocol.timeline import Timeline, timeline_name
 
 
@@ -90,13 +90,13 @@ class Situation:
     now_ms: int
     log_states: Mapping[str, LogState]
     chosen: Mapping[str, str | None]
-    """Per input, the upstream replica whose tentative buckets are taken (``protocol.switching``)."""
+    """Per input, the upstream replica whose tentative buckets are taken (``protocol.upstream_selection``)."""
     working: frozenset[str] = frozenset()
     """Inputs that say that they work on tentative buckets: one of them that lacks the next bucket is given more time."""
     uncorrected: frozenset[str] = frozenset()
-    """Inputs that say that corrections of theirs are still to come (``protocol.switching``)."""
+    """Inputs that say that corrections of theirs are still to come (``protocol.upstream_selection``)."""
     may_correct: bool = True
-    """The replica may correct now (``protocol.staggering``)."""
+    """The replica may correct now (``protocol.correction_order``)."""
     sibling_serves: bool = False
     """Another replica of the stage gives new results."""
 

@@ -45,8 +45,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
 from anabranch.protocol.limits import MOVED_BEHIND_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
-from anabranch.protocol.presence import REPLICA_SERVICE, Peer, Presence
 from anabranch.protocol.timeline import (
     Answer,
     Clean,
@@ -87,19 +87,19 @@ class StandbyWatch:
         self._moved_epoch, self._behind_max = moved_epoch, MOVED_BEHIND_MS // width_ms
         self._stage, self._process, self._primary = stage, process, Peer(REPLICA_SERVICE, stage, writer)
         self._order = {each: number for number, each in enumerate(processes)}
-        self._presence = Presence([self._primary, *(Peer(STANDBY_SERVICE, stage, each) for each in processes)])
+        self._detector = FailureDetector([self._primary, *(Peer(STANDBY_SERVICE, stage, each) for each in processes)])
         self._epoch: int | None = None
         self._log_was_read = False
 
     def heard(self, beat: Heartbeat, now_ms: int) -> None:
         """A heartbeat was read that was written since this process listens (S1, S2)."""
-        self._presence.heard(beat, now_ms)
+        self._detector.heard(beat, now_ms)
 
     def epoch_seen(self, epoch: int | None, now_ms: int) -> None:
         """The newest epoch in the stage's log, which was read to its end at least once: a new one is a sign of life (S1). None: there is none."""
         self._log_was_read, self._epoch = True, epoch
         if epoch is not None:
-            self._presence.began(self._primary, epoch, now_ms)
+            self._detector.began(self._primary, epoch, now_ms)
 
     @property
     def must_wait(self) -> bool:
@@ -111,13 +111,13 @@ class StandbyWatch:
 
         ``bucket``: that of the checkpoint from which it would go on; 0: none. ``closed``: the last one that the replica has closed.
         """
-        silent_ms = self._presence.silent_ms(self._primary, now_ms)
+        silent_ms = self._detector.silent_ms(self._primary, now_ms)
         if not self._log_was_read:
             return False
         if not self.must_wait or (self._moved_epoch is not None and bucket + self._behind_max >= closed):
             return True
         own = bucket == 0, self._order[self._process]
-        alive = self._presence.alive(STANDBY_SERVICE, self._stage, now_ms)
+        alive = self._detector.alive(STANDBY_SERVICE, self._stage, now_ms)
         turns = [(beat.checkpoint_bucket == 0, self._order[each]) for each, beat in alive.items() if each != self._process]
         wait_ms = 0 if self._epoch is None else PRIMARY_SILENT_MS
         return silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)

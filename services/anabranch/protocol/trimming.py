@@ -4,7 +4,7 @@ Theory of operation. A reader never again reads what its *synced* stable positio
 point, while a branch runs), or what stands in the output for good. Each says so in its heartbeats (``checkpoint_bucket``). The trim point
 of a stream is the least over its readers. A reader that was not heard for a day holds nothing back any more: it re-enters by copying a
 sibling. A reader that was never heard may exist all the same, so it holds everything back until a day was observed. The day is counted by
-who trims, from when it heard the reader (``protocol.presence``); after its restart what stands in the topic counts as heard then.
+who trims, from when it heard the reader (``protocol.failure_detector``); after its restart what stands in the topic counts as heard then.
 
 What is trimmed is trimmed whoever reads it later, so every doubt means to trim less.
 
@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from anabranch.protocol.control import Heartbeat, TrimPoint
+from anabranch.protocol.failure_detector import FailureDetector, Peer
 from anabranch.protocol.limits import TRIM_EVERY_MS, TRIM_READER_MS
-from anabranch.protocol.presence import Peer, Presence
 
 
 class Trimming:
@@ -32,12 +32,12 @@ class Trimming:
     def __init__(self, readers: Mapping[str, Collection[Peer]]) -> None:
         """``readers``: all that a stream may have, by stream."""
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
-        self._presence = Presence(frozenset().union(*self._readers.values()))
+        self._detector = FailureDetector(frozenset().union(*self._readers.values()))
         self._points: dict[str, TrimPoint] = {}
 
     def heard(self, beat: Heartbeat, now_ms: int) -> None:
         """Take note of any heartbeat of the control topic, however old (T5)."""
-        self._presence.heard(beat, now_ms)
+        self._detector.heard(beat, now_ms)
 
     def seen(self, point: TrimPoint) -> None:
         """Take note of a trim point in the control topic, one's own too (T1)."""
@@ -52,7 +52,7 @@ class Trimming:
 
     def due(self, now_ms: int, uptos: Mapping[str, int]) -> list[TrimPoint]:
         """The trim points to write now; ``uptos``: last stable bucket of each stream."""
-        self._presence.look(now_ms)
+        self._detector.look(now_ms)
         made = []
         for stream in self._readers:
             last = self._points.get(stream)
@@ -69,9 +69,9 @@ class Trimming:
         """The least position of the readers that count (T2-T4)."""
         positions = []
         for reader in self._readers[stream]:
-            if self._presence.silent_ms(reader, now_ms) > TRIM_READER_MS:
+            if self._detector.silent_ms(reader, now_ms) > TRIM_READER_MS:
                 continue
-            beat = self._presence.last(reader)
+            beat = self._detector.last(reader)
             if beat is None:
                 return 0
             positions.append(beat.checkpoint_bucket)

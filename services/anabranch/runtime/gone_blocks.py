@@ -9,8 +9,8 @@ from typing import Final
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.boundary_log import LogState, contents
 from anabranch.protocol.limits import ASK_BUCKETS_MAX
+from anabranch.protocol.planner import TakenBucket
 from anabranch.protocol.records import Part
-from anabranch.protocol.serialization import TakenBucket
 
 Lock = AbstractContextManager[object]
 """Held while a log state is looked at that another thread changes; never while the log is asked."""

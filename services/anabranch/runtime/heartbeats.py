@@ -16,13 +16,13 @@ from typing import Final
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.control import ControlRecord, Fence, Heartbeat
+from anabranch.protocol.correction_order import CorrectionGate
 from anabranch.protocol.errors import DataMissing, OutcomeUnknown, Outvoted, RemoteProtocolError, Unavailable
+from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.limits import CONTROL_WAIT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
-from anabranch.protocol.presence import Presence
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.speaking import Speaker
-from anabranch.protocol.staggering import CorrectionGate
-from anabranch.protocol.switching import choose
+from anabranch.protocol.upstream_selection import choose
 
 _FETCH_RECORDS: Final = 2_000
 _WAIT_MS: Final = 100
@@ -235,18 +235,18 @@ class ReplicaControl:
         reader: ControlReader,
         clock: Clock,
         gate: CorrectionGate,
-        presence: Presence,
+        detector: FailureDetector,
         listener: Callable[[ControlRecord], None] = lambda _: None,
         lock: AbstractContextManager[object] = _ALONE,
     ) -> None:
         """``gate.epoch`` is this process's epoch: set it before the first ``poll``.
 
-        ``presence``: what is heard of its siblings, and of the replicas of its inputs.
+        ``detector``: what is heard of its siblings, and of the replicas of its inputs.
         ``listener`` is told every record. ``lock``: held while what follows changes, for callers that ask from other threads; not while the
         topic is read.
         """
         self._listener, self._lock = listener, lock
-        self._reader, self._clock, self._gate, self._presence = reader, clock, gate, presence
+        self._reader, self._clock, self._gate, self._detector = reader, clock, gate, detector
         self._current: dict[str, str] = {}
 
     def poll(self, wait_ms: int = 0) -> int:
@@ -265,11 +265,11 @@ class ReplicaControl:
     def _take(self, entries: Sequence[ControlRecord], now_ms: int) -> None:
         for entry in entries:
             if isinstance(entry, Heartbeat):
-                self._presence.heard(entry, now_ms)
+                self._detector.heard(entry, now_ms)
             elif isinstance(entry, Fence) and self._gate.is_fenced_by(entry):
                 message = f"replica {entry.replica} of {entry.stage}, epoch {entry.epoch}, must end: {entry.reason}"
                 raise Outvoted(message)
-        self._presence.look(now_ms)
+        self._detector.look(now_ms)
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
         """The replica from which to take tentative buckets of an input, of those that ``offers`` names; one stays with a good one."""
@@ -280,7 +280,7 @@ class ReplicaControl:
 
     def states(self, stream: str) -> Mapping[str, ReplicaState]:
         """What each replica of an input says of itself; FAILURE: it says nothing. Empty: it has none."""
-        return self._presence.states(stream, self._clock.now_ms())
+        return self._detector.states(stream, self._clock.now_ms())
 
     def may_correct(self, wanted: bool) -> bool:
         """Tell the gate whether corrections are possible now; whether they may be made at full speed."""

@@ -14,8 +14,8 @@ from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.consistency import IndexImage
 from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.failure_detector import Peer
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
-from anabranch.protocol.presence import Peer
 from harness import outputs
 from harness.control_topics import said, say
 from harness.outputs import create_topics

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from anabranch.codec.plan_offsets import rows_of
+from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
-from anabranch.processing.surroundings import Upstream
 from anabranch.protocol.availability import Waits, waits_of
 from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_ALONE, CORRECTION_STEPS_SERVED
 from anabranch.protocol.plans import PlanTraits

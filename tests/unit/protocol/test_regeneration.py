@@ -9,10 +9,10 @@ import pytest
 from anabranch.protocol import regeneration
 from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.planner import QueryPosition, TakenBucket
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import Part, Resent
 from anabranch.protocol.regeneration import Regeneration, resent_records
-from anabranch.protocol.serialization import QueryPosition, TakenBucket
 from harness.boundary_logs import part, record, started, state_after
 
 STATELESS = PlanTraits(is_stateful=False, is_batch_safe=True)

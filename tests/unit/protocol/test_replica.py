@@ -10,11 +10,11 @@ from anabranch.protocol.availability import Policy
 from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED, HOP_MS, STALL_MS
+from anabranch.protocol.planner import Plan, QueryPosition
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import Plan, QueryPosition
 from anabranch.protocol.timeline import Timeline, timeline_name
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, WIDTH_MS, Bench, behind, part, stabilization, stable, up_failure
 

@@ -6,13 +6,13 @@ import pytest
 
 from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
 from anabranch.protocol.limits import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS, CORRECTION_ROWS_MAX, HOP_MS
+from anabranch.protocol.planner import QueryPosition
 from anabranch.protocol.plans import PlanTraits
 from anabranch.protocol.records import BoundaryKind
 from anabranch.protocol.replica import Decision
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.serialization import QueryPosition
-from anabranch.protocol.switching import awaits_corrections
 from anabranch.protocol.timeline import timeline_name
+from anabranch.protocol.upstream_selection import awaits_corrections
 from harness.replica_bench import WAITS, Bench, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from anabranch.protocol.control import Heartbeat, TrimPoint
+from anabranch.protocol.failure_detector import Peer
 from anabranch.protocol.limits import OBSERVED_STEP_MS, TRIM_EVERY_MS
-from anabranch.protocol.presence import Peer
 from anabranch.protocol.trimming import Trimming
 
 NOW = 1_700_000_000_000

@@ -13,12 +13,12 @@ from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Delivered, TopicPartition
 from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.correction_order import CorrectionGate, Why
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
-from anabranch.protocol.presence import Presence
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.speaking import Speaker
-from anabranch.protocol.staggering import CorrectionGate, Why
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl, said_so_far
 from harness.sources import everything
 
@@ -219,9 +219,9 @@ class Neighbours:
 
     def __init__(self, log: LocalEventLog, clock: VirtualClock) -> None:
         self._log, self._clock = log, clock
-        presence = Presence.of_replicas({"tolls": "01", "means": "01"})
-        self.gate = CorrectionGate("tolls", "0", presence, epoch=7)
-        self.control = ReplicaControl(ControlReader(log, SPEAKERS), clock, self.gate, presence)
+        detector = FailureDetector.of_replicas({"tolls": "01", "means": "01"})
+        self.gate = CorrectionGate("tolls", "0", detector, epoch=7)
+        self.control = ReplicaControl(ControlReader(log, SPEAKERS), clock, self.gate, detector)
 
     def hears(self, *entries: ControlRecord) -> None:
         now_ms = self._clock.now_ms()
@@ -236,10 +236,10 @@ def neighbours(log: LocalEventLog, clock: VirtualClock) -> Neighbours:
 
 def test_the_topic_is_read_with_no_lock_held(log: LocalEventLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is slow would hold up every decision of the replica. What follows from the records changes under the lock."""
-    presence = Presence.of_replicas({"tolls": "01"})
-    lock, reader, gate = threading.Lock(), ControlReader(log, SPEAKERS), CorrectionGate("tolls", "0", presence, epoch=7)
-    control = ReplicaControl(reader, clock, gate, presence, lock=lock)
-    poll, look, seen = reader.poll, presence.look, list[bool]()
+    detector = FailureDetector.of_replicas({"tolls": "01"})
+    lock, reader, gate = threading.Lock(), ControlReader(log, SPEAKERS), CorrectionGate("tolls", "0", detector, epoch=7)
+    control = ReplicaControl(reader, clock, gate, detector, lock=lock)
+    poll, look, seen = reader.poll, detector.look, list[bool]()
 
     def polls(wait_ms: int) -> list[ControlRecord]:
         seen.append(lock.locked())
@@ -250,7 +250,7 @@ def test_the_topic_is_read_with_no_lock_held(log: LocalEventLog, clock: VirtualC
         return look(now_ms)
 
     monkeypatch.setattr(reader, "poll", polls)
-    monkeypatch.setattr(presence, "look", looks)
+    monkeypatch.setattr(detector, "look", looks)
     control.poll()
     assert seen == [False, True]
 

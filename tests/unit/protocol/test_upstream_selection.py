@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.switching import NOBODY, TABLE, Action, awaits_corrections, choose, decide, works_on_tentative
+from anabranch.protocol.upstream_selection import NOBODY, TABLE, Action, awaits_corrections, choose, decide, works_on_tentative
 
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.protocol.staggering import Why
-from harness.staggered import TICK_MS, StaggeredStage
+from anabranch.protocol.correction_order import Why
+from harness.correcting_stage import TICK_MS, CorrectingStage
 
-FILES = sorted((Path(__file__).parent / "staggering").glob("*.txt"))
+FILES = sorted((Path(__file__).parent / "correction_order").glob("*.txt"))
 
 
 class Theatre:
     """Plays commands and tells what changes: the gate of each replica."""
 
     def __init__(self) -> None:
-        self._stage = StaggeredStage(1)
+        self._stage = CorrectingStage(1)
         self._began_ms = 0
         self._shown: dict[str, Why] = {}
 
@@ -28,7 +28,7 @@ class Theatre:
         stage = self._stage
         match command.split():
             case ["stage", replicas]:
-                self._stage = StaggeredStage(int(replicas))
+                self._stage = CorrectingStage(int(replicas))
                 self._began_ms, self._shown = self._stage.now_ms, {}
             case ["pass", duration_ms]:
                 return [line for _ in range(int(duration_ms) // TICK_MS) for line in self._tick()]

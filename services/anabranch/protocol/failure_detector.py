@@ -43,7 +43,7 @@ class _Heard:
     """Observed time when it was last heard of a new state or bucket."""
 
 
-class Presence:
+class FailureDetector:
     """What one process has heard of others. ``now_ms`` is any clock of its own; call ``look``, or ask something, at least every second."""
 
     def __init__(self, peers: Iterable[Peer]) -> None:

@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol import serialization
+from anabranch.protocol import planner
 from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
-from anabranch.protocol.serialization import (
+from anabranch.protocol.planner import (
     EmptyBatches,
     Plan,
     QueryPosition,
@@ -22,6 +20,8 @@ from anabranch.protocol.serialization import (
     next_plan,
     next_tentative_plan,
 )
+from anabranch.protocol.plans import PlanTraits
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 
 STATELESS, STATEFUL = PlanTraits(is_stateful=False, is_batch_safe=True), PlanTraits(is_stateful=True, is_batch_safe=True)
 ONE_BY_ONE, STATEFUL_ONE_BY_ONE = PlanTraits(is_stateful=False, is_batch_safe=False), PlanTraits(is_stateful=True, is_batch_safe=False)
@@ -239,7 +239,7 @@ def test_a_hole_of_any_length_costs_nothing() -> None:
 
 
 def test_missing_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serialization, "MISSING_MAX", 2)
+    monkeypatch.setattr(planner, "MISSING_MAX", 2)
     log_states = {"a": Stream().branch(9, base=0, missing=("z", "y", "x")).log_state}
     plan = next_tentative_plan(QueryPosition(), log_states, FROM_0, 9, STATELESS)
     assert plan is not None

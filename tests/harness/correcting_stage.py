@@ -1,13 +1,13 @@
-"""The replicas of one stage around one control topic, in virtual time: nothing but the rules of ``protocol.staggering``."""
+"""The replicas of one stage around one control topic, in virtual time: nothing but the rules of ``protocol.correction_order``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.correction_order import OPEN, CorrectionGate, Why
+from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
-from anabranch.protocol.presence import Presence
-from anabranch.protocol.staggering import OPEN, CorrectionGate, Why
 
 STAGE = "tolls"
 TICK_MS = 100
@@ -18,7 +18,7 @@ class ReplicaProcess:
     """One replica, its place in the topic, and whether it runs; ``bucket`` grows while it corrects, as it would."""
 
     gate: CorrectionGate
-    presence: Presence
+    detector: FailureDetector
     epoch: int
     position: int
     skew_ms: int = 0
@@ -44,7 +44,7 @@ class ReplicaProcess:
         return True
 
 
-class StaggeredStage:
+class CorrectingStage:
     """A stage of some replicas. A process that is not dead reads to the end of the topic, decides, and speaks, once in each tick."""
 
     def __init__(self, replicas: int) -> None:
@@ -58,10 +58,10 @@ class StaggeredStage:
     def start(self, name: str) -> None:
         """A new process of a replica, on the same machine."""
         self._epochs += 1
-        presence = Presence.of_replicas({STAGE: self.names})
-        gate = CorrectionGate(STAGE, name, presence, self._epochs)
+        detector = FailureDetector.of_replicas({STAGE: self.names})
+        gate = CorrectionGate(STAGE, name, detector, self._epochs)
         skew_ms = self.replicas[name].skew_ms if name in self.replicas else 0
-        self.replicas[name] = ReplicaProcess(gate, presence, self._epochs, len(self.topic), skew_ms)
+        self.replicas[name] = ReplicaProcess(gate, detector, self._epochs, len(self.topic), skew_ms)
 
     def kill(self, name: str) -> None:
         """A replica dies."""
@@ -97,7 +97,7 @@ class StaggeredStage:
         replica = self.replicas[name]
         now_ms = self.now_ms + replica.skew_ms
         for entry in () if replica.deaf else self.topic[replica.position :]:
-            replica.presence.heard(entry, now_ms)
+            replica.detector.heard(entry, now_ms)
         replica.position = replica.position if replica.deaf else len(self.topic)
 
     def _round(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Who of a stage's replicas makes corrections at full speed (DPC's staggering; nobody is asked for leave).
+"""Who of a stage's replicas makes corrections at full speed (DPC staggers its replicas; here nobody asks for leave).
 
 Theory of operation. Corrections cost as much as the results that they replace, and the replicas of a stage become able to make them at the
 same moment. One after the other is better: the others keep their cores for new, tentative results, and find the corrections done by the time
@@ -28,8 +28,8 @@ from enum import Enum
 from typing import Final
 
 from anabranch.protocol.control import Fence, Heartbeat
+from anabranch.protocol.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
 from anabranch.protocol.limits import CORRECTION_STALL_MS, CORRECTION_TURN_MS, FAILURE_AFTER_MS
-from anabranch.protocol.presence import REPLICA_SERVICE, Peer, Presence
 from anabranch.protocol.replica_states import ReplicaState
 
 
@@ -53,14 +53,14 @@ class CorrectionGate:
     After a restart nothing is wanted.
     """
 
-    def __init__(self, stage: str, replica: str, presence: Presence, epoch: int = -1) -> None:
-        """``presence``: what is heard of the replicas of ``stage``. ``epoch``: see the attribute."""
+    def __init__(self, stage: str, replica: str, detector: FailureDetector, epoch: int = -1) -> None:
+        """``detector``: what is heard of the replicas of ``stage``. ``epoch``: see the attribute."""
         self.epoch = epoch
         """Of this process, set once it has one (rule 1): a fence names it."""
         self.why = Why.NOTHING_WANTED
         """What decided at the last look."""
-        self._stage, self._replica, self._presence = stage, replica, presence
-        self._has_siblings = presence.replicas(REPLICA_SERVICE, stage) not in ([], [replica])
+        self._stage, self._replica, self._detector = stage, replica, detector
+        self._has_siblings = detector.replicas(REPLICA_SERVICE, stage) not in ([], [replica])
         self._wanted_at: int | None = None
 
     @property
@@ -70,7 +70,7 @@ class CorrectionGate:
 
     def want(self, now_ms: int) -> None:
         """Corrections are possible. Again: nothing changes."""
-        at = self._presence.look(now_ms)
+        at = self._detector.look(now_ms)
         if self._wanted_at is None:
             self._wanted_at = at
             self.why = Why.WAITING
@@ -95,16 +95,16 @@ class CorrectionGate:
         return self.why in OPEN
 
     def _siblings(self, now_ms: int) -> dict[str, Heartbeat]:
-        alive = self._presence.alive(REPLICA_SERVICE, self._stage, now_ms)
+        alive = self._detector.alive(REPLICA_SERVICE, self._stage, now_ms)
         return {replica: beat for replica, beat in alive.items() if replica != self._replica}
 
     def _decide(self, now_ms: int) -> Why:
         """The table in the text above, row by row."""
-        at, presence = self._presence.look(now_ms), self._presence
+        at, detector = self._detector.look(now_ms), self._detector
         if self._wanted_at is None:
             return Why.NOTHING_WANTED
         alive = self._siblings(now_ms)
-        stalled = {r for r in alive if presence.stalled(Peer(REPLICA_SERVICE, self._stage, r), CORRECTION_STALL_MS, now_ms)}
+        stalled = {r for r in alive if detector.stalled(Peer(REPLICA_SERVICE, self._stage, r), CORRECTION_STALL_MS, now_ms)}
         correcting = [r for r, beat in alive.items() if beat.corrects and r not in stalled]
         able = [r for r, beat in alive.items() if beat.replica_state == ReplicaState.STABILIZATION and r not in stalled]
         if self.why in OPEN and not any(r < self._replica for r in correcting):

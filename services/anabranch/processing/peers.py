@@ -1,4 +1,4 @@
-"""What a replica is told by its surroundings: of its neighbours, and of what a start needs besides the own disk."""
+"""What a replica knows of its peers and its inputs, and what a start needs besides the own disk."""
 
 from __future__ import annotations
 

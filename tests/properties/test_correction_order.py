@@ -1,4 +1,4 @@
-"""Any interleaving of heartbeats, wishes, deaths and pauses of replicas: the invariants of ``protocol.staggering``."""
+"""Any interleaving of heartbeats, wishes, deaths and pauses of replicas: the invariants of ``protocol.correction_order``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.limits import CORRECTION_STALL_MS, CORRECTION_TURN_MS, FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS
+from harness.correcting_stage import TICK_MS, CorrectingStage
 from harness.examples import examples
-from harness.staggered import TICK_MS, StaggeredStage
 
 HEARD_MS = HEARTBEAT_EVERY_MS + 2 * TICK_MS
 """In this time everybody who hears has heard what everybody says."""
@@ -21,7 +21,7 @@ STEPS = st.lists(st.tuples(FAULTS, st.integers(0, 30) | st.integers(0, 400), st.
 """(what happens, ticks until the next, who acts first in them)."""
 
 
-def apply(stage: StaggeredStage, fault: Fault) -> bool:
+def apply(stage: CorrectingStage, fault: Fault) -> bool:
     """Whether it was about who lives, hears or speaks, not about who wants."""
     what, number = fault
     name = stage.names[number % len(stage.names)]
@@ -49,7 +49,7 @@ def apply(stage: StaggeredStage, fault: Fault) -> bool:
 class Watch:
     """For how long more than one has been open (G1)."""
 
-    def __init__(self, stage: StaggeredStage) -> None:
+    def __init__(self, stage: CorrectingStage) -> None:
         self._stage, self._since_ms, self.settled_ms = stage, stage.now_ms, stage.now_ms
 
     def tick(self, order: list[str] | None = None) -> None:
@@ -71,7 +71,7 @@ class Watch:
 def test_g1_never_two_and_g2_never_none(
     replicas: int, wanting: bool, skews: tuple[int, int, int], steps: list[tuple[Fault, int, list[str]]]
 ) -> None:
-    stage = StaggeredStage(replicas)
+    stage = CorrectingStage(replicas)
     watch = Watch(stage)
     for name, skew_ms in zip(stage.names, skews, strict=False):
         stage.replicas[name].skew_ms = skew_ms
@@ -103,7 +103,7 @@ def test_g1_never_two_and_g2_never_none(
 @examples(100)
 @given(replicas=st.integers(2, 3), wishes=st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(1, 30)), max_size=20))
 def test_where_all_are_well_the_first_begins_at_once(replicas: int, wishes: list[tuple[int, bool, int]]) -> None:
-    stage = StaggeredStage(replicas)
+    stage = CorrectingStage(replicas)
     watch = Watch(stage)
     for _ in range(FAILURE_AFTER_MS // TICK_MS):
         watch.tick()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from anabranch.adapters.local.log import Operation
+from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
-from anabranch.processing.surroundings import Upstream
 from anabranch.protocol.errors import DataMissing, Fenced, StageFunctionError, Unavailable
 from anabranch.protocol.limits import BRANCH_RETRY_MS, HOP_MS
 from anabranch.protocol.records import BoundaryKind

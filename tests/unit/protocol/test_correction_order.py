@@ -1,13 +1,13 @@
-"""The gate's rows one by one. Histories: ``tests/transcripts/staggering``; invariants: ``tests/properties``."""
+"""The gate's rows one by one. Histories: ``tests/transcripts/correction_order``; invariants: ``tests/properties``."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from anabranch.protocol.control import Fence, Heartbeat
+from anabranch.protocol.correction_order import CorrectionGate, Why
+from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.limits import CORRECTION_STALL_MS, CORRECTION_TURN_MS, FAILURE_AFTER_MS, OBSERVED_STEP_MS
-from anabranch.protocol.presence import Presence
-from anabranch.protocol.staggering import CorrectionGate, Why
 
 NOW = 1_000_000
 BEAT = Heartbeat("processing", "tolls", "0", 7, "running", 0, NOW, "up_failure")
@@ -19,14 +19,14 @@ class Gate:
     """Replica 1 of three, with its clock; looks every 100 ms."""
 
     def __init__(self, *, wants: bool = True) -> None:
-        self.presence, self.now = Presence.of_replicas({"tolls": "012"}), NOW
-        self.gate = CorrectionGate("tolls", "1", self.presence, epoch=9)
+        self.detector, self.now = FailureDetector.of_replicas({"tolls": "012"}), NOW
+        self.gate = CorrectionGate("tolls", "1", self.detector, epoch=9)
         self.gate.open(self.now)
         if wants:
             self.gate.want(self.now)
 
     def hears(self, replica: str, **other: object) -> None:
-        self.presence.heard(replace(BEAT, replica=replica, written_ms=self.now, **other), self.now)  # type: ignore[arg-type]
+        self.detector.heard(replace(BEAT, replica=replica, written_ms=self.now, **other), self.now)  # type: ignore[arg-type]
 
     def after(self, duration_ms: int, *beats: tuple[str, dict[str, object]]) -> Why:
         """``duration_ms`` later, having heard ``beats`` all the time."""
@@ -93,7 +93,7 @@ def test_4_one_that_could_not_is_not_waited_for() -> None:
 
 
 def test_5_at_once_without_siblings() -> None:
-    single = CorrectionGate("tolls", "0", Presence.of_replicas({"tolls": "0"}))
+    single = CorrectionGate("tolls", "0", FailureDetector.of_replicas({"tolls": "0"}))
     single.want(NOW)
     assert single.open(NOW)
 
@@ -130,7 +130,7 @@ def test_6_a_pause_does_not_make_one_alone() -> None:
 
 
 def test_a_fence_means_one_process() -> None:
-    gate = CorrectionGate("tolls", "1", Presence([]), epoch=9)
+    gate = CorrectionGate("tolls", "1", FailureDetector([]), epoch=9)
     fence = Fence("tolls", "1", 9, "", NOW)
     assert gate.is_fenced_by(fence)
     assert not any(gate.is_fenced_by(replace(fence, **other)) for other in ({"stage": "t"}, {"replica": "2"}, {"epoch": 8}))

@@ -1,6 +1,6 @@
 """From which replica of an input stream are its tentative buckets taken? DPC's condition-action table (its upstream switching).
 
-Theory of operation. Stable buckets are the same at every replica, so a reader takes them from whichever is there first: no switching, and no
+Theory of operation. Stable buckets are the same at every replica, so a reader takes them from whichever is there first: nothing is selected, and no
 background source of corrections either (the rows of the published table that are about one are not needed). Tentative buckets differ: each
 replica made its own from what it had. So a reader stays with one replica as long as that one is as good as any, and changes only to a better
 one. Only a replica that has closed the wanted bucket tentatively can be chosen; one that has, but is silent now, is still better than nothing,

@@ -1,10 +1,10 @@
-"""``ingestion.layout``: every row goes to exactly one partition, and small buckets are not cut up."""
+"""``ingestion.partitioning``: every row goes to exactly one partition, and small buckets are not cut up."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from anabranch.ingestion.layout import ROWS_PER_PARTITION, slices
+from anabranch.ingestion.partitioning import ROWS_PER_PARTITION, slices
 
 
 def table(event_times: list[int]) -> pa.Table:
