@@ -32,7 +32,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.identifiers import BatchId, TopicNames
 from anabranch.protocol.limits import SOURCE_BATCH_RECORDS
-from anabranch.protocol.records import BoundaryRecord, Part, Resent
+from anabranch.protocol.records import BoundaryRecord, Part, Recomputed
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -122,7 +122,7 @@ class Sender:
             for chunk in self._acks.fetch(100, 50):
                 self._acked = max(self._acked, *(int(value or b"0") for value in chunk.values))
             if self._acked < self._batch and time.monotonic() > repeat_s:
-                self._boundary.resend(Resent("0", self._epoch, parts))
+                self._boundary.append_recomputed(Recomputed("0", self._epoch, parts))
                 self.repeated += 1
                 repeat_s = time.monotonic() + RESEND_MS / 1000
 
@@ -175,7 +175,7 @@ class Receiver:
             for chunk in reader.fetch(1_000, 100):
                 for value, headers in zip(chunk.values, chunk.headers, strict=True):
                     entry = boundary_records.decode(value, headers)
-                    if not isinstance(entry, (BoundaryRecord, Resent)) or not entry.parts:
+                    if not isinstance(entry, (BoundaryRecord, Recomputed)) or not entry.parts:
                         continue
                     batch = entry.parts[0].bucket
                     if batch > self._position:

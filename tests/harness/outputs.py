@@ -21,7 +21,7 @@ from anabranch.protocol.control import DeliveryProgress
 from anabranch.protocol.identifiers import BatchId, RecordId
 from anabranch.protocol.live_delivery import Kind
 from anabranch.protocol.live_view import LiveRecord, LiveView
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part, Resent
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part, Recomputed
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import ServiceMetrics
@@ -120,9 +120,9 @@ class Replica:
         """Read its own log on."""
         self._boundaries.poll()
 
-    def resend(self, tables: Mapping[int, pa.Table]) -> None:
+    def append_recomputed(self, tables: Mapping[int, pa.Table]) -> None:
         """Write buckets once more, for a reader whose blocks are gone."""
-        self._boundaries.resend(Resent(self._replica, self.epoch, self._parts(tables)))
+        self._boundaries.append_recomputed(Recomputed(self._replica, self.epoch, self._parts(tables)))
 
     def show(
         self, upto: int, tables: Mapping[int, pa.Table], missing: Sequence[str] = ("reports",), *, fork: bool = False

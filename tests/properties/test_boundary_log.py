@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.boundary_log import LogState, contents
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Resent
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Recomputed
 from harness.boundary_logs import LAST, WRITERS, Reference, logs, state_after
 from harness.examples import examples
 
@@ -170,7 +170,9 @@ def test_whatever_a_record_says_the_log_state_takes_or_refuses_it(entries: list[
 
 @EXAMPLES
 @given(logs(), st.data())
-def test_l14_whatever_is_resent_no_bucket_has_other_contents_and_nothing_else_changes(entries: list[LogEntry], data: st.DataObject) -> None:
+def test_l14_whatever_is_recomputed_no_bucket_has_other_contents_and_nothing_else_changes(
+    entries: list[LogEntry], data: st.DataObject
+) -> None:
     """Beside a log state of the same log that hears nothing of it."""
     plain, log_state = LogState(WRITERS), LogState(WRITERS)
     for offset, entry in enumerate(entries):
@@ -178,13 +180,13 @@ def test_l14_whatever_is_resent_no_bucket_has_other_contents_and_nothing_else_ch
         writer = data.draw(st.sampled_from(WRITERS))
         buckets = data.draw(st.lists(st.integers(1, LAST), max_size=3))
         parts = tuple(
-            Part(b, 0, "resent", 1, 50, 51, data.draw(st.integers(0, 2)), data.draw(st.sampled_from((0, 7, 14)))) for b in buckets
+            Part(b, 0, "recomputed", 1, 50, 51, data.draw(st.integers(0, 2)), data.draw(st.sampled_from((0, 7, 14)))) for b in buckets
         )
         epoch = data.draw(st.integers(-1, offset))
-        outcome = log_state.apply(offset, Resent(writer, epoch, parts))
+        outcome = log_state.apply(offset, Recomputed(writer, epoch, parts))
         assert outcome.accepted == (epoch == plain.epoch(writer)) or plain.epoch(writer) is None
         found, known = stable_of(log_state), stable_of(plain)
         assert found.keys() == known.keys()
         assert all(contents(found[b][1]) == contents(known[b][1]) for b in found)
-        assert all(found[b] == known[b] or found[b][1][0].attempt == "resent" for b in found)
+        assert all(found[b] == known[b] or found[b][1][0].attempt == "recomputed" for b in found)
         assert chain_of(log_state)[1:] == chain_of(plain)[1:]

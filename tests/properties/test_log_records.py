@@ -15,8 +15,8 @@ from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.control import (
     Alarm,
     Ask,
-    AskAnswer,
     AskOutcome,
+    AskReply,
     ControlRecord,
     DeliveryProgress,
     Fence,
@@ -34,8 +34,8 @@ from anabranch.protocol.records import (
     LogEntry,
     LogSnapshot,
     Part,
+    Recomputed,
     ReplicaSnapshot,
-    Resent,
     StableRange,
     TentativeRange,
 )  # fmt: skip
@@ -105,7 +105,7 @@ replicas = st.builds(
 entries: st.SearchStrategy[LogEntry] = (
     boundaries()
     | st.builds(EpochStarted, names, names, names, names)
-    | st.builds(Resent, names, counts, several(parts()))
+    | st.builds(Recomputed, names, counts, several(parts()))
     | st.builds(LogSnapshot, counts, buckets, several(replicas), several(ranges()), buckets)
 )
 control: st.SearchStrategy[ControlRecord] = (
@@ -115,7 +115,7 @@ control: st.SearchStrategy[ControlRecord] = (
     | st.builds(DeliveryProgress, names, longs, longs, several(st.tuples(st.integers(0, 2**31 - 1), longs)), longs, longs, longs)
     | st.builds(Alarm, names, names, longs, names, longs)
     | st.builds(Ask, names, names, longs, longs, longs, longs)
-    | st.builds(AskAnswer, names, names, names, longs, st.sampled_from(AskOutcome), names, longs)
+    | st.builds(AskReply, names, names, names, longs, st.sampled_from(AskOutcome), names, longs)
 )
 
 
@@ -147,7 +147,7 @@ def harmless(value: bytes) -> None:
         except RemoteProtocolError:
             continue
         encode(entry)  # type: ignore[arg-type]
-        if isinstance(entry, (EpochStarted, BoundaryRecord, Resent, LogSnapshot)):
+        if isinstance(entry, (EpochStarted, BoundaryRecord, Recomputed, LogSnapshot)):
             taken_without_harm(entry)
 
 
@@ -155,7 +155,7 @@ def taken_without_harm(entry: LogEntry) -> None:
     """Whatever can be decoded, a log state takes or refuses with a reason, and a log snapshot is a log state or refused."""
     replica = entry.replica if not isinstance(entry, LogSnapshot) else "0"
     log_state = LogState([replica, "another"])
-    epoch = entry.epoch if isinstance(entry, (BoundaryRecord, Resent)) else 0
+    epoch = entry.epoch if isinstance(entry, (BoundaryRecord, Recomputed)) else 0
     log_state.apply(epoch, EpochStarted(replica, "", ""))
     assert log_state.apply(epoch + 1, entry).reason
     log_state.forget(log_state.upto)

@@ -14,7 +14,7 @@ from anabranch.protocol.clean_points import CleanPoints
 from anabranch.protocol.consistency import Mismatch, StreamAudit
 from anabranch.protocol.log_snapshots import LogSnapshots, forgettable
 from anabranch.protocol.log_start import LogStart
-from anabranch.protocol.records import LogEntry, LogSnapshot, Part, Resent
+from anabranch.protocol.records import LogEntry, LogSnapshot, Part, Recomputed
 from harness.boundary_logs import LAST, WRITERS, logs
 from harness.examples import examples
 
@@ -105,7 +105,7 @@ def agrees(reader: Reader, world: World) -> None:
     assert reader.log_state.forgotten <= world.trim_point
     assert reader.log_state.snapshot(0, floor) == world.whole.snapshot(0, floor)
     for bucket in range(floor + 1, LAST + 1):
-        assert reader.log_state.resent_after(bucket) == world.whole.resent_after(bucket)
+        assert reader.log_state.recomputed_after(bucket) == world.whole.recomputed_after(bucket)
         for w in WRITERS:
             assert reader.log_state.replica_bucket(w, bucket) == world.whole.replica_bucket(w, bucket)
     for w in WRITERS:
@@ -115,7 +115,7 @@ def agrees(reader: Reader, world: World) -> None:
     assert heard.outcomes.items() <= whole.outcomes.items()
     assert [m for m in heard.mismatches if m not in whole.mismatches] == []
     for _, entry in world.entries:
-        if not isinstance(entry, (LogSnapshot, Resent)) and hasattr(entry, "id"):
+        if not isinstance(entry, (LogSnapshot, Recomputed)) and hasattr(entry, "id"):
             for fingerprint in ("plan of 0", "plan of 1"):
                 found = heard.points.base(entry.replica, entry.id, fingerprint, LAST)
                 assert found in (None, whole.points.base(entry.replica, entry.id, fingerprint, LAST)), "K1, K5"
@@ -130,12 +130,12 @@ def test_w1_whenever_a_reader_begins_it_knows_what_the_whole_log_says(entries: l
         for made in world.arrivals():
             world.append(offset, made)
         world.append(offset, entry)
-        what = data.draw(st.sampled_from(("", "", "resent", "snapshot", "snapshot", "trim", "cut", "begin", "begin", "read")))
-        if what == "resent" and world.whole.upto and (stable := world.whole.stable(1, world.whole.upto)):
+        what = data.draw(st.sampled_from(("", "", "recomputed", "snapshot", "snapshot", "trim", "cut", "begin", "begin", "read")))
+        if what == "recomputed" and world.whole.upto and (stable := world.whole.stable(1, world.whole.upto)):
             writer, (bucket, _, was) = data.draw(st.sampled_from(WRITERS)), data.draw(st.sampled_from(stable))
             rows, digest = contents(was)
             parts = (Part(bucket, 0, f"again {offset}", 1, 50, 51, rows + data.draw(st.sampled_from((0, 0, 1))), digest),)
-            world.append(offset, Resent(writer, world.whole.epoch(writer) or 0, parts))
+            world.append(offset, Recomputed(writer, world.whole.epoch(writer) or 0, parts))
         elif what == "snapshot":
             world.trim_below_snapshot(offset + 1, data.draw(st.integers(0, 4)))
         elif what == "trim":

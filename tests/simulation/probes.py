@@ -55,14 +55,14 @@ ROWS: Final[tuple[str, ...]] = (
 """Rows of transition tables: a few hundred seeds reach each of them."""
 
 UNREACHABLE: Final[dict[str, str]] = {
-    "log state resent": "the engine makes no range again: tests/spark/test_asking.py, tests/unit/processing/test_resending.py",
+    "log state recomputed": "the engine makes no range again: tests/spark/test_recomputing.py, tests/unit/processing/test_recomputing.py",
     "log state malformed": "decoding refuses a branch of another epoch before a log state sees it: tests/unit/protocol/test_tentative.py",
     "log state superseded": "no stage here is upgraded within a run: tests/unit/protocol/test_boundary_log.py",
     "log state other_width": "nobody changes the width of a bucket within a run: tests/unit/protocol/test_boundary_log.py",
     "log state pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
     "replica row 10: the branch waits for the stable query": "takes batches that cost more than real time: tests/unit/protocol/test_pacing.py and test_replica.py",
     "standby table": "no stage here has `ha: passive`: tests/unit/protocol/test_standby.py, tests/spark/test_ha_modes.py",
-    "asking table": "the engine makes no range again: tests/unit/protocol/test_asking.py, tests/spark/test_asking.py",
+    "recompute table": "the engine makes no range again: tests/unit/protocol/test_recompute_requests.py, tests/spark/test_recomputing.py",
 }
 """Rows that no seed can reach, and why; what tests them instead."""
 

@@ -1,7 +1,7 @@
 """Records of a boundary log as bytes.
 
-Written as Avro single objects (schemas/records/boundary_record, epoch_started, resent, ``log_snapshot``). Whatever stands in a log, ``decode`` gives a record
-that is whole and within the limits, or raises RemoteProtocolError: a reader refuses it, counts it and goes on.
+Written as Avro single objects (schemas/records/boundary_record, epoch_started, recomputed, ``log_snapshot``). Whatever stands in a log,
+``decode`` gives a record that is whole and within the limits, or raises RemoteProtocolError: a reader refuses it, counts it and goes on.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from anabranch.protocol.records import (
     LogSnapshot,
     Origin,
     Part,
+    Recomputed,
     ReplicaSnapshot,
-    Resent,
     StableRange,
     TentativeRange,
 )
@@ -50,8 +50,8 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
         value: object = _epoch_value(entry)
     elif isinstance(entry, BoundaryRecord):
         name, value = "boundary_record", _record_value(entry)
-    elif isinstance(entry, Resent):
-        name = "resent"
+    elif isinstance(entry, Recomputed):
+        name = "recomputed"
         value = {"replica": entry.replica, "epoch": entry.epoch, "parts": [_part_value(part) for part in entry.parts]}
     else:
         name, value = "log_snapshot", _snapshot_value(entry)
@@ -73,10 +73,10 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
     del headers
     record, fields = single_object.read(value, limits.SNAPSHOT_BYTES_MAX, limits.SNAPSHOT_ITEMS_MAX)
     entry: LogEntry
-    if record.name in ("boundary_record", "resent"):
+    if record.name in ("boundary_record", "recomputed"):
         if value is not None and len(value) > limits.BOUNDARY_BYTES_MAX:
             raise RemoteProtocolError(f"a {record.name.replace('_', ' ')} of {len(value)} bytes")
-        entry = _record_of(fields) if record.name == "boundary_record" else Resent(fields[0], fields[1], _parts_of(fields[2]))
+        entry = _record_of(fields) if record.name == "boundary_record" else Recomputed(fields[0], fields[1], _parts_of(fields[2]))
     elif record.name == "epoch_started":
         entry = EpochStarted(*fields)
     elif record.name == "log_snapshot":
@@ -193,7 +193,13 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
         for r in entry.replicas
     ]
     ranges = [
-        {"first": s.first, "last": s.last, "replica": s.replica, "parts": [_part_value(part) for part in s.parts], "resent": s.resent}
+        {
+            "first": s.first,
+            "last": s.last,
+            "replica": s.replica,
+            "parts": [_part_value(part) for part in s.parts],
+            "recomputed": s.recomputed,
+        }
         for s in entry.ranges
     ]
     numbers = {"past": entry.past, "version": entry.version, "version_after": entry.version_after, "bucket_ms": entry.bucket_ms}
@@ -273,7 +279,9 @@ def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
         as_of=as_of,
         forgotten=forgotten,
         replicas=tuple([_replica_of(replica) for replica in replicas]),
-        ranges=tuple([StableRange(first, last, replica, _parts_of(parts), resent) for first, last, replica, parts, resent in ranges]),
+        ranges=tuple(
+            [StableRange(first, last, replica, _parts_of(parts), recomputed) for first, last, replica, parts, recomputed in ranges]
+        ),
         past=past,
         version=version,
         version_after=version_after,
@@ -293,7 +301,7 @@ def _check(entry: LogEntry) -> None:
         _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
-    elif isinstance(entry, Resent):
+    elif isinstance(entry, Recomputed):
         _check_texts(entry.replica)
         _require(entry.epoch >= 0, "an epoch out of range")
         _check_parts(entry.parts)

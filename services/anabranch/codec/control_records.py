@@ -1,4 +1,4 @@
-"""Heartbeats, fences, trim points, asks and their answers, alarms, delivery progress and moves as bytes: Avro single objects, read as strictly as the boundary records."""
+"""Heartbeats, fences, trim points, recompute requests and replies, alarms, delivery progress and moves as bytes: Avro single objects, read as strictly as the boundary records."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from anabranch.protocol import limits
 from anabranch.protocol.control import (
     Alarm,
     Ask,
-    AskAnswer,
     AskOutcome,
+    AskReply,
     ControlRecord,
     DeliveryProgress,
     Fence,
@@ -30,7 +30,7 @@ _KINDS: Final[dict[str, type[ControlRecord]]] = {
     "delivery_progress": DeliveryProgress,
     "alarm": Alarm,
     "ask": Ask,
-    "ask_answer": AskAnswer,
+    "ask_reply": AskReply,
     "move": Move,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
@@ -61,9 +61,9 @@ def decode(value: bytes | None) -> ControlRecord:
     for schema, found in zip(record.avro["fields"], fields, strict=True):
         if isinstance(found, str) and len(found) > limits.NAME_CHARACTERS_MAX and schema["name"] not in _TEXTS:
             raise RemoteProtocolError(f"a {record.name} whose {schema['name']} has {len(found)} characters")
-    if kind is AskAnswer:
+    if kind is AskReply:
         stream, replica, reader, number, outcome, *rest = fields
-        return AskAnswer(stream, replica, reader, number, AskOutcome(outcome), *rest)
+        return AskReply(stream, replica, reader, number, AskOutcome(outcome), *rest)
     return kind(*fields)
 
 
@@ -75,8 +75,8 @@ def key_of(entry: ControlRecord) -> bytes:
         return f"fence:{entry.stage}:{entry.replica}".encode()
     if isinstance(entry, Ask):
         return f"ask:{entry.stream}:{entry.reader}".encode()
-    if isinstance(entry, AskAnswer):
-        return f"ask_answer:{entry.stream}:{entry.reader}:{entry.replica}".encode()
+    if isinstance(entry, AskReply):
+        return f"ask_reply:{entry.stream}:{entry.reader}:{entry.replica}".encode()
     if isinstance(entry, Move):
         return f"move:{entry.stage}:{entry.replica}".encode()
     names = {"trim_point": "stream", "delivery_progress": "output", "alarm": "stream"}

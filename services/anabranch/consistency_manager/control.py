@@ -9,7 +9,7 @@ from prometheus_client import Counter, Gauge
 
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.consistency import REJECTED, IndexImage
-from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE, Peer
 from anabranch.protocol.fencing import FenceBook
 from anabranch.protocol.standby import STANDBY_SERVICE
@@ -111,10 +111,10 @@ class ControlRoom:
             self._image.trim(entry)
         elif isinstance(entry, Fence):
             self._fences.known(entry)
-        elif isinstance(entry, (Ask, AskAnswer)) and entry.stream in self._pipeline.stages:
-            if isinstance(entry, AskAnswer) and entry.outcome is AskOutcome.DIFFERENT:
+        elif isinstance(entry, (Ask, AskReply)) and entry.stream in self._pipeline.stages:
+            if isinstance(entry, AskReply) and entry.outcome is AskOutcome.DIFFERENT:
                 text = f"replica {entry.replica} made buckets of {entry.stream} again for {entry.reader}: {entry.reason}"
-                self.alarms.append(Alarm("resent_rows_differ", entry.stream, -1, text, now_ms))
+                self.alarms.append(Alarm("recomputed_rows_differ", entry.stream, -1, text, now_ms))
         else:
             self.refused.inc()
 

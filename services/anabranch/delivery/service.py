@@ -28,12 +28,12 @@ from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.late_start import output_begins_after
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
 from anabranch.protocol.records import Part
-from anabranch.runtime.block_asker import BlockAsker
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.gone_blocks import gone_range
 from anabranch.runtime.heartbeats import HeartbeatSender
+from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
 
@@ -88,7 +88,7 @@ class DeliveryService:
         self._passed = 0
         """Buckets up to this one are not read again by whoever takes over."""
         self._heartbeats = HeartbeatSender(context.log, names.control("delivery", output.name), context.clock)
-        self._asker = BlockAsker(context, f"delivery.{output.name}", (output.stage,))
+        self._recompute_client = RecomputeClient(context, f"delivery.{output.name}", (output.stage,))
         labels = (self._pipeline.name, output.name)
         self._transactions = Counter(
             "anabranch_delivery_transactions", "Transactions that delivery committed", _LABELS, registry=context.registry
@@ -173,7 +173,7 @@ class DeliveryService:
                 raise
             return
         self._unknown_in_a_row = 0
-        self._asker.there()
+        self._recompute_client.there()
         self.status.state, self.status.waiting_for = "running", None
         self._report(self._delivery)
         self._following().poll(0)
@@ -182,7 +182,7 @@ class DeliveryService:
         """Close what was opened; an open transaction is aborted. Idempotent."""
         self._give_up_writer()
         self._heartbeats.close()
-        self._asker.close()
+        self._recompute_client.close()
         for opened in (self._live, self._buckets, self._boundaries):
             if isinstance(opened, LiveTopic):
                 opened.stop()
@@ -216,7 +216,7 @@ class DeliveryService:
         if output_begins_after(self._reader().gone_upto, has_delivered=progress is not None) >= delivery.cursor.bucket:
             self._give_up_writer()  # the next take-over begins after it
             return
-        told = self._asker.ask({stage: gone})
+        told = self._recompute_client.ask({stage: gone})
         self.status.state, self.status.waiting_for = "waiting", f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {told}"
         self._following().poll(_ASK_MS)
 

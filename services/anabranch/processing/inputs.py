@@ -86,10 +86,10 @@ class StageInputs:
         (_, gone), self._gone = self._gone, (-1, {})
         return gone
 
-    def resent(self, after: int) -> bool:
+    def recomputed(self, after: int) -> bool:
         """Whether blocks of buckets after ``after`` of an input stand elsewhere than they did."""
         with self._read(), self._lock:
-            return any(follower.reader.log_state.resent_after(after) for follower in self._followers.values())
+            return any(follower.reader.log_state.recomputed_after(after) for follower in self._followers.values())
 
     @contextmanager
     def _read(self) -> Iterator[LogReader]:

@@ -40,7 +40,7 @@ class Recovery:
     """Of a stage that may have been added to a pipeline of which blocks are deleted."""
     fenced: Callable[[], Mapping[str, int]] = dict
     """The newest epoch that was fenced of each replica of the stage that ever was."""
-    resent: Callable[[int], bool] = lambda _after: False
+    recomputed: Callable[[int], bool] = lambda _after: False
     """(bucket) -> whether blocks of later buckets of the inputs stand elsewhere than they did."""
 
     def begins_after(self, log_state: LogState, closed: int) -> int:

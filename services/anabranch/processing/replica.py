@@ -46,7 +46,7 @@ from anabranch.protocol.timeline import (
     DiskStep,
     FindFences,
     FindMissing,
-    FindResent,
+    FindRecomputed,
     FindSiblings,
     OwnChain,
     Step,
@@ -537,8 +537,8 @@ class ReplicaRunner:
                 return self._recovery.missing(
                     self._disk.bucket(name, batch) if batch >= 0 else self._recovery.begins_after(self._boundary.log_state, closed)
                 )
-            case FindResent(name, batch):
-                return int(self._recovery.resent(self._disk.bucket(name, batch) if batch >= 0 else 0))
+            case FindRecomputed(name, batch):
+                return int(self._recovery.recomputed(self._disk.bucket(name, batch) if batch >= 0 else 0))
             case FindFences():
                 return tuple(self._recovery.fenced().items())
             case AwaitSibling(missing):

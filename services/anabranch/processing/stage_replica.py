@@ -21,8 +21,8 @@ from anabranch.processing.beats import Beats
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs, source_schema
 from anabranch.processing.peers import Recovery, Upstream
+from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
-from anabranch.processing.resending import Made, RangeQuery, Resending
 from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.protocol.availability import Availability
@@ -35,11 +35,11 @@ from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
 from anabranch.protocol.planner import EmptyBatches
 from anabranch.protocol.state_horizon import StateHorizon, buckets_of
-from anabranch.runtime.block_asker import BlockAsker
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, said_so_far
 from anabranch.runtime.logs import short
+from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class StageReplica:
         self._beats = Beats(context.log, self._names.control("processing", settings.name), context.clock, self._beat)
         self._inputs = StageInputs(context.log, self._names, self._followers, self._changed, self._pause_start)
         self._neighbours: ReplicaControl | None = None
-        self._asker = BlockAsker(context, f"processing.{settings.name}", self._stage.reads)
-        self._resending: Resending | None = None
+        self._recompute_client = RecomputeClient(context, f"processing.{settings.name}", self._stage.reads)
+        self._recomputing: Recomputing | None = None
         self._standby: Standby | None = None
         self._horizon: StateHorizon | None = None
         if self._stage.backup_horizon_ms is not None:
@@ -180,7 +180,7 @@ class StageReplica:
             successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
             horizon_buckets=None if stage.state_horizon_ms is None else buckets_of(stage.state_horizon_ms, self._pipeline.bucket_ms),
             recovery=Recovery(
-                tuple(self._siblings), self._inputs.missing, self._wait_for_blocks, horizon=self._horizon, fenced=self._fenced, resent=self._inputs.resent,
+                tuple(self._siblings), self._inputs.missing, self._wait_for_blocks, horizon=self._horizon, fenced=self._fenced, recomputed=self._inputs.recomputed,
                 late=LateStart(self._inputs.last_gone, buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms)),
             ),
         )  # fmt: skip
@@ -197,12 +197,12 @@ class StageReplica:
         self.status.detail |= {"epoch": self._boundary.epoch, "timeline": stable_query}
         for follower in self._followers.values():
             follower.runner = runner
-        self._asker.there()
+        self._recompute_client.there()
         made = Made(
             name, self._replica, prepared.traits, prepared.fingerprint, self._boundary.epoch, self._disk, self._boundary, runner.log_lock,
             self._run_range,
         )  # fmt: skip
-        self._resending = Resending(context, made)
+        self._recomputing = Recomputing(context, made)
         self._start_query(stable_query)
 
     def _fenced(self) -> dict[str, int]:
@@ -215,7 +215,7 @@ class StageReplica:
             self._context.logger.warning("waiting_for_sibling", stage=self._settings.name, missing=missing)
         if self._standby is not None:
             self._standby.copy()  # another process of the stage may have become reachable
-        told = self._asker.ask(self._inputs.gone())
+        told = self._recompute_client.ask(self._inputs.gone())
         self.status.state = "waiting"
         self.status.waiting_for = f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica has none; {told}"
         for _ in range(_SIBLING_STEPS):
@@ -235,7 +235,7 @@ class StageReplica:
         self._running[timeline] = self._prepared.start(timeline, self._runner, output, place, lambda done: self._batch_done(timeline, done))
 
     def _run_range(self, query: RangeQuery) -> None:
-        """Make buckets again for a reader (``processing.resending``)."""
+        """Make buckets again for a reader (``processing.recomputing``)."""
         assert self._boundary is not None, "taken over"  # noqa: S101
         self._run_beside(query, str(self._disk.directory(query.name)), self._boundary.epoch)
 
@@ -252,8 +252,8 @@ class StageReplica:
             running.stop()
 
     def _hear(self, entry: ControlRecord) -> None:
-        if self._resending is not None:
-            self._resending.heard(entry)
+        if self._recomputing is not None:
+            self._recomputing.heard(entry)
 
     def _input_schema(self, stream: str) -> pa.Schema | None:
         """Columns of an input; of another stage's stream they are in its log: wait for its first process. None: told to stop."""
@@ -310,8 +310,8 @@ class StageReplica:
                 if ended and not self._context.stopping.is_set():
                     message = "the query ended by itself"
                     raise AnabranchError(message)
-        if self._resending is not None:
-            self._resending.step(may_begin=self._runner.branch is None and self.status.state != "starting")
+        if self._recomputing is not None:
+            self._recomputing.step(may_begin=self._runner.branch is None and self.status.state != "starting")
         self._report(self._runner)
 
     def _carry_out_orders(self, runner: ReplicaRunner) -> None:
@@ -389,10 +389,10 @@ class StageReplica:
         for running in list(self._running.values()):
             running.stop()
         self._beats.end()
-        if self._resending is not None:
-            self._resending.close()
+        if self._recomputing is not None:
+            self._recomputing.close()
         for follower in self._followers.values():
             follower.close()
-        for closable in (self._prepared, self._boundary, self._neighbours, self._asker, self._standby):
+        for closable in (self._prepared, self._boundary, self._neighbours, self._recompute_client, self._standby):
             if closable is not None:
                 closable.close()

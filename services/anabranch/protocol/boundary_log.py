@@ -28,7 +28,8 @@ Invariants:
         those of one record more, since a record that rewinds takes at least one other's place. Whether a record counts never depends on what
         was forgotten, so all readers agree. Only records are forgotten (CHAIN_RECORDS_MAX), never their parts: a record that is not remembered
         cannot be cut off any more.
-    L14 a stable bucket is read from other parts only where a ``Resent`` of a writer's newest epoch names as many rows of the same digest.
+    L14 a stable bucket is read from other parts only where a ``Recomputed`` of a writer's newest epoch names as many rows of the same
+        digest.
     L15 a stream's version never goes back. A version counts from the first record of one of its writers that has closed all that is stable; from
         there on writers of lower versions begin no epoch, and none of their records counts. So an upgrade takes over at one bucket that the log
         names, the same for all readers, and the version before goes on until then.
@@ -59,8 +60,8 @@ from anabranch.protocol.records import (
     LogSnapshot,
     Origin,
     Part,
+    Recomputed,
     ReplicaSnapshot,
-    Resent,
     StableRange,
     TentativeRange,
 )
@@ -73,7 +74,7 @@ class Outcome:
 
     accepted: bool
     reason: str
-    """Accepted: epoch, accepted (a stable record), tentative, resent, adopted (a log snapshot: the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced, known, off_chain, older_branch, no_base,
+    """Accepted: epoch, accepted (a stable record), tentative, recomputed, adopted (a log snapshot: the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced, known, off_chain, older_branch, no_base,
     malformed, superseded (L15), other_width (L16), pending (more parts that are not stable than PENDING_PARTS_MAX)."""
     replica: str
 
@@ -132,7 +133,7 @@ class LogState:
         self._upto = 0
         self._forgotten = 0
         self._stable: BucketMap[tuple[str, tuple[Part, ...]]] = BucketMap()
-        self._resent: BucketMap[None] = BucketMap()
+        self._recomputed: BucketMap[None] = BucketMap()
         self._past = 0
         self._version = self._version_after = 0
         self.given_up = GivenUpBuckets()
@@ -236,9 +237,9 @@ class LogState:
             return self._begin(offset, writer, entry)
         if entry.epoch != writer.epoch:
             return Outcome(accepted=False, reason="fenced", replica=entry.replica)
-        if isinstance(entry, Resent):
+        if isinstance(entry, Recomputed):
             self._read_instead(entry)
-            return Outcome(accepted=True, reason="resent", replica=entry.replica)
+            return Outcome(accepted=True, reason="recomputed", replica=entry.replica)
         reason = self._boundary(writer, entry)
         return Outcome(accepted=reason in ("accepted", "tentative"), reason=reason, replica=entry.replica)
 
@@ -342,7 +343,7 @@ class LogState:
             for writer in self._writers.values():
                 writer.branches.prune(self._upto)
 
-    def _read_instead(self, entry: Resent) -> None:
+    def _read_instead(self, entry: Recomputed) -> None:
         """L14: from now on its parts are those of the stable buckets that they hold whole."""
         by_bucket: dict[int, list[Part]] = {}
         for part in entry.parts:
@@ -352,11 +353,11 @@ class LogState:
             if found is not None and contents(found[1]) == contents(parts):
                 self._stable[bucket] = (entry.replica, tuple(parts))
                 self.stable_parts += len(parts) - len(found[1])
-                self._resent[bucket] = None
+                self._recomputed[bucket] = None
 
-    def resent_after(self, bucket: int) -> bool:
+    def recomputed_after(self, bucket: int) -> bool:
         """Whether a bucket after this one, not forgotten, is read from other parts than at first: a plan made before may name blocks that are gone."""
-        return self._resent.highest > bucket
+        return self._recomputed.highest > bucket
 
     def stable(self, first: int, last: int, count_max: int | None = None) -> list[tuple[int, str, tuple[Part, ...]]]:
         """The non-empty stable buckets in ``first..last``, ascending: (bucket, the writer to read it from, its parts).
@@ -431,7 +432,7 @@ class LogState:
         if upto <= self._forgotten:
             return
         self.stable_parts -= sum(len(parts) for _, (_, parts) in self._stable.pop_upto(upto))
-        self._resent.pop_upto(upto)
+        self._recomputed.pop_upto(upto)
         for writer in self._writers.values():
             writer.closed_parts.pop_upto(upto)
         self._forgotten = upto
@@ -459,7 +460,7 @@ class LogState:
             for name, w in self._writers.items()
         )
         ranges = [
-            StableRange(bucket, bucket, *self._stable[bucket], resent=self._resent.has(bucket))
+            StableRange(bucket, bucket, *self._stable[bucket], recomputed=self._recomputed.has(bucket))
             for bucket in self._stable.between(after + 1, self._upto)
         ]
         ranges.append(StableRange(self._upto, self._upto, "", ()))
@@ -471,7 +472,7 @@ class LogState:
         """The buckets after ``after`` that this writer closed with other parts than those that the stable range names, or that have none."""
         own = self._writers[name].closed_parts
         between = own.between(after + 1, own.highest)
-        return [b for b in between if (found := self._stable.get(b)) is None or found[0] != name or self._resent.has(b)]
+        return [b for b in between if (found := self._stable.get(b)) is None or found[0] != name or self._recomputed.has(b)]
 
     def adopt(self, log_snapshot: LogSnapshot) -> None:
         """Be what ``log_snapshot`` says, and go on from offset ``log_snapshot.as_of``. Only where nothing was applied yet.
@@ -502,8 +503,8 @@ class LogState:
                 continue
             self._stable[entry.first] = (entry.replica, entry.parts)
             self.stable_parts += len(entry.parts)
-            if entry.resent:
-                self._resent[entry.first] = None
+            if entry.recomputed:
+                self._recomputed[entry.first] = None
             elif entry.replica in self._writers and entry.first not in own[entry.replica]:
                 self._writers[entry.replica].closed_parts[entry.first] = entry.parts
 

@@ -56,7 +56,7 @@ from anabranch.protocol.limits import (
     HEARTBEATS_MAX,
     INDEXED_BOUNDARIES_MAX,
 )
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, LogSnapshot, Part, Resent
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, LogSnapshot, Part, Recomputed
 from anabranch.protocol.state_horizon import GAP
 
 MISMATCH: Final = "digest_mismatch"
@@ -156,8 +156,8 @@ class StreamAudit:
 
     def seen(self, log_state: LogState, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
         """Take note of a record; the differences that it shows. The log state may forget buckets up to ``floor``."""
-        if not outcome.accepted or isinstance(entry, Resent) or outcome.reason == "tentative":
-            return []  # tentative buckets of two replicas may well differ; what is resent was compared
+        if not outcome.accepted or isinstance(entry, Recomputed) or outcome.reason == "tentative":
+            return []  # tentative buckets of two replicas may well differ; what is recomputed was compared
         found: list[Mismatch] = []
         if isinstance(entry, LogSnapshot):
             self._adopt(log_state, entry)

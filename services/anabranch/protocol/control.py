@@ -86,12 +86,12 @@ class Alarm:
 
 
 class AskOutcome(StrEnum):
-    """What a replica says about an ask."""
+    """What a replica says about a recompute request."""
 
     TAKEN = "taken"
     """It works on it; the others need not."""
-    RESENT = "resent"
-    """What was gone of the range is named in the boundary log by a ``Resent``."""
+    RECOMPUTED = "recomputed"
+    """What was gone of the range is named in the boundary log by a ``Recomputed``."""
     UNABLE = "unable"
     """It cannot make the range again."""
     DIFFERENT = "different"
@@ -100,21 +100,21 @@ class AskOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A reader of a stream needs blocks of buckets that are deleted (``protocol.asking``)."""
+    """A reader of a stream needs blocks of buckets that are deleted (``protocol.recompute_requests``)."""
 
     stream: str
     reader: str
     """Who asks: service, name and replica."""
     number: int
-    """Grows with every ask of the reader, over its restarts too."""
+    """Grows with every request of the reader, over its restarts too."""
     bucket_first: int
     bucket_last: int
     written_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class AskAnswer:
-    """What a replica of the stream says about the ask ``number`` of ``reader``."""
+class AskReply:
+    """What a replica of the stream says about the request ``number`` of ``reader``."""
 
     stream: str
     replica: str
@@ -138,4 +138,4 @@ class Move:
     written_ms: int
 
 
-ControlRecord = Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskAnswer | Move
+ControlRecord = Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskReply | Move

@@ -82,7 +82,7 @@ class TopicNames:
         return f"{self.pipeline}.{stream}.blocks.{replica}"
 
     def control(self, service: str, name: str) -> str:
-        """What one process says: heartbeats, asks and their answers."""
+        """What one process says: heartbeats, recompute requests and replies."""
         return f"{self.pipeline}.control.{service}.{name}"
 
     def manager(self) -> str:

@@ -360,22 +360,22 @@ STILL_AFTER_MS: Final = 10_000
 """A source's boundary that has not moved for so long stands still: a partition is silent, or cut off. Then nothing says when the next bucket closes."""
 
 ASK_BUCKETS_MAX: Final = 2_000
-"""Non-empty buckets that one ask is for: bounds what is made again at once. What is gone beyond them is asked for afterwards."""
+"""Non-empty buckets that one request is for: bounds what is recomputed at once. What is gone beyond them is asked for afterwards."""
 
 ASKS_MAX: Final = 64
-"""Asks that a replica holds, one per reader: names come from a topic that many may write."""
+"""Recompute requests that a replica holds, one per reader: names come from a topic that many may write."""
 
 ASK_TURN_MS: Final = 3_000
-"""Until the next replica of a stage takes an ask that the one before has not taken."""
+"""Until the next replica of a stage takes a request that the one before has not taken."""
 
 ASK_AGAIN_MS: Final = 15_000
-"""An ask that nobody has taken is made again: it was lost, or nobody was there."""
+"""A request that nobody has taken is repeated: it was lost, or nobody was there."""
 
 ASK_TAKEN_MS: Final = 180_000
-"""An ask that somebody has taken is made again: whoever took it has died, or hangs. Also the longest that making a range again may take."""
+"""A request that somebody has taken is repeated: whoever took it has died, or hangs. Also the longest that recomputing a range may take."""
 
 ASK_REFUSED_MS: Final = 60_000
-"""An ask that no replica could answer is made again: a replica may have come back that can."""
+"""A request that no replica could serve is repeated: a replica may have come back that can."""
 
 PASSIVE_REPLICAS_MIN: Final = 2
 """Processes of a stage with ``ha: passive``: with fewer nobody stands by."""

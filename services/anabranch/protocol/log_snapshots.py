@@ -26,7 +26,7 @@ from dataclasses import replace
 from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import REPLICAS_MAX, SNAPSHOT_EVERY_PARTS, SNAPSHOT_EVERY_RECORDS, SNAPSHOT_ITEMS_MAX, SNAPSHOT_LATE_RECORDS
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, LogSnapshot, Resent
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, LogSnapshot, Recomputed
 
 
 def forgettable(log_state: LogState, trim_point: int, writer: str, horizon_buckets: int) -> int:
@@ -90,7 +90,7 @@ class LogSnapshots:
             self._parts += len(entry.parts)
             self._unlooked += len(entry.parts)
 
-    def _strange_record(self, offset: int, entry: EpochStarted | BoundaryRecord | Resent) -> None:
+    def _strange_record(self, offset: int, entry: EpochStarted | BoundaryRecord | Recomputed) -> None:
         if isinstance(entry, EpochStarted):
             self._strange[entry.replica] = offset
             if len(self._strange) > REPLICAS_MAX:

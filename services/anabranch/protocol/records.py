@@ -1,6 +1,7 @@
 """The records of a boundary log, as values.
 
-``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record, epoch_started, resent, ``log_snapshot``).
+``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record, epoch_started, recomputed,
+``log_snapshot``).
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class ReplicaSnapshot:
     last: BoundaryRecord | None
     closed_parts: tuple[Part, ...] = ()
     """Of buckets that it has closed, except those whose stable range has the same parts: because an earlier one is not stable, because another
-    writer was first, or because the stable one was resent."""
+    writer was first, or because the stable one was recomputed."""
     branches: BranchSnapshot | None = None
     origin: Origin = Origin()
     history: str = ""
@@ -197,7 +198,7 @@ class StableRange:
     last: int
     replica: str
     parts: tuple[Part, ...]
-    resent: bool = False
+    recomputed: bool = False
     """They are not the parts that the bucket had at first."""
 
 
@@ -226,7 +227,7 @@ class LogSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Resent:
+class Recomputed:
     """A writer has written stable buckets once more, or still has its own version of them: blocks that readers need were gone.
 
     Each bucket is whole in ``parts``. A reader takes them in place of the parts that it knew if rows and digest are the same.
@@ -237,4 +238,4 @@ class Resent:
     parts: tuple[Part, ...]
 
 
-LogEntry = EpochStarted | BoundaryRecord | LogSnapshot | Resent
+LogEntry = EpochStarted | BoundaryRecord | LogSnapshot | Recomputed

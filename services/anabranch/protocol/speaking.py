@@ -7,7 +7,7 @@ whoever may say it, and counts the others.
 Invariants:
     W1  a heartbeat counts only from the process that speaks for its service, name and replica: of a passive stage, each process of the stage
         speaks for the one replica, since any of them may be it.
-    W2  an ask counts only from the reader that it names, its answer only from a process of the stream's stage that speaks for the replica.
+    W2  a recompute request counts only from the reader that it names, a reply only from a process of the stream's stage that speaks for the replica.
     W3  fences and trim points count only from the manager, which says nothing else than these and its own heartbeats.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.protocol.control import Ask, AskAnswer, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control import Ask, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,6 @@ class Speaker:
             return (entry.service, entry.name, entry.replica) in self.beats
         if isinstance(entry, Ask):
             return bool(self.reader) and entry.reader == self.reader
-        if isinstance(entry, AskAnswer):
+        if isinstance(entry, AskReply):
             return (entry.stream, entry.replica) in self.answers
         return self.is_manager and isinstance(entry, (Fence, TrimPoint))

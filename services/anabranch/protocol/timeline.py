@@ -199,8 +199,8 @@ class FindMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class FindResent:
-    """Answer: 1 if blocks that come after ``batch`` of the directory stand elsewhere than they did (``protocol.asking``), else 0."""
+class FindRecomputed:
+    """Answer: 1 if blocks that come after ``batch`` of the directory stand elsewhere than they did (``protocol.recompute_requests``), else 0."""
 
     name: str
     batch: int
@@ -280,7 +280,7 @@ DiskStep = (
     FindNewest | FindCommit | FindBatches | FindWhole | FindSiblings | CopySibling | Create | Copy | CutBack | Write | Sync | Clean | Remove
 )
 """What needs nothing but the replica's disk (``ports.Checkpoints``)."""
-Step = DiskStep | FindMissing | FindResent | FindFences | FindSiblingCommit | AwaitSibling | CheckEpoch | AppendBase
+Step = DiskStep | FindMissing | FindRecomputed | FindFences | FindSiblingCommit | AwaitSibling | CheckEpoch | AppendBase
 SiblingTimelines = tuple[tuple[str, Timeline], ...]
 Fences = tuple[tuple[str, int], ...]
 Answer = Timeline | SiblingTimelines | Fences | tuple[int, ...] | int | str | None
@@ -356,8 +356,8 @@ def _from_own(found: Timeline, name: str, own: OwnChain) -> Generator[Step, Answ
     tips = {batch: found.tip(batch) for batch in batches_of((yield FindBatches(name))) if batch >= found.lowest}
     last = yield FindWhole(name, tuple(batch for batch, tip in tips.items() if _goes_on(found, batch, tip, own)))
     if isinstance(last, int) and not (yield FindMissing(name, last)):
-        # A plan that was made before blocks were resent names the old ones. Without it the batch is planned anew, as after damage (G6).
-        yield CutBack(name, last, keep_plan=not (yield FindResent(name, last)))
+        # A plan that was made before blocks were recomputed names the old ones. Without it the batch is planned anew, as after damage (G6).
+        yield CutBack(name, last, keep_plan=not (yield FindRecomputed(name, last)))
         return found.copied(name, last)
     bases = {batch: base for batch, tip in tips.items() if tip is not None and (base := own.cut_off_base(tip)) is not None}
     last = yield FindWhole(name, tuple(bases))

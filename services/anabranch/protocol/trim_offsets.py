@@ -14,7 +14,7 @@ known then, and not needed: it was deleted, or will be behind what later buckets
 Hence: delete below the end of what stable records named of trimmed buckets, but nothing that a later bucket needs.
 
 Invariants:
-    D1  no offset of a part of a bucket above the trim point is deleted, whether stable, pending, tentative, or resent.
+    D1  no offset of a part of a bucket above the trim point is deleted, whether stable, pending, tentative, or recomputed.
     D2  no block of a stable record that is still to come is deleted.
     D3  offsets never fall.
     D4  memory is that of the parts of buckets above the trim point, summed up by bucket and partition.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.bucket_map import BucketMap
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, LogSnapshot, Part, Resent
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, LogSnapshot, Part, Recomputed
 
 Place = tuple[str, int]
 """(writer, partition of its block topic)."""
@@ -58,13 +58,13 @@ class TrimOffsets:
             return
         if isinstance(entry, LogSnapshot):
             self._adopt(entry)
-        elif isinstance(entry, (BoundaryRecord, Resent)):
+        elif isinstance(entry, (BoundaryRecord, Recomputed)):
             in_order = isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE
             self._named(entry.replica, entry.parts, in_order=in_order)
 
     def _adopt(self, log_snapshot: LogSnapshot) -> None:
         for stable in log_snapshot.ranges:
-            self._named(stable.replica, stable.parts, in_order=not stable.resent)
+            self._named(stable.replica, stable.parts, in_order=not stable.recomputed)
         for r in log_snapshot.replicas:
             self._named(r.replica, (*r.closed_parts, *(part for _, part in r.pending)), in_order=True)
             if r.branches is not None:

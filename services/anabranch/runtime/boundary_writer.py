@@ -16,7 +16,7 @@ from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.errors import ConfigurationError, Fenced, LocalProtocolError, OutcomeUnknown, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Resent
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Recomputed
 from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 
 _SEND_TRIES: Final = 10
@@ -53,7 +53,7 @@ class BoundaryWriter:
         self._superseded = False
         self._refused: dict[BatchId, str] = {}
         self._listener: Listener | None = None
-        self._resent: Resent | None = None
+        self._recomputed: Recomputed | None = None
         self._seen_wait_ms = _SEEN_WAIT_MS
         self.epoch = -1
 
@@ -126,23 +126,23 @@ class BoundaryWriter:
 
         self._wait(settled, f"record {record.id}", resend=record)
 
-    def resend(self, entry: Resent) -> None:
+    def append_recomputed(self, entry: Recomputed) -> None:
         """Rule 2, for blocks that are named once more: append ``entry`` and read the log until it is seen.
 
         Raises:
             Fenced: a newer epoch began.
         """
         if entry.epoch != self.epoch:
-            message = f"resent blocks of epoch {entry.epoch} given to the writer of epoch {self.epoch}"
+            message = f"recomputed blocks of epoch {entry.epoch} given to the writer of epoch {self.epoch}"
             raise LocalProtocolError(message)
-        self._resent = entry
+        self._recomputed = entry
         self._send(entry)
 
         def seen() -> bool:
             self.check_epoch()
-            return self._resent is None
+            return self._recomputed is None
 
-        self._wait(seen, "the record of resent blocks", resend=entry)
+        self._wait(seen, "the record of recomputed blocks", resend=entry)
 
     def poll(self, wait_ms: int = 0) -> int:
         """Read on without writing."""
@@ -166,8 +166,8 @@ class BoundaryWriter:
     def _seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         if entry == self._started:
             self._token_offset, self._superseded = offset, not outcome.accepted
-        if outcome.accepted and entry == self._resent:
-            self._resent = None
+        if outcome.accepted and entry == self._recomputed:
+            self._recomputed = None
         if isinstance(entry, BoundaryRecord) and entry.replica == self._replica and not outcome.accepted and outcome.reason != "known":
             if len(self._refused) > _SEND_TRIES:
                 self._refused.clear()  # zombies' records, not waited for
@@ -175,7 +175,7 @@ class BoundaryWriter:
         if self._listener is not None:
             self._listener(offset, entry, outcome)
 
-    def _send(self, entry: EpochStarted | BoundaryRecord | Resent) -> None:
+    def _send(self, entry: EpochStarted | BoundaryRecord | Recomputed) -> None:
         """Send until an acknowledgement or an unknown outcome comes; the log says afterwards what happened."""
         value, headers = boundary_records.encode(entry)
         for attempt in range(_SEND_TRIES):
@@ -199,7 +199,7 @@ class BoundaryWriter:
                 self._seen_wait_ms = _SEEN_WAIT_MS
                 return
 
-    def _wait(self, done: Callable[[], bool], what: str, resend: BoundaryRecord | Resent | None = None) -> None:
+    def _wait(self, done: Callable[[], bool], what: str, resend: BoundaryRecord | Recomputed | None = None) -> None:
         deadline = self._clock.monotonic_ms() + (_SEEN_WAIT_MS if resend is None else self._seen_wait_ms)
         tries = 0
         while not done():

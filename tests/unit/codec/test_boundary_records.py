@@ -23,8 +23,8 @@ from anabranch.protocol.records import (
     LogEntry,
     LogSnapshot,
     Part,
+    Recomputed,
     ReplicaSnapshot,
-    Resent,
     StableRange,
     TentativeRange,
 )  # fmt: skip
@@ -37,7 +37,7 @@ FULL = BoundaryRecord(
     made_from=(("reports", 6),), written_ms=1_700_000_000_000, given_up=(GivenUp("reports", 3, 6),),
 )  # fmt: skip
 EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s", version=2, bucket_ms=250)
-RESENT = Resent(replica="0", epoch=5, parts=(PART,))
+RECOMPUTED = Recomputed(replica="0", epoch=5, parts=(PART,))
 RANGE = TentativeRange(first=7, last=9, branch=(5, 1), missing=("reports",), parts=(PART,))
 BRANCHES = BranchSnapshot(
     number=(5, 1), tip=BatchId("l", 3), closed=9, upto=10, pending=((BatchId("l", 3), dataclasses.replace(PART, bucket=12)),),
@@ -57,7 +57,7 @@ SNAPSHOT = LogSnapshot(
 )
 
 
-@pytest.mark.parametrize("entry", [SMALL, FULL, EPOCH, RESENT, SNAPSHOT, LogSnapshot(0, 0)])
+@pytest.mark.parametrize("entry", [SMALL, FULL, EPOCH, RECOMPUTED, SNAPSHOT, LogSnapshot(0, 0)])
 def test_a_record_comes_back_as_it_was(entry: LogEntry) -> None:
     value, headers = boundary_records.encode(entry)
     assert boundary_records.decode(value, headers) == entry
@@ -97,10 +97,10 @@ WRONG: list[LogEntry] = [
         {"bucket": limits.BUCKET_MAX + 1}, {"partition": -1}, {"partition": limits.PARTITIONS_MAX}, {"attempt": LONG},
     )),
     dataclasses.replace(SMALL, replica=LONG),
-    Resent(LONG, 5, ()),
-    Resent("0", -1, ()),
-    Resent("0", 5, (dataclasses.replace(PART, rows=-1),)),
-    Resent("0", 5, (PART,) * (limits.PARTS_PER_RECORD_MAX + 1)),
+    Recomputed(LONG, 5, ()),
+    Recomputed("0", -1, ()),
+    Recomputed("0", 5, (dataclasses.replace(PART, rows=-1),)),
+    Recomputed("0", 5, (PART,) * (limits.PARTS_PER_RECORD_MAX + 1)),
     dataclasses.replace(SMALL, id=BatchId(LONG, 1)),
     dataclasses.replace(SMALL, missing=(LONG,)),
     dataclasses.replace(SMALL, made_from=((LONG, 1),)),

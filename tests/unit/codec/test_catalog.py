@@ -61,7 +61,7 @@ def test_each_example_decodes_to_what_stands_beside_it(path: Path) -> None:
     assert (record.name, f"v{record.version}") == path.parts[-3:-1]
     found = fastavro.schemaless_reader(io.BytesIO(value[10:]), record.parsed, None)
     assert jsonable(found) == json.loads(path.with_suffix(".json").read_text())
-    if record.name in ("boundary_record", "epoch_started", "resent", "log_snapshot"):
+    if record.name in ("boundary_record", "epoch_started", "recomputed", "log_snapshot"):
         assert boundary_records.encode(boundary_records.decode(value))[0] == value
     elif record.name == "live_progress":
         assert live_records.encode_progress(live_records.decode_progress(value)) == value

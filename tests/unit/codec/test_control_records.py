@@ -10,8 +10,8 @@ from anabranch.protocol import limits
 from anabranch.protocol.control import (
     Alarm,
     Ask,
-    AskAnswer,
     AskOutcome,
+    AskReply,
     ControlRecord,
     DeliveryProgress,
     Fence,
@@ -31,7 +31,7 @@ BRANCHED = dataclasses.replace(
 )
 FENCE = Fence(stage="tolls", replica="1", epoch=17, reason="outvoted", written_ms=4)
 ASK = Ask(stream="reports", reader="delivery.tolls", number=7, bucket_first=1, bucket_last=9, written_ms=4)
-ANSWER = AskAnswer(
+ANSWER = AskReply(
     stream="reports", replica="1", reader="delivery.tolls", number=7, outcome=AskOutcome.UNABLE, reason="input is gone", written_ms=4
 )
 TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
@@ -53,7 +53,7 @@ def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
         ("delivery_progress", DeliveryProgress),
         ("alarm", Alarm),
         ("ask", Ask),
-        ("ask_answer", AskAnswer),
+        ("ask_reply", AskReply),
         ("move", Move),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_name_longer_than_any_of_ours_is_refused(entry: ControlRecord) -> None
         (PROGRESS, b"delivery_progress:tolls"),
         (ALARM, b"alarm:tolls"),
         (ASK, b"ask:reports:delivery.tolls"),
-        (ANSWER, b"ask_answer:reports:delivery.tolls:1"),
+        (ANSWER, b"ask_reply:reports:delivery.tolls:1"),
     ],
 )
 def test_compaction_keeps_the_last_word_of_each(entry: ControlRecord, key: bytes) -> None:

@@ -13,7 +13,7 @@ from anabranch.consistency_manager.control import ControlRoom, readers_of
 from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.consistency import IndexImage
-from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.failure_detector import Peer
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
 from harness import outputs
@@ -155,11 +155,11 @@ def test_each_process_that_stands_by_holds_it_back_too() -> None:
 def test_rows_that_came_out_differently_are_an_alarm(world: World) -> None:
     room = world.room()
     ask = Ask("totals", "delivery.out", 1, 5, 9, 0)
-    answers = [AskAnswer("totals", "0", "delivery.out", 1, outcome, "bucket 5 has other rows", 0) for outcome in AskOutcome]
+    answers = [AskReply("totals", "0", "delivery.out", 1, outcome, "bucket 5 has other rows", 0) for outcome in AskOutcome]
     world.hears(ask, *answers)
     before = room.refused._value.get()
     room.round({}, "running")
-    assert [(alarm.kind, alarm.stream) for alarm in room.alarms] == [("resent_rows_differ", "totals")]
+    assert [(alarm.kind, alarm.stream) for alarm in room.alarms] == [("recomputed_rows_differ", "totals")]
     assert "bucket 5 has other rows" in room.alarms[0].text
     assert room.refused._value.get() == before
     world.hears(replace(ask, stream="unknown"))

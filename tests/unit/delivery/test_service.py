@@ -331,7 +331,7 @@ def test_a_sibling_that_made_other_rows_is_not_asked() -> None:
         service.step()
     assert service.status.state == "waiting"
     assert len(delivered(world.log, world.pipeline)) == 2
-    world.replica.resend({2: rows(2, 6), 3: rows(3, 6)})
+    world.replica.append_recomputed({2: rows(2, 6), 3: rows(3, 6)})
     drain(service, 4)
     world.check()
 
@@ -347,7 +347,7 @@ def test_blocks_that_nobody_has_are_asked_for_and_waited_for() -> None:
     assert service.status.state == "waiting"
     assert service.status.waiting_for == ("blocks of totals from bucket 2 on, which are deleted: asked for buckets 2..2 of totals")
     assert len(delivered(world.log, world.pipeline)) == 2
-    sibling.resend({2: rows(2, 6)})
+    sibling.append_recomputed({2: rows(2, 6)})
     drain(service, 3)
     world.check()
 

@@ -16,7 +16,7 @@ from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId, TopicNames
-from anabranch.protocol.records import BoundaryRecord, Part, Resent
+from anabranch.protocol.records import BoundaryRecord, Part, Recomputed
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.waiting import wait_until
 
@@ -103,11 +103,11 @@ def test_what_the_log_describes_no_more_is_told(inputs: Inputs) -> None:
 
 
 def test_blocks_that_stand_elsewhere(inputs: Inputs) -> None:
-    assert not inputs.made.resent(0)
+    assert not inputs.made.recomputed(0)
     again = Part(7, 0, "f" * 16, 1, 11, 12, 1, 0)
-    inputs.writer.resend(Resent("0", inputs.writer.epoch, (again,)))
-    assert inputs.made.resent(6)
-    assert not inputs.made.resent(7)
+    inputs.writer.append_recomputed(Recomputed("0", inputs.writer.epoch, (again,)))
+    assert inputs.made.recomputed(6)
+    assert not inputs.made.recomputed(7)
 
 
 @pytest.mark.parametrize("question", ["missing", "last_gone"])

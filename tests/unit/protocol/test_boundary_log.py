@@ -11,7 +11,7 @@ from anabranch.protocol.boundary_log import LogState, Outcome, TentativeBucket
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, LogSnapshot, Origin, Part, Resent, StableRange
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, LogSnapshot, Origin, Part, Recomputed, StableRange
 from harness.boundary_logs import part, record, started, state_after
 
 
@@ -419,14 +419,14 @@ def test_a_snapshot_that_names_a_stranger_is_refused() -> None:
         LogState.from_snapshot(log_snapshot)
 
 
-def test_l8_what_a_slower_writer_closed_and_what_was_resent_comes_back() -> None:
+def test_l8_what_a_slower_writer_closed_and_what_was_recomputed_comes_back() -> None:
     log_state = two_writers()
-    log_state.apply(4, Resent("1", 1, (part(2, "c"),)))
-    log_state.apply(5, Resent("0", 0, (part(3, "d"),)))
+    log_state.apply(4, Recomputed("1", 1, (part(2, "c"),)))
+    log_state.apply(5, Recomputed("0", 0, (part(3, "d"),)))
     again = LogState.from_snapshot(log_state.snapshot(6))
     assert again.stable(1, 3) == log_state.stable(1, 3) == [(1, "0", (part(1),)), (2, "1", (part(2, "c"),)), (3, "0", (part(3, "d"),))]
     assert [again.replica_bucket(w, b) for w in "01" for b in (1, 2, 3)] == [(part(1),), (part(2),), (part(3),), (part(1, "b"),), (), ()]
-    assert [again.resent_after(b) for b in (0, 2, 3)] == [True, True, False]
+    assert [again.recomputed_after(b) for b in (0, 2, 3)] == [True, True, False]
     assert again.stable_parts == 3
     assert again.snapshot(6) == log_state.snapshot(6)
 
@@ -469,7 +469,7 @@ def test_a_snapshot_of_others_is_refused_and_changes_nothing() -> None:
     assert log_state.snapshot(0) == LogState(("7",)).snapshot(0)
 
 
-# -- blocks that were resent ----------------------------------------------------------------------------------------------------------
+# -- blocks that were recomputed ----------------------------------------------------------------------------------------------------------
 
 
 def two_writers() -> LogState:
@@ -477,32 +477,32 @@ def two_writers() -> LogState:
     return state_after(started(), started("1"), record(0, 0, 3, (part(1), part(2), part(3))), record(1, 0, 3, (part(1, "b"),), replica="1"))
 
 
-def test_l14_resent_parts_are_read_in_place_of_those_that_hold_the_same() -> None:
+def test_l14_recomputed_parts_are_read_in_place_of_those_that_hold_the_same() -> None:
     log_state = two_writers()
     halves = (dataclasses.replace(part(2, "c", rows=0), digest=2**64 - 1), dataclasses.replace(part(2, "c"), digest=8))
-    outcome = log_state.apply(4, Resent("1", 1, (part(1, "c"), *halves)))
-    assert outcome == Outcome(accepted=True, reason="resent", replica="1")
+    outcome = log_state.apply(4, Recomputed("1", 1, (part(1, "c"), *halves)))
+    assert outcome == Outcome(accepted=True, reason="recomputed", replica="1")
     assert log_state.stable(1, 3) == [(1, "1", (part(1, "c"),)), (2, "1", halves), (3, "0", (part(3),))]
-    assert [log_state.resent_after(bucket) for bucket in (0, 1, 2)] == [True, True, False]
+    assert [log_state.recomputed_after(bucket) for bucket in (0, 1, 2)] == [True, True, False]
     assert log_state.replica_bucket("0", 1) == (part(1),), "what a writer closed stays as it was"
     log_state.forget(2)
-    assert not log_state.resent_after(0)
-    assert log_state.apply(5, Resent("1", 1, (part(2, "d"),))).accepted, "whether it counts does not depend on what was forgotten"
+    assert not log_state.recomputed_after(0)
+    assert log_state.apply(5, Recomputed("1", 1, (part(2, "d"),))).accepted, "whether it counts does not depend on what was forgotten"
     assert log_state.stable(3, 3) == [(3, "0", (part(3),))]
 
 
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        (Resent("1", 1, (part(2, "c", rows=2),)), "resent"),
-        (Resent("1", 1, (dataclasses.replace(part(2, "c"), digest=8),)), "resent"),
-        (Resent("1", 1, (part(4, "c"),)), "resent"),
-        (Resent("1", 0, (part(2, "c"),)), "fenced"),
-        (Resent("2", 1, (part(2, "c"),)), "unknown_writer"),
+        (Recomputed("1", 1, (part(2, "c", rows=2),)), "recomputed"),
+        (Recomputed("1", 1, (dataclasses.replace(part(2, "c"), digest=8),)), "recomputed"),
+        (Recomputed("1", 1, (part(4, "c"),)), "recomputed"),
+        (Recomputed("1", 0, (part(2, "c"),)), "fenced"),
+        (Recomputed("2", 1, (part(2, "c"),)), "unknown_writer"),
     ],
 )
-def test_l14_other_rows_other_buckets_and_older_epochs_change_nothing(entry: Resent, reason: str) -> None:
+def test_l14_other_rows_other_buckets_and_older_epochs_change_nothing(entry: Recomputed, reason: str) -> None:
     log_state = two_writers()
     assert log_state.apply(4, entry).reason == reason
     assert log_state.stable(1, 3) == two_writers().stable(1, 3)
-    assert not log_state.resent_after(0)
+    assert not log_state.recomputed_after(0)

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from anabranch.protocol.control import Alarm, Ask, AskAnswer, ControlRecord, DeliveryProgress, Fence, Heartbeat, Move, TrimPoint
+from anabranch.protocol.control import Alarm, Ask, AskReply, ControlRecord, DeliveryProgress, Fence, Heartbeat, Move, TrimPoint
 
 
 def test_a_control_record_is_a_value() -> None:
@@ -24,4 +24,4 @@ def test_buckets_are_written_whole_unless_positions_say_otherwise() -> None:
 
 
 def test_each_kind_of_control_record_is_named() -> None:
-    assert set(get_args(ControlRecord)) == {Heartbeat, Fence, TrimPoint, DeliveryProgress, Alarm, Ask, AskAnswer, Move}
+    assert set(get_args(ControlRecord)) == {Heartbeat, Fence, TrimPoint, DeliveryProgress, Alarm, Ask, AskReply, Move}

@@ -10,7 +10,7 @@ from anabranch.codec import boundary_records
 from anabranch.protocol import limits, log_snapshots
 from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.log_snapshots import LogSnapshots, forgettable, items
-from anabranch.protocol.records import BoundaryRecord, InputPosition, LogEntry, LogSnapshot, Resent
+from anabranch.protocol.records import BoundaryRecord, InputPosition, LogEntry, LogSnapshot, Recomputed
 from harness.boundary_logs import part, record, started, state_after
 
 TAKEN = Outcome(accepted=True, reason="accepted", replica="0")
@@ -56,7 +56,7 @@ def test_many_parts_make_one_due_too(monkeypatch: pytest.MonkeyPatch) -> None:
     made.seen(0, started(), TAKEN)
     made.seen(0, record(0, 0, 1, (part(1),) * 6), TAKEN)
     assert not made.due(1)
-    made.seen(1, Resent("0", 0, (part(1),) * 4), TAKEN)
+    made.seen(1, Recomputed("0", 0, (part(1),) * 4), TAKEN)
     assert made.due(2)
     made.seen(2, at(2), READ)
     assert not made.due(3)
@@ -173,7 +173,7 @@ def test_s5_while_a_stranger_writes_there_is_no_log_snapshot() -> None:
     made.read_to_end()
     assert made.due(10), "who wrote before is no writer any more"
     made.seen(2, record(1, 1, 1, replica="2"), STRANGE)
-    made.seen(3, Resent("3", 0, ()), STRANGE)
+    made.seen(3, Recomputed("3", 0, ()), STRANGE)
     assert (made.stranger, made.due(10)) == ("", True), "of no epoch: somebody made it up"
     made.seen(5, record(0, 2, 1, replica="2"), STRANGE)
     assert (made.stranger, made.due(10)) == ("2", False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.control import Alarm, Ask, AskAnswer, AskOutcome, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.speaking import Speaker
 
 REPLICA = Speaker(frozenset({("processing", "tolls", "0"), ("standby", "tolls", "1")}), "processing.tolls.1", frozenset({("tolls", "0")}))
@@ -27,8 +27,8 @@ def beat(service: str, name: str, replica: str = "0") -> Heartbeat:
         (Ask("reports", "processing.tolls.1", 1, 1, 2, 1), True, False),
         (Ask("reports", "processing.tolls.0", 1, 1, 2, 1), False, False),
         (Ask("reports", "", 1, 1, 2, 1), False, False),
-        (AskAnswer("tolls", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), True, False),
-        (AskAnswer("means", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), False, False),
+        (AskReply("tolls", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), True, False),
+        (AskReply("means", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), False, False),
         (TrimPoint("reports", 9, 1), False, True),
         (Fence("tolls", "0", 1, "why", 1), False, True),
         (Alarm("gap", "tolls", 1, "text", 1), False, False),

@@ -10,7 +10,7 @@ from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.control import Alarm
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, InputPosition, LogEntry, Part, Resent
+from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, InputPosition, LogEntry, Part, Recomputed
 from anabranch.protocol.state_horizon import GapBook, StateHorizon, buckets_of
 
 WIDTH_MS = 100
@@ -159,7 +159,7 @@ def test_b3_blocks_that_are_written_again_end_no_comparison() -> None:
     begun(log)
     log.add(log.record(6, fresh=True))
     assert is_open(log)
-    log.add(Resent("0", log.log_state.epoch("0") or 0, (part(10, 1_010),)))
+    log.add(Recomputed("0", log.log_state.epoch("0") or 0, (part(10, 1_010),)))
     assert is_open(log)
 
 

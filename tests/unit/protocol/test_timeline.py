@@ -25,7 +25,7 @@ from anabranch.protocol.timeline import (
     FindFences,
     FindMissing,
     FindNewest,
-    FindResent,
+    FindRecomputed,
     FindSiblings,
     FindWhole,
     Step,
@@ -223,7 +223,7 @@ def test_rule_8_a_process_goes_on_in_a_copy_of_the_newest_directory() -> None:
     assert second == first.copied(timeline_name(8, 0), 4) == disk.newest()
     assert disk.directories == {timeline_name(8, 0): 4}, "what was of lower epochs is gone"
     assert [type(step) for step in disk.steps] == [
-        FindNewest, FindFences, Copy, FindBatches, FindWhole, FindMissing, FindResent, CutBack, FindNewest, Write, CheckEpoch, Clean,
+        FindNewest, FindFences, Copy, FindBatches, FindWhole, FindMissing, FindRecomputed, CutBack, FindNewest, Write, CheckEpoch, Clean,
     ]  # fmt: skip
 
 

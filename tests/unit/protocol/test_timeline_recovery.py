@@ -23,7 +23,7 @@ from anabranch.protocol.timeline import (
     FindFences,
     FindMissing,
     FindNewest,
-    FindResent,
+    FindRecomputed,
     FindSiblings,
     FindWhole,
     OwnChain,
@@ -54,8 +54,8 @@ class Disk:
     """Blocks that come after batches up to this one are deleted."""
     vanishing: set[str] = field(default_factory=set)
     copies_left: int = 100
-    resent: bool = False
-    """Blocks that come after the batches were resent."""
+    recomputed: bool = False
+    """Blocks that come after the batches were recomputed."""
     chain: set[BatchId] | None = None
     """The replica's own records that may be continued; None: all."""
     cut_off: dict[BatchId, int] = field(default_factory=dict)
@@ -97,8 +97,8 @@ class Disk:
                 return next((b for b in batches if b not in self.damaged.get(self.copied_from, ())), None)
             case FindMissing(_, batch):
                 return "a is deleted" if batch <= self.gone_upto else ""
-            case FindResent():
-                return int(self.resent)
+            case FindRecomputed():
+                return int(self.recomputed)
             case FindSiblings():
                 return tuple(self.siblings.items())
             case FindFences():
@@ -264,9 +264,9 @@ def test_what_spark_does_not_retain_is_forgotten() -> None:
         timeline.tip(lowest - 1)
 
 
-def test_a_plan_that_names_blocks_which_were_resent_is_dropped() -> None:
+def test_a_plan_that_names_blocks_which_were_recomputed_is_dropped() -> None:
     disk = own(4, 3)
-    disk.resent = True
+    disk.recomputed = True
     disk.run()
     assert CutBack(NAME, 4, keep_plan=False) in disk.steps
 

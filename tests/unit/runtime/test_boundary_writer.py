@@ -15,7 +15,7 @@ from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol import boundary_log
 from anabranch.protocol.errors import ConfigurationError, Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part, Resent
+from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part, Recomputed
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 AT = TopicPartition("p.s.boundaries", 0)
@@ -255,18 +255,18 @@ def test_a_second_epoch_of_one_writer_is_a_new_one(make: Make) -> None:
     writer.append(record(writer, 0, 1))
 
 
-def test_resent_blocks_are_seen_in_the_log(make: Make, log: LocalEventLog) -> None:
+def test_recomputed_blocks_are_seen_in_the_log(make: Make, log: LocalEventLog) -> None:
     writer = make()
     writer.start()
-    writer.resend(Resent("0", writer.epoch, ()))
-    assert entries(log)[-1] == Resent("0", writer.epoch, ())
+    writer.append_recomputed(Recomputed("0", writer.epoch, ()))
+    assert entries(log)[-1] == Recomputed("0", writer.epoch, ())
     with pytest.raises(LocalProtocolError, match="epoch 7"):
-        writer.resend(Resent("0", 7, ()))
+        writer.append_recomputed(Recomputed("0", 7, ()))
 
 
-def test_who_is_fenced_resends_nothing(make: Make) -> None:
+def test_who_is_fenced_recomputes_nothing(make: Make) -> None:
     writer, newer = make(), make()
     writer.start()
     newer.start()
     with pytest.raises(Fenced):
-        writer.resend(Resent("0", writer.epoch, ()))
+        writer.append_recomputed(Recomputed("0", writer.epoch, ()))

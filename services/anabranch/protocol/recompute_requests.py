@@ -1,14 +1,14 @@
-"""ASK: a reader that needs deleted blocks asks for them, one replica of the stream makes them again.
+"""A reader that needs deleted blocks requests them (ASK), one replica of the stream recomputes them.
 
 Theory of operation. No reader acknowledges anything: each goes on from its own position, and the log has what comes after it
 (backtracking). Only where the log has it no more - trimmed before a disk was lost, deleted by hand - the reader asks, on the control
-topic, for a range of buckets. One replica of the stage that makes the stream takes the ask, makes the range again in a query of its own, from
-the input, an older checkpoint or its own blocks, writes it as fresh blocks to its block topic, and names them in the boundary log (``Resent``)
-if rows and digest of every bucket are those of the records before. Readers then take these parts for the old ones.
+topic, for a range of buckets. One replica of the stage that makes the stream takes the request, makes the range again in a query of its
+own, from the input, an older checkpoint or its own blocks, writes it as fresh blocks to its block topic, and names them in the boundary log
+(``Recomputed``) if rows and digest of every bucket are those of the records before. Readers then take these parts for the old ones.
 
-An answer on the control topic decides only about asking again, and what people are told. What a reader may read stands in the boundary log.
+A reply on the control topic decides only about asking again, and what people are told. What a reader may read stands in the boundary log.
 
-Of a reader, per stream (``Asking``):
+Of a reader, per stream (``RecomputeRequests``):
 
 ==========  ==============================================  =====================================================
 state       event                                           action and next state
@@ -16,19 +16,19 @@ state       event                                           action and next stat
 (none)      blocks are gone                                 ask; ASKED
 ASKED       a replica has taken it                          TAKEN
 any         all replicas are unable                         REFUSED
-any         a replica has resent it                         RESENT
+any         a replica has recomputed it                     RECOMPUTED
 any         its time is over, or other buckets are gone     ask under the next number; ASKED
 any         the blocks are there                            (none)
 ==========  ==============================================  =====================================================
 
 Invariants:
-    A1  a reader has at most one ask per stream; its numbers grow, over restarts too.
-    A2  an ask is repeated only when its time is over, or what is gone is not within it.
-    A3  an ask is for ASK_BUCKETS_MAX non-empty buckets at most (the shell counts them).
-    A4  a replica works at one ask at a time, and holds at most ASKS_MAX, the newest of each reader.
+    A1  a reader has at most one request per stream; its numbers grow, over restarts too.
+    A2  a request is repeated only when its time is over, or what is gone is not within it.
+    A3  a request is for ASK_BUCKETS_MAX non-empty buckets at most (the shell counts them).
+    A4  a replica works at one request at a time, and holds at most ASKS_MAX, the newest of each reader.
     A5  while a sibling works, a replica begins nothing, until the sibling has answered or ASK_TAKEN_MS are over.
-    A6  replicas take their turn in the order of their names; one that has answered an ask does not take it again.
-    A7  an ask that waited for ASK_AGAIN_MS after its turn is dropped: its reader has asked again.
+    A6  replicas take their turn in the order of their names; one that has answered a request does not take it again.
+    A7  a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has asked again.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from anabranch.protocol.control import Ask, AskAnswer, AskOutcome
+from anabranch.protocol.control import Ask, AskOutcome, AskReply
 from anabranch.protocol.limits import ASK_AGAIN_MS, ASK_REFUSED_MS, ASK_TAKEN_MS, ASK_TURN_MS, ASKS_MAX
 
 
-class AskState(Enum):
-    """Of one ask, as its reader sees it."""
+class RequestState(Enum):
+    """Of one request, as its reader sees it."""
 
     ASKED = auto()
     TAKEN = auto()
-    RESENT = auto()
+    RECOMPUTED = auto()
     REFUSED = auto()
 
 
 _PATIENCE_MS = {
-    AskState.ASKED: ASK_AGAIN_MS,
-    AskState.TAKEN: ASK_TAKEN_MS,
-    AskState.RESENT: ASK_AGAIN_MS,
-    AskState.REFUSED: ASK_REFUSED_MS,
+    RequestState.ASKED: ASK_AGAIN_MS,
+    RequestState.TAKEN: ASK_TAKEN_MS,
+    RequestState.RECOMPUTED: ASK_AGAIN_MS,
+    RequestState.REFUSED: ASK_REFUSED_MS,
 }
 _REFUSALS = (AskOutcome.UNABLE, AskOutcome.DIFFERENT)
 
@@ -62,14 +62,14 @@ _REFUSALS = (AskOutcome.UNABLE, AskOutcome.DIFFERENT)
 @dataclass(slots=True)
 class _Asked:
     ask: Ask
-    state: AskState
+    state: RequestState
     since_ms: int
     taken_by: str = ""
     refusals: dict[str, str] = field(default_factory=dict)
 
 
-class Asking:
-    """The asks of one reader. ``now_ms`` is the wall clock; a jump of it makes an ask come early or late, no more."""
+class RecomputeRequests:
+    """The recompute requests of one reader. ``now_ms`` is the wall clock; a jump of it makes a request come early or late, no more."""
 
     def __init__(self, reader: str, writers: Mapping[str, Collection[str]]) -> None:
         """``writers``: of every stream that can be asked for, its replicas. Sources are not among them: nobody makes their rows again."""
@@ -78,7 +78,7 @@ class Asking:
         self._number = 0
 
     def lacking(self, stream: str, first: int, last: int, now_ms: int) -> Ask | None:
-        """Blocks of ``first..last`` of ``stream`` are gone: the ask to send now, if any (A1, A2)."""
+        """Blocks of ``first..last`` of ``stream`` are gone: the request to send now, if any (A1, A2)."""
         if stream not in self._writers:
             return None
         found = self._asked.get(stream)
@@ -87,52 +87,52 @@ class Asking:
             return None
         self._number = max(self._number + 1, now_ms)
         ask = Ask(stream, self._reader, self._number, first, last, now_ms)
-        self._asked[stream] = _Asked(ask, AskState.ASKED, now_ms)
+        self._asked[stream] = _Asked(ask, RequestState.ASKED, now_ms)
         return ask
 
     def there(self, stream: str) -> None:
         """All blocks of ``stream`` that are needed are there."""
         self._asked.pop(stream, None)
 
-    def heard(self, answer: AskAnswer, now_ms: int) -> None:
-        """Take note of an answer on the control topic."""
+    def heard(self, answer: AskReply, now_ms: int) -> None:
+        """Take note of a reply on the control topic."""
         found = self._asked.get(answer.stream)
         if found is None or answer.reader != self._reader or answer.number != found.ask.number:
             return
         if answer.replica not in self._writers[answer.stream]:
             return
         if answer.outcome is AskOutcome.TAKEN:
-            found.state, found.taken_by = AskState.TAKEN, answer.replica
-        elif answer.outcome is AskOutcome.RESENT:
-            found.state = AskState.RESENT
+            found.state, found.taken_by = RequestState.TAKEN, answer.replica
+        elif answer.outcome is AskOutcome.RECOMPUTED:
+            found.state = RequestState.RECOMPUTED
         else:
             found.refusals[answer.replica] = answer.reason
             all_refused = found.refusals.keys() == self._writers[answer.stream]
-            found.state = AskState.REFUSED if all_refused else AskState.ASKED
+            found.state = RequestState.REFUSED if all_refused else RequestState.ASKED
         found.since_ms = now_ms
 
-    def state(self, stream: str) -> AskState | None:
-        """Of the ask for ``stream``; None: there is none."""
+    def state(self, stream: str) -> RequestState | None:
+        """Of the request for ``stream``; None: there is none."""
         found = self._asked.get(stream)
         return None if found is None else found.state
 
     def told(self, stream: str) -> str:
-        """For people: what has come of the ask for ``stream``."""
+        """For people: what has come of the request for ``stream``."""
         found = self._asked.get(stream)
         if found is None:
             return f"nobody can be asked for {stream}: it is a source" if stream not in self._writers else f"{stream} is not asked for yet"
         what = f"buckets {found.ask.bucket_first}..{found.ask.bucket_last} of {stream}"
         refusals = "; ".join(f"replica {replica}: {reason}" for replica, reason in sorted(found.refusals.items()))
         return {
-            AskState.ASKED: f"asked for {what}" + (f" ({refusals})" if refusals else ""),
-            AskState.TAKEN: f"replica {found.taken_by} makes {what} again",
-            AskState.RESENT: f"{what} were resent",
-            AskState.REFUSED: f"nobody can make {what} again: {refusals}",
+            RequestState.ASKED: f"asked for {what}" + (f" ({refusals})" if refusals else ""),
+            RequestState.TAKEN: f"replica {found.taken_by} makes {what} again",
+            RequestState.RECOMPUTED: f"{what} were recomputed",
+            RequestState.REFUSED: f"nobody can make {what} again: {refusals}",
         }[found.state]
 
 
-class Answering:
-    """The asks that one replica of a stage hears. ``now_ms`` is monotonic."""
+class RecomputeReplies:
+    """The requests that one replica of a stage hears. ``now_ms`` is monotonic."""
 
     def __init__(self, stream: str, replica: str, replicas: Sequence[str]) -> None:
         """``replicas``: all of the stage, in the order of their turns."""
@@ -141,9 +141,9 @@ class Answering:
         self._waiting: dict[str, tuple[Ask, int]] = {}
         self._working: Ask | None = None
         self._sibling_until_ms: dict[str, int] = {}
-        """Siblings that work at an ask, and until when that is believed (A5)."""
+        """Siblings that work at a request, and until when that is believed (A5)."""
 
-    def heard(self, entry: Ask | AskAnswer, now_ms: int) -> None:
+    def heard(self, entry: Ask | AskReply, now_ms: int) -> None:
         """Take note of a record of the control topic."""
         if entry.stream != self._stream:
             return
@@ -162,7 +162,7 @@ class Answering:
         if ask.number > known and (before is not None or len(self._waiting) < ASKS_MAX):
             self._waiting[ask.reader] = ask, now_ms
 
-    def _answered(self, answer: AskAnswer, now_ms: int) -> None:
+    def _answered(self, answer: AskReply, now_ms: int) -> None:
         if answer.outcome is AskOutcome.TAKEN:
             self._sibling_until_ms[answer.replica] = now_ms + ASK_TAKEN_MS
             return
@@ -176,7 +176,7 @@ class Answering:
             del self._waiting[answer.reader]
 
     def due(self, now_ms: int) -> Ask | None:
-        """The ask to take now, if any: say that it is taken, and ``done`` when it is answered."""
+        """The request to take now, if any: say that it is taken, and ``done`` when it is answered."""
         if self._working is not None or any(now_ms < until for until in self._sibling_until_ms.values()):
             return None
         for reader, (ask, heard_ms) in list(self._waiting.items()):
@@ -190,5 +190,5 @@ class Answering:
         return None
 
     def done(self) -> None:
-        """The ask that was taken is answered."""
+        """The request that was taken is answered."""
         self._working = None

@@ -1,4 +1,4 @@
-"""Blocks are deleted that a reader still needs, with a real broker and real Spark: it asks, the stages before it make them again."""
+"""Blocks are deleted that a reader still needs, with a real broker and real Spark: it asks, the stages before it recompute them."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def test_blocks_that_are_gone_are_made_again(kafka: str, topic_prefix: str, tmp_
         with StageProcess(pipeline, "both.0", kafka, state / "second") as both:  # without what the first had on its disk
             world.give(21, 24)
             world.closed("both", 24, both)
-            assert "resent" in rows.log(), "the stateless stage made its rows again"
-            assert "resent" in counts.log(), "the stateful one too"
+            assert "recomputed" in rows.log(), "the stateless stage made its rows again"
+            assert "recomputed" in counts.log(), "the stateful one too"
         assert world.result(11, 24) == expected(24, 11)
 
         upto = 24

@@ -1,7 +1,7 @@
-"""A replica's side of ASK (``protocol.asking``): answers readers whose blocks are gone.
+"""A replica's side of ASK (``protocol.recompute_requests``): serves readers whose blocks are gone.
 
 What is still there of a wanted bucket, in the own version of it, is named again; the rest is made again by a query of its own
-(``protocol.regeneration``), which the engine runs beside the others.
+(``protocol.recomputation``), which the engine runs beside the others.
 
 What holds after a crash at any point: blocks that nobody names, and a directory that the next process removes. The reader asks again.
 """
@@ -16,15 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
-from anabranch.protocol.asking import Answering
 from anabranch.protocol.boundary_log import contents
 from anabranch.protocol.clean_points import CleanPoints
-from anabranch.protocol.control import Ask, AskAnswer, AskOutcome, ControlRecord
+from anabranch.protocol.control import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, ASK_TAKEN_MS
 from anabranch.protocol.planner import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
+from anabranch.protocol.recomputation import Recomputation, recomputed_records
+from anabranch.protocol.recompute_requests import RecomputeReplies
 from anabranch.protocol.records import BoundaryKind, Part
-from anabranch.protocol.regeneration import Regeneration, resent_records
 from anabranch.protocol.replica import JointPlan
 from anabranch.protocol.timeline import timeline_name
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -59,7 +59,7 @@ class RangeStart:
 class RangeQuery:
     """Drives a query beside those of the replica: it is given plans, and its parts are kept; nothing is appended."""
 
-    def __init__(self, name: str, task: Regeneration | EmptyBatches, width_ms: int, only: frozenset[int] = frozenset()) -> None:
+    def __init__(self, name: str, task: Recomputation | EmptyBatches, width_ms: int, only: frozenset[int] = frozenset()) -> None:
         """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only these buckets are written."""
         self.name, self.only, self._task, self._width_ms = name, only, task, width_ms
         self._joint, self._lock = JointPlan(), threading.Lock()
@@ -112,18 +112,18 @@ class Made:
     """Runs a query in its directory until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
 
 
-class Resending:
-    """Answers asks, one at a time, in a thread of its own. ``heard`` and ``step`` belong to the service's thread."""
+class Recomputing:
+    """Serves requests, one at a time, in a thread of its own. ``heard`` and ``step`` belong to the service's thread."""
 
     def __init__(self, context: ServiceContext, made: Made) -> None:
-        """Nothing is contacted before there is an ask."""
+        """Nothing is contacted before there is a request."""
         pipeline = context.pipeline
         self._context, self._made, self._pipeline, self._names = context, made, pipeline, pipeline.topic_names
         self._writers = pipeline.stream_writers(made.stage)
-        self._answering = Answering(made.stage, made.replica, self._writers)
+        self._replies = RecomputeReplies(made.stage, made.replica, self._writers)
         self._control = ControlWriter(context.log, self._names.control("processing", context.settings.name), context.clock)
         self._thread: threading.Thread | None = None
-        self._answers: list[AskAnswer] = []
+        self._answers: list[AskReply] = []
 
     @property
     def busy(self) -> bool:
@@ -132,25 +132,25 @@ class Resending:
 
     def heard(self, entry: ControlRecord) -> None:
         """A record of the control topic."""
-        if isinstance(entry, (Ask, AskAnswer)):
-            self._answering.heard(entry, self._context.clock.monotonic_ms())
+        if isinstance(entry, (Ask, AskReply)):
+            self._replies.heard(entry, self._context.clock.monotonic_ms())
 
     def step(self, *, may_begin: bool) -> None:
-        """Take an ask whose turn it is, send answers. ``may_begin``: the replica has room for another query."""
+        """Take a request whose turn it is, send answers. ``may_begin``: the replica has room for another query."""
         if self._thread is not None:
             if self._thread.is_alive():
                 return
             self._thread = None
-            self._answering.done()
+            self._replies.done()
         while self._answers and self._control.write([self._answers[0]]):
             del self._answers[0]
         if self._answers or not may_begin:
             return
-        ask = self._answering.due(self._context.clock.monotonic_ms())
+        ask = self._replies.due(self._context.clock.monotonic_ms())
         if ask is not None:
             self._control.write([self._answer(ask, AskOutcome.TAKEN)])
             self._thread = threading.Thread(
-                target=self._work, args=(ask,), name=f"resend {ask.bucket_first}..{ask.bucket_last}", daemon=True
+                target=self._work, args=(ask,), name=f"recompute {ask.bucket_first}..{ask.bucket_last}", daemon=True
             )
             self._thread.start()
 
@@ -160,26 +160,26 @@ class Resending:
             self._thread.join(ASK_TAKEN_MS / 1000)
         self._control.close()
 
-    def _answer(self, ask: Ask, outcome: AskOutcome, reason: str = "") -> AskAnswer:
+    def _answer(self, ask: Ask, outcome: AskOutcome, reason: str = "") -> AskReply:
         now_ms = self._context.clock.now_ms()
-        return AskAnswer(self._made.stage, self._made.replica, ask.reader, ask.number, outcome, reason, now_ms)
+        return AskReply(self._made.stage, self._made.replica, ask.reader, ask.number, outcome, reason, now_ms)
 
     def _work(self, ask: Ask) -> None:
         log = self._context.logger
         what = {"stage": self._made.stage, "first": ask.bucket_first, "last": ask.bucket_last, "reader": ask.reader}
-        log.info("resending", **what)
+        log.info("recomputing", **what)
         try:
-            outcome, reason = self.resend(ask)
+            outcome, reason = self.recompute(ask)
         except _UnableError as error:
             outcome, reason = AskOutcome.UNABLE, str(error)
         except Fenced:
             return  # the service's own thread comes to know it too
         except Exception as error:  # noqa: BLE001 - whatever the query died of: the stable one must not die of it
             outcome, reason = AskOutcome.UNABLE, f"{type(error).__name__}: {error}"
-        (log.error if outcome is AskOutcome.DIFFERENT else log.info)("resent", outcome=outcome.value, reason=reason, **what)
+        (log.error if outcome is AskOutcome.DIFFERENT else log.info)("recomputed", outcome=outcome.value, reason=reason, **what)
         self._answers.append(self._answer(ask, outcome, reason))
 
-    def resend(self, ask: Ask) -> tuple[AskOutcome, str]:
+    def recompute(self, ask: Ask) -> tuple[AskOutcome, str]:
         """See to it that what is gone of the range is named in the boundary log.
 
         Raises:
@@ -197,18 +197,18 @@ class Resending:
             stable = log_state.stable(ask.bucket_first, min(ask.bucket_last, log_state.upto)) if ask.bucket_first <= log_state.upto else []
             wanted = self._gone(gone_blocks, stable)
             if not wanted:
-                return AskOutcome.RESENT, "nothing of it is gone"
+                return AskOutcome.RECOMPUTED, "nothing of it is gone"
             parts, rest = self._still_there(log_state, gone_blocks, wanted)
             if rest:
-                regeneration = self._make_again(rest, GoneBlocks(reader, str), points, log_state.upto)
-                different = regeneration.different()
+                recomputation = self._make_again(rest, GoneBlocks(reader, str), points, log_state.upto)
+                different = recomputation.different()
                 if different is not None:
                     return AskOutcome.DIFFERENT, f"bucket {different} has other rows now, so nothing of the range is used"
-                parts += regeneration.parts()
-            for record in resent_records(made.replica, made.epoch, parts):
+                parts += recomputation.parts()
+            for record in recomputed_records(made.replica, made.epoch, parts):
                 with made.log_lock:
-                    made.boundary.resend(record)
-            return AskOutcome.RESENT, ""
+                    made.boundary.append_recomputed(record)
+            return AskOutcome.RECOMPUTED, ""
         finally:
             own.close()
             reader.close()
@@ -227,7 +227,7 @@ class Resending:
         return reader
 
     def _gone(self, gone_blocks: GoneBlocks, stable: list[TakenBucket]) -> list[TakenBucket]:
-        """Those of ``stable`` whose blocks are gone. Where this replica may not look at a sibling's topic, the ask is believed."""
+        """Those of ``stable`` whose blocks are gone. Where this replica may not look at a sibling's topic, the request is believed."""
         wanted, unseen = list[TakenBucket](), set[str]()
         for bucket, writer, parts in stable:
             try:
@@ -260,7 +260,7 @@ class Resending:
                 rest.append((bucket, writer, theirs))
         return tuple(parts), rest
 
-    def _make_again(self, wanted: list[TakenBucket], gone_blocks: GoneBlocks, points: CleanPoints, upto: int) -> Regeneration:
+    def _make_again(self, wanted: list[TakenBucket], gone_blocks: GoneBlocks, points: CleanPoints, upto: int) -> Recomputation:
         """Run the query that makes ``wanted`` again."""
         made, inputs = self._made, dict[str, BoundaryReader]()
         name = timeline_name(made.epoch, _TIMELINE_NUMBER)
@@ -268,14 +268,14 @@ class Resending:
             for stream in self._pipeline.stages[made.stage].reads:
                 inputs[stream] = self._follow(stream)
             log_states = {stream: reader.log_state for stream, reader in inputs.items()}
-            regeneration = Regeneration(wanted, log_states, made.traits)
+            recomputation = Recomputation(wanted, log_states, made.traits)
             made.disk.remove(name)
-            self._begin_at(name, regeneration, log_states, gone_blocks, points, upto)
-            query = RangeQuery(name, regeneration, self._pipeline.bucket_ms, regeneration.wanted)
+            self._begin_at(name, recomputation, log_states, gone_blocks, points, upto)
+            query = RangeQuery(name, recomputation, self._pipeline.bucket_ms, recomputation.wanted)
             made.run(query)
             if not query.finished.is_set():
-                raise _UnableError(f"making buckets {regeneration.first}..{regeneration.last} again took too long, or was stopped")
-            return regeneration
+                raise _UnableError(f"making buckets {recomputation.first}..{recomputation.last} again took too long, or was stopped")
+            return recomputation
         finally:
             made.disk.remove(name)
             for reader in inputs.values():
@@ -284,7 +284,7 @@ class Resending:
     def _begin_at(
         self,
         name: str,
-        regeneration: Regeneration,
+        recomputation: Recomputation,
         log_states: Mapping[str, LogState],
         gone_blocks: GoneBlocks,
         points: CleanPoints,
@@ -295,9 +295,9 @@ class Resending:
         Raises:
             _UnableError: there is none from which it could.
         """
-        made, last = self._made, regeneration.last
+        made, last = self._made, recomputation.last
         if not made.traits.is_stateful:
-            self._need_input(log_states, gone_blocks, regeneration.first - 1, last)
+            self._need_input(log_states, gone_blocks, recomputation.first - 1, last)
             made.disk.create(name)
             return
         newest = made.disk.newest()
@@ -306,7 +306,7 @@ class Resending:
             for batch in made.disk.batches(name):
                 tip = newest.tip(batch) if batch >= max(0, newest.lowest) else None
                 base = None if tip is None else points.base(made.replica, tip, made.fingerprint, upto)
-                if base is not None and base < regeneration.first and made.disk.whole(name, (batch,)) is not None:
+                if base is not None and base < recomputation.first and made.disk.whole(name, (batch,)) is not None:
                     self._need_input(log_states, gone_blocks, made.disk.bucket(name, batch), last)
                     made.disk.cut_back(name, batch, keep_plan=False)
                     return

@@ -18,8 +18,8 @@ from anabranch.codec.catalog import topic_settings
 from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
 from anabranch.pipeline.model import Stage
 from anabranch.ports import Checkpoints, TopicPartition
-from anabranch.processing.resending import Made, RangeQuery, Resending
-from anabranch.protocol.control import Ask, AskAnswer, AskOutcome
+from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
+from anabranch.protocol.control import Ask, AskOutcome, AskReply
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.plans import PlanTraits
@@ -183,15 +183,15 @@ class World:
     def ask(self, first: int = 1, last: int = 20, number: int = 1) -> Ask:
         return Ask(STAGE, "delivery.out", number, first, last, 0)
 
-    def answers(self) -> list[AskAnswer]:
-        return [entry for entry in said(self.log, self.pipeline) if isinstance(entry, AskAnswer)]
+    def answers(self) -> list[AskReply]:
+        return [entry for entry in said(self.log, self.pipeline) if isinstance(entry, AskReply)]
 
-    def settle(self, resending: Resending) -> list[tuple[AskOutcome, str]]:
+    def settle(self, recomputing: Recomputing) -> list[tuple[AskOutcome, str]]:
         """Work off what was asked."""
-        resending.step(may_begin=True)
-        while resending.busy:
-            resending.step(may_begin=True)
-        resending.close()
+        recomputing.step(may_begin=True)
+        while recomputing.busy:
+            recomputing.step(may_begin=True)
+        recomputing.close()
         return [(answer.outcome, answer.reason) for answer in self.answers()]
 
     def readable(self, first: int, last: int) -> list[int]:
@@ -225,10 +225,10 @@ def stateful() -> World:
     return made
 
 
-def asked(world: World, ask: Ask | None = None, replica: str = "0") -> Resending:
-    resending = Resending(world.context, world.made(replica))
-    resending.heard(world.ask() if ask is None else ask)
-    return resending
+def asked(world: World, ask: Ask | None = None, replica: str = "0") -> Recomputing:
+    recomputing = Recomputing(world.context, world.made(replica))
+    recomputing.heard(world.ask() if ask is None else ask)
+    return recomputing
 
 
 def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: World) -> None:
@@ -236,24 +236,24 @@ def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: Worl
     assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
     world.delete(INPUT, "0", 3)
     world.delete(STAGE, "0", 5)
-    assert world.settle(asked(world, world.ask(3))) == [(AskOutcome.TAKEN, ""), (AskOutcome.RESENT, "")]
+    assert world.settle(asked(world, world.ask(3))) == [(AskOutcome.TAKEN, ""), (AskOutcome.RECOMPUTED, "")]
     assert world.readable(1, LAST) == [3, 4, 5, 6, 7, 8, 9]
     assert world.begun == [-1]
     assert world.disk.directories == {}
 
 
 def test_nothing_is_made_when_nothing_is_gone(world: World) -> None:
-    assert world.settle(asked(world))[-1] == (AskOutcome.RESENT, "nothing of it is gone")
-    assert world.settle(asked(world, world.ask(50, 60)))[-1] == (AskOutcome.RESENT, "nothing of it is gone")
+    assert world.settle(asked(world))[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
+    assert world.settle(asked(world, world.ask(50, 60)))[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
     assert world.begun == []
 
 
 def test_a_second_reader_finds_it_there(world: World) -> None:
     world.delete(STAGE, "0", 5)
-    resending = asked(world)
-    resending.heard(replace(world.ask(), reader="processing.next.0"))
-    world.settle(resending)
-    assert world.settle(resending)[-1] == (AskOutcome.RESENT, "nothing of it is gone")
+    recomputing = asked(world)
+    recomputing.heard(replace(world.ask(), reader="processing.next.0"))
+    world.settle(recomputing)
+    assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
     assert world.begun == [-1]
 
 
@@ -261,9 +261,9 @@ def test_a_replica_names_what_it_still_has(world: World) -> None:
     """Bucket by bucket: of the others its own blocks are gone too."""
     world.delete(STAGE, "0", 8)
     world.delete(STAGE, "1", 4)
-    resending = asked(world, replica="1")
+    recomputing = asked(world, replica="1")
     world.clock.sleep_ms(3_000)
-    assert world.settle(resending)[-1] == (AskOutcome.RESENT, "")
+    assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "")
     assert world.readable(1, LAST) == list(range(1, 10))
     assert world.begun == [-1]
 
@@ -288,7 +288,7 @@ def test_input_that_is_gone_is_said(world: World) -> None:
 def test_a_stateful_stage_goes_back_to_a_checkpoint(stateful: World) -> None:
     stateful.delete(STAGE, "0", 8)
     stateful.delete(INPUT, "0", 6)
-    assert stateful.settle(asked(stateful, stateful.ask(7)))[-1] == (AskOutcome.RESENT, "")
+    assert stateful.settle(asked(stateful, stateful.ask(7)))[-1] == (AskOutcome.RECOMPUTED, "")
     assert stateful.begun == [5], "the newest batch that had closed, and begun, nothing of the range"
     assert stateful.readable(1, LAST) == [7, 8, 9]
 
@@ -296,7 +296,7 @@ def test_a_stateful_stage_goes_back_to_a_checkpoint(stateful: World) -> None:
 def test_a_checkpoint_that_is_damaged_is_gone_back_over(stateful: World) -> None:
     stateful.disk.whole_ones = {2, 3, 7}
     stateful.delete(STAGE, "0", 8)
-    assert stateful.settle(asked(stateful, stateful.ask(7)))[-1] == (AskOutcome.RESENT, "")
+    assert stateful.settle(asked(stateful, stateful.ask(7)))[-1] == (AskOutcome.RECOMPUTED, "")
     assert stateful.begun == [3]
 
 
@@ -305,7 +305,7 @@ def test_without_a_checkpoint_that_is_old_enough_it_begins_at_the_beginning(stat
     if not has_disk:
         stateful.disk.timeline = None
     stateful.delete(STAGE, "0", 8)
-    assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RESENT, "")
+    assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RECOMPUTED, "")
     assert stateful.begun == [-1]
     assert stateful.readable(1, LAST) == list(range(1, 10))
 
@@ -330,9 +330,9 @@ def test_a_query_that_dies_does_not_take_the_replica_with_it(world: World) -> No
 
 def test_a_process_that_is_fenced_says_nothing(world: World) -> None:
     world.delete(STAGE, "0", 5)
-    resending = asked(world)
+    recomputing = asked(world)
     Writer(world, STAGE, "0")
-    assert world.settle(resending) == [(AskOutcome.TAKEN, "")]
+    assert world.settle(recomputing) == [(AskOutcome.TAKEN, "")]
 
 
 def test_of_buckets_that_are_not_described_any_more_nothing_can_be_made(world: World) -> None:
@@ -340,7 +340,7 @@ def test_of_buckets_that_are_not_described_any_more_nothing_can_be_made(world: W
     world.trim_below_snapshot(STAGE, 2)
     told = "buckets of totals up to 2 are trimmed, and its log describes them no more"
     assert world.settle(asked(world, world.ask(2)))[-1] == (AskOutcome.UNABLE, told)
-    assert world.settle(asked(world, world.ask(3, number=2)))[-1] == (AskOutcome.RESENT, "")
+    assert world.settle(asked(world, world.ask(3, number=2)))[-1] == (AskOutcome.RECOMPUTED, "")
     assert world.begun == [-1]
 
 
@@ -356,25 +356,25 @@ def test_it_is_made_again_over_logs_with_snapshots(stateful: World) -> None:
     for stream in (STAGE, INPUT):
         stateful.trim_below_snapshot(stream, 0)
     stateful.delete(STAGE, "0", 8)
-    assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RESENT, "")
+    assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RECOMPUTED, "")
     assert stateful.readable(1, LAST) == list(range(1, 10))
 
 
 def test_a_replica_with_a_branch_begins_nothing(world: World) -> None:
     world.delete(STAGE, "0", 5)
-    resending = asked(world)
-    resending.step(may_begin=False)
-    assert not resending.busy
+    recomputing = asked(world)
+    recomputing.step(may_begin=False)
+    assert not recomputing.busy
     assert world.begun == []
-    resending.close()
+    recomputing.close()
 
 
 def test_where_a_sibling_cannot_be_looked_at_the_ask_is_believed(world: World) -> None:
     """By the rights of each replica's principal it may write its own blocks, and look at no sibling's."""
     world.log.topics.pop(world.names.blocks(STAGE, "0"))
-    resending = asked(world, replica="1")
+    recomputing = asked(world, replica="1")
     world.clock.sleep_ms(3_000)
-    assert world.settle(resending)[-1] == (AskOutcome.RESENT, "")
+    assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "")
     assert world.begun == [], "all of it is there in its own version"
 
 

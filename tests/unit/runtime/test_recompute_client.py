@@ -10,11 +10,11 @@ from structlog.testing import capture_logs
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
-from anabranch.protocol.control import Ask, AskAnswer, AskOutcome, ControlRecord
+from anabranch.protocol.control import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.limits import ASK_AGAIN_MS
 from anabranch.protocol.speaking import Speaker
-from anabranch.runtime.block_asker import BlockAsker
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter
+from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceContext
 from harness import outputs
 from harness.outputs import STAGE
@@ -32,8 +32,8 @@ def context() -> ServiceContext:
 
 
 @pytest.fixture
-def asker(context: ServiceContext) -> Iterator[BlockAsker]:
-    made = BlockAsker(context, "processing.next.0", [STAGE, "reports"])
+def recompute_client(context: ServiceContext) -> Iterator[RecomputeClient]:
+    made = RecomputeClient(context, "processing.next.0", [STAGE, "reports"])
     yield made
     made.close()
     made.close()
@@ -49,7 +49,7 @@ def said(context: ServiceContext) -> list[ControlRecord]:
 def answer(context: ServiceContext, ask: ControlRecord, outcome: AskOutcome, replica: str, reason: str = "") -> None:
     assert isinstance(ask, Ask)
     writer = ControlWriter(context.log, f"p.control.processing.{STAGE}.{replica}", context.clock)
-    assert writer.write([AskAnswer(ask.stream, replica, ask.reader, ask.number, outcome, reason, 0)])
+    assert writer.write([AskReply(ask.stream, replica, ask.reader, ask.number, outcome, reason, 0)])
     writer.close()
 
 
@@ -57,41 +57,41 @@ def gauge(context: ServiceContext, name: str, stream: str = STAGE) -> float | No
     return context.registry.get_sample_value(name, {"pipeline": "p", "reader": "processing.next.0", "stream": stream})
 
 
-def test_an_ask_its_answers_and_the_end(context: ServiceContext, asker: BlockAsker) -> None:
+def test_an_ask_its_answers_and_the_end(context: ServiceContext, recompute_client: RecomputeClient) -> None:
     with capture_logs() as logs:
-        assert asker.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
+        assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
         (ask,) = said(context)
         assert isinstance(ask, Ask)
         assert (ask.stream, ask.reader, ask.bucket_first, ask.bucket_last) == (STAGE, "processing.next.0", 3, 9)
-        assert asker.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
+        assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
         assert said(context) == [ask]
         answer(context, ask, AskOutcome.UNABLE, "0", "its input is gone")
-        assert asker.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals (replica 0: its input is gone)"
+        assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals (replica 0: its input is gone)"
         answer(context, ask, AskOutcome.DIFFERENT, "1", "bucket 4 has other rows")
-        assert asker.ask({STAGE: (3, 9)}).startswith(
+        assert recompute_client.ask({STAGE: (3, 9)}).startswith(
             "nobody can make buckets 3..9 of totals again: replica 0: its input is gone; replica 1"
         )
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [
-        ("blocks_gone", "warning"), ("blocks_gone", "warning"), ("resent_rows_differ", "error"), ("blocks_gone", "error"),
+        ("blocks_gone", "warning"), ("blocks_gone", "warning"), ("recomputed_rows_differ", "error"), ("blocks_gone", "error"),
     ]  # fmt: skip
     assert gauge(context, "anabranch_blocks_gone") == 1
-    asker.there()
+    recompute_client.there()
     assert gauge(context, "anabranch_blocks_gone") == 0
-    assert gauge(context, "anabranch_asks_total") == 1
-    asker.there()
+    assert gauge(context, "anabranch_recompute_requests_total") == 1
+    recompute_client.there()
 
 
-def test_an_ask_that_nobody_hears_is_repeated(context: ServiceContext, asker: BlockAsker) -> None:
-    asker.ask({STAGE: (3, 9)})
+def test_an_ask_that_nobody_hears_is_repeated(context: ServiceContext, recompute_client: RecomputeClient) -> None:
+    recompute_client.ask({STAGE: (3, 9)})
     context.clock.sleep_ms(ASK_AGAIN_MS)
-    asker.ask({STAGE: (3, 9)})
+    recompute_client.ask({STAGE: (3, 9)})
     first, second = said(context)
     assert isinstance(first, Ask)
     assert isinstance(second, Ask)
     assert second.number > first.number
 
 
-def test_nobody_is_asked_for_a_source(context: ServiceContext, asker: BlockAsker) -> None:
-    assert asker.ask({"reports": (3, 9)}) == "nobody can be asked for reports: it is a source"
+def test_nobody_is_asked_for_a_source(context: ServiceContext, recompute_client: RecomputeClient) -> None:
+    assert recompute_client.ask({"reports": (3, 9)}) == "nobody can be asked for reports: it is a source"
     assert said(context) == []
     assert gauge(context, "anabranch_blocks_gone", "reports") == 1

@@ -1,4 +1,4 @@
-"""A reader's side of ASK (``protocol.asking``): sends asks on the control topic, hears the answers, and tells people."""
+"""A reader's side of ASK (``protocol.recompute_requests``): sends requests on the control topic, hears the replies, and tells people."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.asking import Asking, AskState
-from anabranch.protocol.control import AskAnswer, AskOutcome
+from anabranch.protocol.control import AskOutcome, AskReply
+from anabranch.protocol.recompute_requests import RecomputeRequests, RequestState
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter
 
 if TYPE_CHECKING:
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 _LABELS: Final = ("pipeline", "reader", "stream")
 
 
-class BlockAsker:
-    """The asks of one process. Nothing is contacted before blocks are gone. Not thread-safe."""
+class RecomputeClient:
+    """The requests of one process. Nothing is contacted before blocks are gone. Not thread-safe."""
 
     def __init__(self, context: ServiceContext, reader: str, streams: Collection[str]) -> None:
         """``reader``: who asks, the process by service and name. ``streams``: what it reads."""
         pipeline = context.pipeline
         self._context, self._reader, self._streams = context, reader, tuple(streams)
-        self._asking = Asking(reader, {s: pipeline.stream_writers(s) for s in streams if s in pipeline.stages})
+        self._requests = RecomputeRequests(reader, {s: pipeline.stream_writers(s) for s in streams if s in pipeline.stages})
         service, _, name = reader.partition(".")
         self._topic = pipeline.topic_names.control(service, name)
         self._control: tuple[ControlReader, ControlWriter] | None = None
         self._told: dict[str, str] = {}
-        self._asks = Counter("anabranch_asks", "Asks for blocks that are gone", _LABELS, registry=context.registry)
+        self._asks = Counter(
+            "anabranch_recompute_requests", "Requests to recompute blocks that are gone", _LABELS, registry=context.registry
+        )
         self._stuck = Gauge("anabranch_blocks_gone", "1 while a reader waits for blocks that are gone", _LABELS, registry=context.registry)
 
     def ask(self, gone: Mapping[str, tuple[int, int]]) -> str:
@@ -46,21 +48,21 @@ class BlockAsker:
             self._control = ControlReader(log, speakers(self._context.pipeline)), ControlWriter(log, self._topic, clock)
         control, writer = self._control
         for entry in control.poll():
-            if isinstance(entry, AskAnswer):
-                self._asking.heard(entry, clock.now_ms())
+            if isinstance(entry, AskReply):
+                self._requests.heard(entry, clock.now_ms())
                 if entry.reader == self._reader and entry.outcome is AskOutcome.DIFFERENT:
-                    self._context.logger.error("resent_rows_differ", stream=entry.stream, replica=entry.replica, reason=entry.reason)
+                    self._context.logger.error("recomputed_rows_differ", stream=entry.stream, replica=entry.replica, reason=entry.reason)
         for stream in self._streams:
             if stream not in gone:
-                self._asking.there(stream)
+                self._requests.there(stream)
                 self._stuck.labels(self._context.pipeline.name, self._reader, stream).set(0)
                 continue
-            ask = self._asking.lacking(stream, *gone[stream], clock.now_ms())
+            ask = self._requests.lacking(stream, *gone[stream], clock.now_ms())
             if ask is not None and writer.write([ask]):
                 self._asks.labels(self._context.pipeline.name, self._reader, stream).inc()
             self._stuck.labels(self._context.pipeline.name, self._reader, stream).set(1)
             self._tell(stream)
-        return "; ".join(self._asking.told(stream) for stream in gone)
+        return "; ".join(self._requests.told(stream) for stream in gone)
 
     def there(self) -> None:
         """Nothing is needed that is gone."""
@@ -76,9 +78,9 @@ class BlockAsker:
                 end.close()
 
     def _tell(self, stream: str) -> None:
-        told = self._asking.told(stream)
+        told = self._requests.told(stream)
         if told != self._told.get(stream):
             self._told[stream] = told
-            state = self._asking.state(stream)
-            log = self._context.logger.error if state in (None, AskState.REFUSED) else self._context.logger.warning
+            state = self._requests.state(stream)
+            log = self._context.logger.error if state in (None, RequestState.REFUSED) else self._context.logger.warning
             log("blocks_gone", reader=self._reader, stream=stream, told=told)

@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from anabranch.protocol import regeneration
+from anabranch.protocol import recomputation
 from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.planner import QueryPosition, TakenBucket
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import Part, Resent
-from anabranch.protocol.regeneration import Regeneration, resent_records
+from anabranch.protocol.recomputation import Recomputation, recomputed_records
+from anabranch.protocol.records import Part, Recomputed
 from harness.boundary_logs import part, record, started, state_after
 
 STATELESS = PlanTraits(is_stateful=False, is_batch_safe=True)
@@ -24,11 +24,11 @@ def inputs() -> dict[str, LogState]:
     return {"a": state_after(started(), record(0, 0, 12, tuple(part(bucket) for bucket in range(1, 13))))}
 
 
-def made(traits: PlanTraits = STATELESS) -> Regeneration:
-    return Regeneration(WANTED, inputs(), traits)
+def made(traits: PlanTraits = STATELESS) -> Recomputation:
+    return Recomputation(WANTED, inputs(), traits)
 
 
-def taken(of: Regeneration, position: QueryPosition) -> tuple[list[int], QueryPosition] | None:
+def taken(of: Recomputation, position: QueryPosition) -> tuple[list[int], QueryPosition] | None:
     plan = of.plan(position)
     if plan is None:
         return None
@@ -43,7 +43,7 @@ def test_n2_a_stateless_query_begins_right_before_the_range_and_ends_with_it() -
 
 
 def test_n2_a_plan_that_is_not_batch_safe_takes_one_bucket_after_the_other() -> None:
-    of = Regeneration(WANTED, inputs(), PlanTraits(is_stateful=False, is_batch_safe=False))
+    of = Recomputation(WANTED, inputs(), PlanTraits(is_stateful=False, is_batch_safe=False))
     position, buckets = QueryPosition(), []
     while (found := taken(of, position)) is not None:
         buckets.append(found[0])
@@ -92,10 +92,10 @@ def test_n4_one_bucket_that_differs_makes_all_void(parts: tuple[Part, ...]) -> N
 
 
 def test_n5_records_hold_whole_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regeneration, "PARTS_PER_RECORD_MAX", 3)
+    monkeypatch.setattr(recomputation, "PARTS_PER_RECORD_MAX", 3)
     parts = (part(2, "a"), part(1, "a"), part(2, "b"), part(3, "a"), part(3, "b"))
-    assert list(resent_records("0", 5, parts)) == [
-        Resent("0", 5, (part(1, "a"), part(2, "a"), part(2, "b"))),
-        Resent("0", 5, (part(3, "a"), part(3, "b"))),
+    assert list(recomputed_records("0", 5, parts)) == [
+        Recomputed("0", 5, (part(1, "a"), part(2, "a"), part(2, "b"))),
+        Recomputed("0", 5, (part(3, "a"), part(3, "b"))),
     ]
-    assert list(resent_records("0", 5, ())) == []
+    assert list(recomputed_records("0", 5, ())) == []

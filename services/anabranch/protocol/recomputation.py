@@ -11,7 +11,7 @@ Invariants:
     N2  a stateless query skips what comes before the first bucket that is wanted; a stateful one skips nothing.
     N3  nothing may be used before every wanted bucket is closed by the query.
     N4  a bucket whose rows or digest differ makes the whole result void.
-    N5  a ``Resent`` holds whole buckets, and no more than PARTS_PER_RECORD_MAX parts.
+    N5  a ``Recomputed`` holds whole buckets, and no more than PARTS_PER_RECORD_MAX parts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import BATCH_ROWS_MAX, PARTS_PER_RECORD_MAX
 from anabranch.protocol.planner import Plan, QueryPosition, TakenBucket, next_plan
 from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import Part, Resent
+from anabranch.protocol.records import Part, Recomputed
 
 
-class Regeneration:
+class Recomputation:
     """One query that makes buckets again."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Regeneration:
         return tuple(part for bucket in self._wanted for part in self._made[bucket])
 
 
-def resent_records(replica: str, epoch: int, parts: Iterable[Part]) -> Iterator[Resent]:
+def recomputed_records(replica: str, epoch: int, parts: Iterable[Part]) -> Iterator[Recomputed]:
     """``parts``, which are of whole buckets, as records (N5)."""
     by_bucket: dict[int, list[Part]] = {}
     for part in parts:
@@ -98,8 +98,8 @@ def resent_records(replica: str, epoch: int, parts: Iterable[Part]) -> Iterator[
     chunk: list[Part] = []
     for _, of_bucket in sorted(by_bucket.items()):
         if chunk and len(chunk) + len(of_bucket) > PARTS_PER_RECORD_MAX:
-            yield Resent(replica, epoch, tuple(chunk))
+            yield Recomputed(replica, epoch, tuple(chunk))
             chunk = []
         chunk += of_bucket
     if chunk:
-        yield Resent(replica, epoch, tuple(chunk))
+        yield Recomputed(replica, epoch, tuple(chunk))
