@@ -27,7 +27,6 @@ from examples.toll_road import live_checker as live
 from examples.toll_road.live_checker import LiveRecord
 from examples.toll_road.oracle import murmur2
 from simulation import branches, hurrying, operating, workload
-from simulation.options import Options
 from simulation.silences import is_ever_silent_for, leaves_time_to_hold, only_silence, silent_by_themselves, speaks_in_time
 from simulation.workload import Row
 from simulation.world import Run
@@ -134,7 +133,7 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
     """What a source's stream and dead letters must be, from its input and from how far each boundary record says that it has read."""
     options = run.options
     rules = ingestion.Rules(
-        options.bucket_ms, options.out_of_orderness_ms, options.idle_ms, options.source_idle_ms, options.late == "reassign"
+        options.bucket_ms, options.out_of_orderness_ms, options.idle_ms, options.source_idle_ms, options.late != "dead_letter"
     )
     topic = run.pipeline.topic_names.boundaries(source)
     appended = _appends(run)
@@ -267,9 +266,8 @@ def judge(run: Run) -> list[str]:
     if only_silence(run) and speaks_in_time(run):
         # Once a branch runs, later buckets get the short wait.
         later_ms = min((waits(run.pipeline, stage.name).next_ms for stage in options.stages), default=0)
-        silent = {fault.target for fault in run.faults} | silent_by_themselves(
-            run, later_ms - options.bucket_ms - options.out_of_orderness_ms
-        )
+        sources_ms = options.bucket_ms + options.out_of_orderness_ms
+        silent = {fault.target for fault in run.faults} | silent_by_themselves(run, later_ms - sources_ms)
     wrong += told("tentative", branches.check(options, sources, readings, blocks, silent))
     wrong += told("forks", _forks(run, readings))
     wrong += told("conservation", _conservation(run, sources, replays))
@@ -597,8 +595,3 @@ def dead_letters(run: Run, source: str) -> dict[ingestion.Place, list[tuple[str,
         place = int(headers["anabranch-partition"]), int(headers["anabranch-offset"])
         found.setdefault(place, []).append((topic, partition, offset))
     return found
-
-
-def describe(options: Options) -> str:
-    """One line."""
-    return ", ".join(f"{name}={value!r}" for name, value in vars(options).items())

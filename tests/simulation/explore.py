@@ -135,7 +135,8 @@ def report(outcome: Outcome, *, shrunk: bool = True) -> None:
     print(f"seed {outcome.seed}: {len(outcome.wrong)} violations; again: make simulation SEED={outcome.seed}")
     for line in outcome.wrong[:5]:
         print(f"    {line[:600]}")
-    print(f"  options {evidence.describe(options.draw(outcome.seed))}")
+    drawn = vars(options.draw(outcome.seed))
+    print(f"  options {', '.join(f'{name}={value!r}' for name, value in drawn.items())}")
     faults = shrink(outcome.seed, outcome.faults) if shrunk else outcome.faults
     print(f"  faults, {len(faults)} of {len(outcome.faults)}: {[tuple(fault) for fault in faults]}", flush=True)
 

@@ -38,8 +38,8 @@ sources:
   readings:
     topics: [readings]
     record: reading.avsc
-    {event_time}: {{field: at, unit: ms}}
-    {idle}: {{source: 2s}}        # after 2 s without a record time goes on by the clock, so that the last window ends
+    event_time: {{field: at, unit: ms}}
+    idle_timeout: {{source: 2s}}   # after 2 s without a record time goes on by the clock, so that the last window ends
 
 stages:
   hottest:
@@ -64,19 +64,19 @@ _SCHEMA: Final = """\
 }
 """
 _STAGES: Final = '''\
-"""Stages: plain PySpark functions. Each input is a DataFrame with the record's columns and ``{event_time}``."""
+"""Stages: plain PySpark functions. Each input is a DataFrame with the record's columns and ``event_time``."""
 
 from pyspark.sql import functions as F
 
 
 def hottest(readings):
     """The highest temperature of each sensor in windows of ten seconds."""
-    windows = readings.groupBy(F.window("{event_time}", "10 seconds").alias("window"), "sensor").agg(F.max("celsius").alias("celsius"))
+    windows = readings.groupBy(F.window("event_time", "10 seconds").alias("window"), "sensor").agg(F.max("celsius").alias("celsius"))
     return windows.select(
         "sensor",
         F.date_format("window.end", "HH:mm:ss").alias("until"),
         "celsius",
-        F.col("window.end").alias("{event_time}"),
+        F.col("window.end").alias("event_time"),
     )
 '''
 
@@ -104,9 +104,9 @@ def write(folder: Path, name: str) -> list[Path]:
 def files(name: str) -> dict[str, str]:
     """Path in the folder -> content."""
     return {
-        "pipeline.yaml": _PIPELINE.format(name=name, event_time="event_time", idle="idle"),
+        "pipeline.yaml": _PIPELINE.format(name=name),
         "reading.avsc": _SCHEMA,
-        "stages.py": _STAGES.format(event_time="event_time"),
+        "stages.py": _STAGES,
         "tests/sample/readings.jsonl": _lines({"at": _FIRST_MS + at, "sensor": sensor, "celsius": value} for at, sensor, value in _SAMPLE),
         "tests/sample/hottest.expected.jsonl": _lines(_expected()),
         ".gitignore": ".anabranch/\n__pycache__/\n",

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from anabranch.pipeline.durations import format_ms, parse_ms
+from anabranch.pipeline.old_keys import renamed
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import checked_name
 
@@ -64,6 +65,9 @@ class Document:
         for key, item in value.items():
             if not isinstance(key, str):
                 self.mistake(at, f"the key {shown(key)} is not a text; put it in quotes")
+            elif keys is not None and (now := renamed(key, item, keys)) is not None:
+                self.mistake((*at, key), now[2])
+                result.setdefault(now[0], now[1])
             elif keys is not None and key not in keys:
                 guess = difflib.get_close_matches(key, keys, 1)
                 self.mistake((*at, key), f"unknown key; did you mean {guess[0]!r}?" if guess else f"unknown key; known are {words(keys)}")
@@ -85,6 +89,12 @@ class Document:
         guess = difflib.get_close_matches(str(value), known, 1)
         self.mistake(at, f"{shown(value)} is not known; " + (f"did you mean {guess[0]!r}?" if guess else f"use {words(known)}"))
         return known[0]
+
+    def boolean(self, value: object, at: Place) -> bool:
+        """True or false; false after a mistake."""
+        if not isinstance(value, bool):
+            self.mistake(at, f"true or false is wanted, not {shown(value)}")
+        return value is True
 
     def integer(self, value: object, at: Place, low: int, high: int) -> int:
         """An integer from ``low`` to ``high``."""

@@ -386,13 +386,11 @@ class _Walk(Document):
     def _live(self, value: object, at: Place, corrected: Sink) -> LiveSink:
         sink = self._sink(value, at, _LIVE_KEYS)
         raw = value if isinstance(value, dict) else {}
-        upsert = raw.get("upsert", False)
-        if not isinstance(upsert, bool):
-            self.mistake((*at, "upsert"), f"true or false is wanted, not {shown(upsert)}")
+        upsert = self.boolean(raw.get("upsert", False), (*at, "upsert"))
         key = sink.key if "key" in raw else corrected.key
         if upsert and not key:
             self.mistake((*at, "upsert"), "an upsert view holds one value per key; name the columns of the key, key: [COLUMN]")
-        return LiveSink(topic=sink.topic, format=sink.format, key=key, partitions=sink.partitions, upsert=bool(upsert))
+        return LiveSink(topic=sink.topic, format=sink.format, key=key, partitions=sink.partitions, upsert=upsert)
 
     def _sink(self, value: object, at: Place, known: tuple[str, ...] = _SINK_KEYS) -> Sink:
         raw = self.mapping(value, at, known)

@@ -1,4 +1,4 @@
-"""Buckets: how serialisation time is cut.
+"""Buckets: how event time is cut.
 
 Theory of operation. Bucket ``n`` of a stream of bucket width ``w`` holds the rows with ``(n - 1) * w < event_time <= n * w``. The *upper*
 bound belongs to the bucket, so that a window which ends at the bound lies in the bucket that the bound closes. Bucket 0 holds

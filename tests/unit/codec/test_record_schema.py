@@ -66,7 +66,7 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text({"name": "a b", "type": "int"}), "'a b' is not a field"),
         (text(of("int"), of("int")), "field a is there twice"),
         (text({"name": "event_time", "type": "long"}), "field event_time: 'event_time' is a column that anabranch adds"),
-        (text({"name": "Event_Time", "type": "long"}), "field EventTime"),
+        (text({"name": "Event_Time", "type": "long"}), "field Event_Time"),
         (text(of("int", colour=1)), "field a: unknown key 'colour'"),
         (text(of("date")), 'type "date" is not supported'),
         (text(of(None)), "not supported"),

@@ -66,7 +66,7 @@ def test_events_of_a_failure() -> None:
 
 
 def _read(kind: str, value: dict[str, Any], **headers: str) -> LiveRecord:
-    named = {"anabranch-kind": kind, **{f"anabranch-{name}": text for name, text in headers.items()}}
+    named = {"anabranch-kind": kind, **{f"anabranch-{name.replace('_', '-')}": text for name, text in headers.items()}}
     encoded = [(name, text.encode()) for name, text in named.items()]
     return live_record(encoded, b"k", json.dumps(value).encode(), partition=1, offset=2, received_ms=3)
 

@@ -205,7 +205,7 @@ class Message:
 
     def __init__(self, value: dict[str, object], **headers: str) -> None:
         self._value = value
-        self._headers = [(f"anabranch-{name}", text.encode()) for name, text in headers.items()]
+        self._headers = [(f"anabranch-{name.replace('_', '-')}", text.encode()) for name, text in headers.items()]
 
     def headers(self) -> list[tuple[str, bytes]]:
         return self._headers
