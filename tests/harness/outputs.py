@@ -63,10 +63,10 @@ def create_topics(log: EventLog, of: Pipeline) -> None:
 
 
 def context(
-    log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, service: str, name: str, index: Index | None = None
+    log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, service: str, name: str, index: Index | None = None, kafka: str = "none:0"
 ) -> ServiceContext:
     """What a service is built from."""
-    settings = ServiceSettings(pipeline=of.path, name=name, kafka="none:0", state_dir=Path("state"))
+    settings = ServiceSettings(pipeline=of.path, name=name, kafka=kafka, state_dir=Path("state"))
     registry = CollectorRegistry()
     metrics = ServiceMetrics(registry, pipeline=of.name, service=service, name=name)
     return ServiceContext(log, index, clock, entropy, registry, metrics, settings, of, structlog.get_logger(), threading.Event())

@@ -88,15 +88,20 @@ def write_pipeline(
     return load(path)
 
 
-def create_topics(kafka: str, pipeline: Pipeline) -> None:
+def topics_of(pipeline: Pipeline) -> list[TopicSettings]:
     """The internal topics of every stream."""
-    admin = KafkaEventLog(kafka).admin()
     names = pipeline.topic_names
     streams = [*pipeline.sources, *pipeline.stages]
     topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [TopicSettings(topic, 1) for topic in speakers(pipeline)]
     topics += [TopicSettings(names.placement(), 1)]
     topics += [TopicSettings(names.blocks(s, r), pipeline.partitions) for s in streams for r in pipeline.stream_writers(s)]
-    admin.create(topics)
+    return topics
+
+
+def create_topics(kafka: str, pipeline: Pipeline) -> None:
+    """The internal topics of every stream, on a broker."""
+    admin = KafkaEventLog(kafka).admin()
+    admin.create(topics_of(pipeline))
     admin.close()
 
 

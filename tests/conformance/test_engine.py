@@ -1,0 +1,187 @@
+"""What every ``Engine`` must do: the one that the simulation trusts, and Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from anabranch.ports import BatchDone
+from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
+from anabranch.protocol.records import BoundaryKind
+from harness.engines import WIDTH_MS, EngineRig, HandDriver, simulated, spark
+from simulation.workload import Row
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module", params=["simulated", pytest.param("spark", marks=pytest.mark.integration)])
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineRig]:
+    folder = tmp_path_factory.mktemp("engine")
+    if request.param == "simulated":
+        with simulated(folder, "engine_simulated") as made:
+            yield made
+        return
+    address: str = request.getfixturevalue("kafka")
+    with spark(address, folder, "engine_spark") as made:
+        yield made
+
+
+def row(bucket: int, v: int, *, late_ms: int = 50, key: int = 1) -> Row:
+    """A row of ``bucket``, so long before its end."""
+    return (bucket * WIDTH_MS - late_ms, v, key, v)
+
+
+def window(bucket: int, total: int, key: int = 1) -> tuple[int, int, int]:
+    """The result of the window of two buckets that ends with ``bucket``."""
+    return (bucket * WIDTH_MS, key, 1_000 + total)
+
+
+def test_batches_run_in_order_and_each_gives_what_its_boundary_completes(rig: EngineRig) -> None:
+    driver, done = HandDriver(rig.clock), list[BatchDone]()
+    first = rig.plan(None, 11, row(10, 1), row(11, 2))
+    second = rig.plan(first, 12, row(12, 4), row(12, 8, key=2))
+    third = rig.plan(second, 20)
+    for plan in (first, second, third, rig.plan(third, 22, row(21, 16))):
+        driver.add(plan)
+    query = rig.start("sums", driver, rig.name(), done=done.append)
+    rig.until(lambda: len(done) == 4, query, "four batches")
+    query.stop()
+    assert driver.order == [f"{what} {plan}" for plan in (1, 2, 3, 4) for what in ("begin", "finish")]
+    assert [watermark for _, _, watermark in driver.begun] == [1_100, 1_200, 2_000, 2_200]
+    made = {plan: rig.results("sums", parts) for plan, parts in driver.made.items()}
+    assert made == {1: [window(10, 1)], 2: [window(12, 6), window(12, 8, key=2)], 3: [], 4: [window(22, 16)]}
+    assert [(each.batch, each.start.before.bucket, each.start.after.bucket, each.start.rows, each.rows_out) for each in done] == [
+        (0, 0, 11, 2, 1), (1, 11, 12, 2, 2), (2, 12, 20, 0, 0), (3, 20, 22, 1, 1),
+    ]  # fmt: skip
+
+
+def test_no_row_above_the_boundary_before_is_late(rig: EngineRig) -> None:
+    """In whatever order they come: the newest first, and one a millisecond above the boundary."""
+    driver = HandDriver(rig.clock)
+    first = rig.plan(None, 11, row(11, 1, late_ms=1))
+    second = rig.plan(first, 14, row(14, 4), row(13, 8), row(12, 2, late_ms=WIDTH_MS - 1), row(12, 16, late_ms=1))
+    for plan in (first, second):
+        driver.add(plan)
+    query = rig.start("sums", driver, rig.name())
+    rig.until(lambda: 2 in driver.made, query, "two batches")
+    query.stop()
+    assert rig.results("sums", driver.made[2]) == [window(12, 19), window(14, 12)]
+
+
+def test_a_query_waits_for_its_plans(rig: EngineRig) -> None:
+    driver = HandDriver(rig.clock)
+    first = rig.plan(None, 11, row(11, 1))
+    driver.add(first)
+    query = rig.start("doubled", driver, rig.name())
+    rig.until(lambda: 1 in driver.made, query, "a batch")
+    rig.rest()
+    assert not query.ended(1)
+    assert driver.order == ["begin 1", "finish 1"]
+    driver.add(rig.plan(first, 12, row(12, 2)))
+    rig.until(lambda: 2 in driver.made, query, "the next batch")
+    query.stop()
+    assert rig.results("doubled", driver.made[2]) == [(1_150, 1, 5)]
+
+
+@pytest.mark.parametrize("at", ["advance", "begin", "finish", "recorded"])
+def test_after_a_crash_at_any_step_the_logged_plan_runs_again(rig: EngineRig, at: str) -> None:
+    name, dying = rig.name(), HandDriver(rig.clock, dies_at=f"{at} 2")
+    first = rig.plan(None, 11, row(10, 1), row(11, 2))
+    second = rig.plan(first, 13, row(12, 4), row(13, 8))
+    for plan in (first, second):
+        dying.add(plan)
+    query = rig.start("sums", dying, name)
+    with pytest.raises(Unavailable, match=f"a crash at {at} 2"):
+        rig.until(lambda: False, query, "dead")
+    query.stop()
+    assert dying.begun[-1][0] == (1 if at == "advance" else 2)
+
+    again = HandDriver(rig.clock)
+    for plan in (second, rig.plan(second, 14)):
+        again.add(plan)
+    query = rig.start("sums", again, name)
+    rig.until(lambda: 3 in again.made, query, "the batches after the crash")
+    query.stop()
+    assert again.order[:2] == ["begin 2", "finish 2"]
+    assert again.asked == ([2, 3] if at == "advance" else [3]), "what is logged is not asked for"
+    if at != "advance":
+        assert again.begun[0] == dying.begun[-1]
+    assert {plan: rig.results("sums", parts) for plan, parts in again.made.items()} == {2: [window(12, 6)], 3: [window(14, 8)]}
+
+
+def test_a_query_is_stopped_within_a_batch_and_goes_on(rig: EngineRig) -> None:
+    name, first_driver = rig.name(), HandDriver(rig.clock, hold_ms=400)
+    first = rig.plan(None, 12, row(11, 1))
+    second = rig.plan(first, 14, row(13, 2))
+    for plan in (first, second):
+        first_driver.add(plan)
+    query = rig.start("sums", first_driver, name)
+    rig.until(lambda: first_driver.order, query, "begun")
+    query.stop()
+    query.stop()
+    assert first_driver.order[:1] == ["begin 1"]
+
+    next_driver = HandDriver(rig.clock)
+    for plan in (first, second):
+        next_driver.add(plan)
+    query = rig.start("sums", next_driver, name)
+    rig.until(lambda: 2 in next_driver.made or 2 in first_driver.made, query, "both batches")
+    query.stop()
+    made = first_driver.made | next_driver.made
+    assert {plan: rig.results("sums", parts) for plan, parts in made.items()} == {1: [window(12, 1)], 2: [window(14, 2)]}
+
+
+def test_of_a_task_that_is_run_twice_the_parts_name_the_rows_once(rig: EngineRig) -> None:
+    driver, values = HandDriver(rig.clock), range(20, 60)
+    driver.add(rig.plan(None, 12, *(row(11 + v % 2, v) for v in values)))
+    rig.fail_a_task()
+    query = rig.start("doubled", driver, rig.name())
+    rig.until(lambda: 1 in driver.made, query, "the batch")
+    query.stop()
+    assert Counter(v for _, _, v in rig.results("doubled", driver.made[1])) == Counter(2 * v + 1 for v in values)
+
+
+def test_a_function_that_fails_is_named_as_the_cause(rig: EngineRig) -> None:
+    driver = HandDriver(rig.clock)
+    driver.add(rig.plan(None, 12, row(12, rig.fail_a_branch()), kind=BoundaryKind.TENTATIVE))
+    query = rig.start("doubled", driver, rig.name())
+    with pytest.raises(StageFunctionError):
+        rig.until(lambda: False, query, "dead")
+    query.stop()
+    assert driver.made == {}
+
+
+def test_input_that_is_gone_ends_the_query(rig: EngineRig) -> None:
+    driver = HandDriver(rig.clock)
+    driver.add(rig.plan(None, 12, row(12, 1)))
+    rig.delete_input()
+    query = rig.start("doubled", driver, rig.name())
+    with pytest.raises(DataMissing):
+        rig.until(lambda: False, query, "dead")
+    query.stop()
+    assert driver.made == {}
+
+
+def test_only_the_buckets_that_are_wanted_are_written(rig: EngineRig) -> None:
+    driver = HandDriver(rig.clock)
+    driver.add(rig.plan(None, 14, row(11, 1), row(12, 2), row(13, 3)))
+    query = rig.start("doubled", driver, rig.name(), only=frozenset({12}), in_place=False)
+    rig.until(lambda: 1 in driver.made, query, "the batch")
+    query.stop()
+    assert [part.bucket for part in driver.made[1]] == [12]
+    assert rig.results("doubled", driver.made[1]) == [(1_150, 1, 5)]
+
+
+def test_queries_run_side_by_side(rig: EngineRig) -> None:
+    """As the stable one and a branch do; each by its own plans, under its own watermark."""
+    drivers = [HandDriver(rig.clock), HandDriver(rig.clock)]
+    for driver, v in zip(drivers, (1, 2), strict=True):
+        driver.add(rig.plan(None, 10 + 2 * v, row(10 + 2 * v, v)))
+    queries = [rig.start("sums", driver, rig.name()) for driver in drivers]
+    for driver, query in zip(drivers, queries, strict=True):
+        rig.until(lambda driver=driver: 1 in driver.made, query, "a batch")  # type: ignore[misc]
+    for query in queries:
+        query.stop()
+    assert [rig.results("sums", driver.made[1]) for driver in drivers] == [[window(12, 1)], [window(14, 2)]]
