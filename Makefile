@@ -212,6 +212,10 @@ bench-ha: java classes ## what each mode of `ha` costs and how long it takes unt
 bench-batch: java classes ## what a small batch costs Spark and the share of each setting, to benchmarks/BATCH.md (12 minutes; ARGS="--first 600 --last 660" once Java is warm)
 	$(BIN)/python -m benchmarks.batch $(ARGS)
 
+.PHONY: market
+market: install ## the market for load among 995 participants: tables and plots, to docs/experiments (six minutes; ARGS="--participants 200 --seeds 1" is quick)
+	$(BIN)/python -m experiments.market $(ARGS)
+
 .PHONY: long-stream
 long-stream: java classes ## does memory grow with the length of the stream: 5 million records (four minutes, and what starts before), compared
 	$(BIN)/python -m benchmarks.long_stream $(ARGS)

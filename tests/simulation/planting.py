@@ -84,7 +84,7 @@ def planted(mutant: Mutant) -> Iterator[None]:
     holders = [
         m
         for m in list(sys.modules.values())
-        if getattr(m, "__name__", "").startswith(("anabranch", "simulation")) and vars(m).get(name) is original
+        if getattr(m, "__name__", "").startswith(("anabranch", "simulation", "experiments")) and vars(m).get(name) is original
     ]
     for holder in holders:
         setattr(holder, name, replacement)

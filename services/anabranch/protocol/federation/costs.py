@@ -102,15 +102,14 @@ def threshold(cost: Cost, price: int, step: int, most: int) -> int:
 
 
 def delta_for_hops(cost: Cost, price: int, step: int, hops: int, most: int) -> int:
-    """The narrowest range below ``price`` with which overload travels ``hops`` contracts further than at a fixed price, for tasks of ``step`` units.
+    """The range below ``price`` with which overload travels ``hops`` contracts further than at a fixed price, for tasks of ``step`` units.
 
-    It is how far the price of a task falls when ``hops`` tasks are taken from the desired load. With one hop less than the diameter of the graph of
-    contracts, nobody stays overloaded while the average load is that many tasks below the desired one.
+    It reaches down to what a task costs who is ``hops`` tasks below the desired load. With one hop less than the diameter of the graph of contracts, nobody
+    stays overloaded while the average load is that many tasks below the desired one.
     """
     desired = threshold(cost, price, step, most)
-    top = marginal(cost, desired - step, step)
     bottom = marginal(cost, max(desired - (hops + 1) * step, 0), step)
-    return min(price, -(-(top - bottom) // step))
+    return max(0, price - -(-bottom // step))
 
 
 def total(costs: Sequence[Cost], levels: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 """The buyer's half of an agent: OFFER_LOAD, and taking back what would cost less at home.
 
-Theory of operation. Now and then the buyer offers what it may, to one seller at a time, the cheapest first. If that one takes nothing, or does not
-answer, the next one is asked; if nobody is left, it rests. After a success it rests, too, until the loads that it sees have followed. A task that is
+Theory of operation. Now and then the buyer offers what it may, to one seller at a time: the cheapest first, and of equals the one that was asked
+longest ago. If that one takes nothing, or does not answer, the next one is asked; if nobody is left, it rests. After a success it rests, too, until the loads that it sees have followed. A task that is
 away comes home when it would cost less here than it is paid for there.
 
 The phases; what is not in the table is a bug of this process:
@@ -95,9 +95,9 @@ class Shedding:
             self._next_ms = now_ms
 
     def _sellers(self, now_ms: int) -> list[str]:
-        """Contracts under which load may leave now, the cheapest first."""
-        usable = [(p.expected_price, name) for name, p in self._standing.bought() if now_ms >= p.avoided_until_ms]
-        return [name for _, name in sorted(usable)]
+        """Contracts under which load may leave now: the cheapest first, and of equals the one that was asked longest ago."""
+        usable = [(p.expected_price, p.number, name) for name, p in self._standing.bought() if now_ms >= p.avoided_until_ms]
+        return [name for *_, name in sorted(usable)]
 
     def _offer(self, sellers: list[str], turn: Turn, now_ms: int) -> list[Command]:
         """Offers to the first of these sellers under whose contract a task is worth moving (FA1)."""

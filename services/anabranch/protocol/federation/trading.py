@@ -35,15 +35,19 @@ def choose(tasks: Iterable[tuple[str, int]], level: int, cost: Cost, bound: Boun
         cost: Of the buyer.
         bound: Of the contract.
     """
-
-    def saved_per_unit(task: tuple[str, int]) -> Fraction:
-        return Fraction(marginal(cost, level - task[1], task[1]), task[1])
-
+    names: dict[int, list[str]] = {}
+    for name, units in tasks:
+        names.setdefault(units, []).append(name)
+    saved = {units: Fraction(marginal(cost, level - units, units), units) for units in names}
     chosen: list[OfferedTask] = []
-    for name, units in sorted(tasks, key=lambda task: (-saved_per_unit(task), task[0])):
-        reserve = bid(bound, units, marginal(cost, level - units, units))
-        if reserve is not None and len(chosen) < OFFERED_TASKS_MAX:
-            chosen.append(OfferedTask(name, units, reserve))
+    for units in sorted(names, key=lambda units: (-saved[units], units)):
+        # On top of less load the next task of this size is worth less: if one is too cheap to sell, so are all others.
+        left = sorted(names[units], reverse=True)
+        while left and len(chosen) < OFFERED_TASKS_MAX:
+            reserve = bid(bound, units, marginal(cost, level - units, units))
+            if reserve is None:
+                break
+            chosen.append(OfferedTask(left.pop(), units, reserve))
             level -= units
     return tuple(chosen)
 

@@ -1,0 +1,1 @@
+"""Figures of published papers, measured on what is here."""

@@ -1,0 +1,201 @@
+"""Makes the tables and plots of docs/experiments/market.md."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.dpc.plots import Line, plot
+from experiments.market.figures import CONTRACTS, DELTAS, OVER, UNDER, Outcome, Setting, averaged, percent, run
+
+PAGE: Final = Path("docs/experiments/market.md")
+SMALL: Final = 300
+"""Participants where the published note has so many."""
+
+Found = Mapping[Setting, Sequence[Outcome]]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows])
+
+
+def replaced(text: str, name: str, body: str) -> str:
+    """The page with one of its blocks made anew."""
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"{PAGE} has no block {name}")
+    return pattern.sub(lambda match: match[1] + body + match[2], text)
+
+
+class Figures:
+    """All settings that any figure needs, each run once."""
+
+    def __init__(self, participants: int, seeds: int) -> None:
+        self.participants, self.seeds = participants, seeds
+        self.settings: list[Setting] = []
+        self.found: dict[Setting, list[Outcome]] = {}
+
+    def need(self, **values: float | bool) -> Setting:
+        """A setting, noted."""
+        setting = Setting(**{"participants": self.participants, **values})  # type: ignore[arg-type]
+        if setting not in self.settings:
+            self.settings.append(setting)
+        return setting
+
+    def measure(self, jobs: int) -> None:
+        """Runs what was noted, the long ones first."""
+        work = [(setting, seed) for setting in sorted(self.settings, key=lambda s: -s.delta) for seed in range(1, self.seeds + 1)]
+        with multiprocessing.Pool(jobs) as pool:
+            for (setting, _), outcome in zip(work, pool.starmap(run, work, chunksize=1), strict=True):
+                self.found.setdefault(setting, []).append(outcome)
+
+    def residue(self, setting: Setting) -> float:
+        """In per cent."""
+        return averaged(self.found[setting], lambda outcome: outcome.residue)
+
+
+def main() -> None:
+    """Runs all and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--participants", type=int, default=995)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    figures = Figures(arguments.participants, arguments.seeds)
+    blocks: dict[str, Callable[[], str]] = {
+        "residues": residues(figures),
+        "convergence": convergence(figures),
+        "uneven": uneven(figures),
+        "prices": prices(figures),
+        "costs": costs(figures),
+    }
+    begun_s = time.monotonic()
+    figures.measure(arguments.jobs)
+    text = PAGE.read_text()
+    for name, body in blocks.items():
+        text = replaced(text, name, body())
+        print(f"\n{name}\n\n{body()}")
+    PAGE.write_text(text)
+    print(f"\n{PAGE} after {time.monotonic() - begun_s:.0f} s")
+
+
+def residues(figures: Figures) -> Callable[[], str]:
+    """Overload that is left, by number of contracts and range of prices."""
+    settings = {
+        (share, contracts, delta): figures.need(contracts=contracts, delta=delta, share=share)
+        for share in (UNDER, OVER)
+        for contracts in CONTRACTS
+        for delta in DELTAS
+    }
+
+    def body() -> str:
+        rows = []
+        for contracts in CONTRACTS:
+            wide = averaged(figures.found[settings[UNDER, contracts, 0]], lambda outcome: outcome.diameter)
+            cells = [percent(figures.residue(settings[share, contracts, delta])) for share in (UNDER, OVER) for delta in DELTAS]
+            rows.append([f"{contracts} ({wide:.0f})", *cells])
+        for share, name, what in ((UNDER, "under", "overload"), (OVER, "over", "unused room")):
+            lines = [Line(f"range {d} %", [(c, figures.residue(settings[share, c, d])) for c in CONTRACTS]) for d in DELTAS]
+            title = f"{what} left, {'underloaded' if share < 1 else 'overloaded'} system"
+            PAGE.with_name(f"market-{name}.svg").write_text(plot(title, "contracts per participant, at least", "% of the initial", lines))
+        head = ["contracts (diameter)", *(f"{word}: {d} %" for word in ("under", "over") for d in DELTAS)]
+        return table(head, rows)
+
+    return body
+
+
+def convergence(figures: Figures) -> Callable[[], str]:
+    """How fast it goes, and in how many movements."""
+    settings = {(c, d): figures.need(contracts=c, delta=d, share=UNDER) for c in (1, 3, 5, 10) for d in DELTAS}
+
+    def body() -> str:
+        rows = [
+            [
+                str(contracts),
+                *(f"{averaged(figures.found[settings[contracts, d]], lambda o: o.rounds):.0f}" for d in DELTAS),
+                *(
+                    f"{averaged(figures.found[settings[contracts, d]], lambda o: o.run.movements) / figures.participants:.1f}"
+                    for d in DELTAS
+                ),
+                *(f"{averaged(figures.found[settings[contracts, d]], lambda o: o.run.moves) / figures.participants:.1f}" for d in DELTAS),
+            ]
+            for contracts in (1, 3, 5, 10)
+        ]
+        lines = []
+        for contracts in (3, 10):
+            for delta in DELTAS:
+                course = figures.found[settings[contracts, delta]][0].course[:121]
+                points = [(number, 100 * value / course[0]) for number, value in enumerate(course)]
+                lines.append(Line(f"{contracts} contracts, {delta} %", points, is_dashed=contracts == 3))
+        text = plot("overload left, round by round", "rounds", "% of the initial", lines)
+        PAGE.with_name("market-convergence.svg").write_text(text)
+        head = ["contracts", *(f"{what}: {d} %" for what in ("rounds", "movements", "tasks moved") for d in DELTAS)]
+        return table(head, rows)
+
+    return body
+
+
+def uneven(figures: Figures) -> Callable[[], str]:
+    """Tasks of different sizes, and a margin."""
+    deltas = (0, 5, 10, 20)
+    kinds = [(c, 0) for c in (3, 5, 10)] + [(10, 20), (10, 50)]
+    settings = {
+        (c, m, d): figures.need(participants=SMALL, contracts=c, delta=d, share=UNDER, uneven=True, margin_permille=m)
+        for c, m in kinds
+        for d in deltas
+    }
+
+    def body() -> str:
+        rows = [[str(c), f"{m / 10:.0f} %", *(percent(figures.residue(settings[c, m, d])) for d in deltas)] for c, m in kinds]
+        return table(["contracts", "margin of gain", *(f"range {d} %" for d in deltas)], rows)
+
+    return body
+
+
+def prices(figures: Figures) -> Callable[[], str]:
+    """Contracts of different prices."""
+    spreads, deltas = (0, 10, 20, 40), (0, 6, 17)
+    settings = {(s, d): figures.need(participants=SMALL, contracts=5, delta=d, share=UNDER, spread=s) for s in spreads for d in deltas}
+
+    def body() -> str:
+        lines = [Line(f"range {d} %", [(s, figures.residue(settings[s, d])) for s in spreads]) for d in deltas]
+        text = plot("overload left where prices differ", "prices differ by up to, %", "% of the initial", lines)
+        PAGE.with_name("market-prices.svg").write_text(text)
+        return table(
+            ["prices differ by up to", *(f"range {d} %" for d in deltas)],
+            [[f"{s} %", *(percent(figures.residue(settings[s, d])) for d in deltas)] for s in spreads],
+        )
+
+    return body
+
+
+def costs(figures: Figures) -> Callable[[], str]:
+    """Against no market and against the central optimum."""
+    kinds = [(c, d) for c in (3, 10) for d in DELTAS]
+    settings = {(c, d, share): figures.need(contracts=c, delta=d, share=share) for c, d in kinds for share in (UNDER, OVER)}
+
+    def body() -> str:
+        first = {share: settings[3, 0, share] for share in (UNDER, OVER)}
+
+        def ratio(setting: Setting, place: int) -> str:
+            value = averaged(figures.found[setting], lambda outcome: outcome.run.cost[place] / outcome.best_cost)
+            return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+        rows = [["no market", *(ratio(first[share], 0) for share in (UNDER, OVER)), "100"]]
+        for c, d in kinds:
+            name = f"{c} contracts, {'fixed prices' if d == 0 else f'range {d} %'}"
+            ratios = [ratio(settings[c, d, share], -1) for share in (UNDER, OVER)]
+            rows.append([name, *ratios, percent(figures.residue(settings[c, d, UNDER]))])
+        return table(["", "cost, underloaded", "cost, overloaded", "overload left, %"], [*rows, ["central optimum", "1", "1", "0"]])
+
+    return body
+
+
+if __name__ == "__main__":
+    main()
