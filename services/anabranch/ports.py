@@ -403,7 +403,7 @@ class Engine(Protocol):
         """
 
     def check(self) -> None:
-        """Raises AnabranchError where the engine has ended, and all queries with it."""
+        """Raises EngineEnded where the engine has ended, and all queries with it."""
 
     def close(self) -> None:
         """End it. Idempotent."""

@@ -34,9 +34,13 @@ class StageProcess:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    def all_of_its_log(self) -> str:
+        """What it wrote."""
+        return self._output.read_text(encoding="utf-8", errors="replace")
+
     def log(self) -> str:
         """The end of what it wrote."""
-        return self._output.read_text(encoding="utf-8", errors="replace")[-3_000:]
+        return self.all_of_its_log()[-3_000:]
 
     def check(self) -> None:
         """Raises AssertionError if it has ended."""

@@ -43,6 +43,10 @@ def odd(a):
 
 def unplanned(a):
     raise KeyError("planted: never planned")
+
+
+def hog(a):
+    return a.select(F.expr("size(sequence(1L, 200000000L + value))").alias("n"), "event_time")
 """
 STAGES = """
 clean:
@@ -63,6 +67,12 @@ unplanned:
   participant: north
   reads: [a]
   transform: MODULE:unplanned
+"""
+GREEDY = """
+hog:
+  participant: north
+  reads: [a]
+  transform: MODULE:hog
 """
 ROWS = [(event_time, event_time % 3, event_time % 17 - 3) for event_time in range(1_001, END * WIDTH_MS, 7)]
 
@@ -150,3 +160,25 @@ def test_a_node_that_is_not_there(kafka: str, topic_prefix: str, tmp_path: Path)
     with StageProcess(pipeline, "south.0", kafka, tmp_path / "state") as node:
         assert node.wait(60) == ExitCode.CONFIGURATION
         assert "has no such processing; there are north.0" in node.log()
+
+
+def error_of(node: StageProcess) -> str:
+    """What the node says that it ended of."""
+    (error,) = [json.loads(line)["error"] for line in node.all_of_its_log().splitlines() if '"event": "stopped"' in line]
+    return str(error)
+
+
+@pytest.mark.nightly
+def test_a_stage_that_takes_all_memory_is_named_the_second_time(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    """It ends the node's Java, and with it the node, which whoever started it starts again."""
+    pipeline = pipeline_of(tmp_path, topic_prefix, STAGES + GREEDY)
+    create_topics(kafka, pipeline)
+    said = []
+    with closing(Feed(kafka, pipeline, "a")) as feed:
+        give(feed, 11, END)
+        for _ in range(2):
+            with StageProcess(pipeline, NODE, kafka, tmp_path / "state") as node:
+                assert node.wait(150) == ExitCode.ERROR, node.log()
+                said.append(error_of(node))
+    assert all("Java ended" in text for text in said), said
+    assert ["hog.0" in text for text in said] == [False, True], said

@@ -24,7 +24,7 @@ from anabranch.local.state_file import Deployment, ProcessRow
 from anabranch.ports import Clock
 from anabranch.protocol.addresses import without_password
 from anabranch.protocol.errors import ConfigurationError, Unavailable
-from anabranch.protocol.restarting import DELAY_MAX_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
+from anabranch.protocol.restarting import Backoff
 from anabranch.runtime.service import ExitCode
 
 STOP_ORDER: Final = ("ingestion", "processing", "delivery", "consistency_manager")
@@ -206,7 +206,7 @@ class Supervisor:
         try:
             service.process = ManagedProcess(service.spec, self._state_dir, service.restarts)
         except OSError as error:  # no memory, no room, no such program: the same as if it had ended at once
-            delay_ms = service.backoff.after_end(0, DELAY_MAX_MS)
+            delay_ms = service.backoff.after_end(0)
             service.again_ms, service.state, service.error = self._clock.monotonic_ms() + delay_ms, "restarting", str(error)
             self._say(f"{service.spec.label} cannot be started: {error}; again in {delay_ms / 1_000:g} s")
             return
@@ -234,7 +234,7 @@ class Supervisor:
         failed = code == ExitCode.STAGE_FAILED
         # A start is no sign of health: where it takes a minute, a function that fails at once would be tried again without any rest.
         ran_ms = now_ms - service.ready_ms if service.ready else 0
-        delay_ms = service.backoff.after_end(ran_ms, STAGE_FAILED_DELAY_MAX_MS if failed else DELAY_MAX_MS)
+        delay_ms = service.backoff.after_end(ran_ms, of_function=failed)
         service.process, service.ready, service.again_ms = None, False, now_ms + delay_ms
         service.state = "failed" if failed else "restarting"
         service.error = text or _how_ended(code)

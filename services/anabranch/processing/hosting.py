@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError
 from anabranch.protocol.placement import AfterEnd, after_end
-from anabranch.protocol.restarting import DELAY_MAX_MS, STAGE_FAILED_DELAY_MAX_MS, Backoff
+from anabranch.protocol.restarting import Backoff
 from anabranch.runtime.health import READY_STATES
 from anabranch.runtime.logs import short
 from anabranch.runtime.service import ServiceStatus, exit_code_of
@@ -179,7 +179,7 @@ class HostedReplica:
     def _start_later(self, error: Exception, now_ms: int) -> None:
         failed = isinstance(error, (StageFunctionError, ConfigurationError))
         ran_ms = now_ms - self._ready_ms if self._ready_ms is not None else 0
-        delay_ms = self._backoff.after_end(ran_ms, STAGE_FAILED_DELAY_MAX_MS if failed else DELAY_MAX_MS)
+        delay_ms = self._backoff.after_end(ran_ms, of_function=failed)
         self._again_ms, self.restarts = now_ms + delay_ms, self.restarts + 1
         self._state, self.error = FAILED if failed else _RESTARTING, short(str(error)) or type(error).__name__
         self._logger.error(

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
+from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.errors import ConfigurationError, EngineEnded, Unavailable
 from anabranch.protocol.limits import NODE_WAITS_MS, PLACEMENT_LOOK_MS
 from anabranch.protocol.placement import goes_on
 from anabranch.runtime.metrics import Registry, ServiceMetrics
@@ -63,6 +64,7 @@ class Node:
             raise ConfigurationError(f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes {', '.join(nodes)}")
         self._settings, self._context, self._node = settings, context, settings.name
         self._engine: Engine | None = None
+        self._ends = EngineEnds(Path(settings.state_dir) / "processing" / f"{self._node}.ends.json", context.clock)
         self._registries: dict[str, CollectorRegistry] = {}
         self._placement: PlacementReader | None = None
         self._placement_next_ms = 0
@@ -111,10 +113,13 @@ class Node:
         """Look after the replicas.
 
         Raises:
-            AnabranchError: the engine has ended: Spark's Java.
+            EngineEnded: Spark's Java has ended. From the second time on the text names who ran each time.
         """
         if self._engine is not None:
-            self._engine.check()
+            try:
+                self._engine.check()
+            except EngineEnded as error:
+                raise self._ends.told(error) from error
         self._look_at_places()
         for each in list(self._hosted.values()):
             each.look()

@@ -13,6 +13,7 @@
     |-- DataMissing                   named blocks are gone or do not match their part: never "less data"
     |-- TooManyParts                  a record names more open parts than readers hold: its writer ends
     |-- StageFunctionError            the user's function raised, or returned what it must not
+    |-- EngineEnded                   the engine of a node has ended, and all queries with it: the node ends
     `-- AdapterError                  a broker, Redis or a disk did not do what was asked
         |-- OutcomeUnknown            it may or may not have happened; the caller reads back before it goes on
         `-- Unavailable               it did not happen; the caller may ask again
@@ -92,6 +93,14 @@ class TooManyParts(AnabranchError):
 
 class StageFunctionError(AnabranchError):
     """The user's function raised, returned a wrong shape, or emitted a row that is too old. Names function, bucket and cause."""
+
+
+class EngineEnded(AnabranchError):
+    """The engine of a node has ended, and all queries with it. ``during``: the replicas of which a batch ran, sorted."""
+
+    def __init__(self, text: str, during: tuple[str, ...]) -> None:
+        super().__init__(text)
+        self.during = during
 
 
 class AdapterError(AnabranchError):

@@ -24,7 +24,7 @@ from anabranch.adapters.spark.session import session_beside, start_session
 from anabranch.adapters.spark.sink import OutputStream, ResultsExpected, StageSink
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.transforms import import_roots
-from anabranch.protocol.errors import AnabranchError, LocalProtocolError
+from anabranch.protocol.errors import AnabranchError, EngineEnded, LocalProtocolError
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.logs import short
@@ -69,6 +69,8 @@ class SparkEngine:
         self.rows_max, self.pace_ms = settings.batch_rows_max, settings.pace_ms
         self._context, self._settings, self._scratch = context, settings, Scratch(scratch_root)
         self._drivers: dict[str, tuple[QueryDriver, SparkSession]] = {}
+        self._sinks: dict[str, StageSink] = {}
+        """By the name that Spark knows the query by."""
         self._building = threading.Lock()
         self._plans = PlanServer(self._answer, self._watermark_of, self._scratch.socket_path("plans"))
         self._first = start_session(
@@ -100,21 +102,23 @@ class SparkEngine:
         """See the port."""
         process = getattr(self._first.sparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark offers no other way
         if process is not None and process.poll() is not None:
-            raise AnabranchError(f"Spark's Java ended with code {process.poll()}: out of memory, or killed")
+            during = {query.partition(_BETWEEN)[0] for query, sink in list(self._sinks.items()) if sink.is_busy}
+            raise EngineEnded(f"Spark's Java ended with code {process.poll()}: out of memory, or killed", tuple(sorted(during)))
 
     def close(self) -> None:
         """See the port."""
         self._plans.close()
         self._first.stop()
 
-    def serve(self, query: str, driver: QueryDriver, session: SparkSession) -> None:
-        """From now on ``driver`` plans the query that Spark knows by the name ``query``."""
+    def serve(self, query: str, driver: QueryDriver, session: SparkSession, sink: StageSink) -> None:
+        """From now on ``driver`` plans the query that Spark knows by the name ``query``, and ``sink`` writes what it gives."""
         self._plans.errors.pop(query, None)
-        self._drivers[query] = driver, session
+        self._drivers[query], self._sinks[query] = (driver, session), sink
 
     def forget(self, query: str) -> None:
         """Nobody plans ``query`` any more: it gets nothing."""
         self._drivers.pop(query, None)
+        self._sinks.pop(query, None)
 
     def failure(self, query: str) -> Exception | None:
         """What the last question that could not be answered ended with: its reader sees no more than a closed connection."""
@@ -178,7 +182,7 @@ class SparkStage:
         blocks = BlockWriter(context.log, stream.topic, output.replica, output.epoch, context.entropy)
         expected = self._expected if output.only is None else ResultsExpected()
         sink = StageSink(stream, driver, query, blocks, folder, context.clock, done=done, expected=expected, crash_point=crash_point)
-        self._engine.serve(known_as, driver, self._session)
+        self._engine.serve(known_as, driver, self._session, sink)
 
         def cause(error: Exception) -> Exception:
             known = sink.failure if isinstance(sink.failure, AnabranchError) else self._engine.failure(known_as)

@@ -62,10 +62,9 @@ REQUIRED: Final = {
     "spark.log.level": "ERROR",
 }
 
-_JAVA_OPTIONS: Final = (
-    "-XX:+UseSerialGC -XX:MaxMetaspaceSize=384m -XX:ReservedCodeCacheSize=128m -Xss4m -Darrow.enable_null_check_for_get=false"
-)
-"""The large stack is for plans whose expressions are deep, through which Spark goes by recursion. Spark asks whether a value is null before it gets
+_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MaxMetaspaceSize=384m -XX:ReservedCodeCacheSize=128m -Xss4m -Darrow.enable_null_check_for_get=false"
+"""The large stack is for plans whose expressions are deep, through which Spark goes by recursion. Without memory Java
+ends: Spark would go on with whatever thread is left. Spark asks whether a value is null before it gets
 it: Arrow need not ask again."""
 
 _COMPILERS: Final[dict[Compilers, str]] = {

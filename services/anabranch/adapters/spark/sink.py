@@ -180,11 +180,15 @@ class StageSink:
         self.failure: BaseException | None = None
         self.running: tuple[int, int] | None = None
         """(first bucket, last bucket) of the batch that is being run, for messages."""
+        self.is_busy = False
+        """A batch runs, or the last one came to no end."""
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write the results of Spark's batch ``batch``."""
+        self.is_busy = True
         try:
             self._write(frame, batch)
+            self.is_busy = False
         except BaseException as error:
             self.failure = error  # Spark passes on the text only
             if isinstance(error, Py4JJavaError) and any(word in str(error) for word in _STOPPED):
