@@ -81,7 +81,7 @@ class Row:
     """From the kill until a bucket is stable that was not due yet at the kill."""
     disk_s: float
     again: float
-    """Result rows that were written to the log more than once, for each result, the work of siblings included."""
+    """Result rows that were written to the log more than once, for each result, the work of peers included."""
     wrong: int
     """Windows that a reader gets otherwise than they must be, twice for example."""
     lost: int
@@ -216,7 +216,7 @@ class Session:
         if self.pipeline.stages["s"].ha != "passive":
             return self._watch.writers[-1][1]
         newest = {p: max(self.state.glob(f"s.{p}.*.log"), key=lambda path: path.stat().st_mtime_ns) for p in self.ids}
-        return next(process for process, path in newest.items() if b"taking_over" in path.read_bytes())
+        return next(process for process, path in newest.items() if b"failing_over" in path.read_bytes())
 
     def _judge(self) -> tuple[float, int, int, int]:
         log_state, names = self.reader.log_state, self.pipeline.topic_names
@@ -260,7 +260,7 @@ def report(rows: Sequence[Row]) -> str:
         f"One stage, windows of 2 s over 20 keys, {RATE} records/s in buckets of {WIDTH_MS} ms, one partition pair, no index, nothing trimmed.",
         f"CPU and memory: all processes of the stage, {STEADY_S:.0f} s without failure. Recovery: from the kill of the process that runs the query to",
         f"the first stable bucket that was not due at the kill; the killed process is started again after {RESTART_S} s. Means of the runs.",
-        "Rows made again: rows that were written beyond one per result, those of siblings included. Wrong: windows that a reader gets otherwise than",
+        "Rows made again: rows that were written beyond one per result, those of peers included. Wrong: windows that a reader gets otherwise than",
         "they must be, or twice. Lost: windows without results; said: those of them that the log says are given up.",
         "",
         "| `ha` | runs | CPU s per million records | MiB | recovery after SIGKILL | after loss of the disk | rows made again | wrong | lost | said |",

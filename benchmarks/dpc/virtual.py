@@ -107,10 +107,10 @@ class _Disk:
     def bucket(self, name: str, batch: int) -> int:
         return 0 if batch < 0 else int(self.directories[name].logged[batch][0]["bucket"])
 
-    def siblings(self) -> tuple[()]:
+    def peers(self) -> tuple[()]:
         return ()
 
-    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
+    def copy_peer(self, replica: str, source: str, target: str) -> bool:
         del replica, source, target
         return False
 
@@ -158,7 +158,7 @@ class _Replica:
         )  # fmt: skip
         self._chosen: dict[str, str | None] = {}
         self._attempts = 0
-        self.queries: dict[str, _Query] = {self.runner.take_over(): _Query()}
+        self.queries: dict[str, _Query] = {self.runner.fail_over(): _Query()}
 
     def running(self) -> list[_Query]:
         """Queries that take a core now."""

@@ -263,11 +263,11 @@ class Checkpoints(Protocol):
     def bucket(self, name: str, batch: int) -> int:
         """The last bucket that was read with ``batch``, which is whole; 0 for -1."""
 
-    def siblings(self) -> Sequence[tuple[str, Timeline]]:
+    def peers(self) -> Sequence[tuple[str, Timeline]]:
         """The replicas of the same stage whose disks are within reach, each with its newest timeline."""
 
-    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
-        """As ``copy``, from a sibling's disk; of what it holds nothing is durable before ``sync``. False: it could not be copied."""
+    def copy_peer(self, replica: str, source: str, target: str) -> bool:
+        """As ``copy``, from a peer's disk; of what it holds nothing is durable before ``sync``. False: it could not be copied."""
 
     def write(self, timeline: Timeline) -> None:
         """Make ``timeline`` the newest, durably."""

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
-from chaos.schedule import Kind, has_sibling, service_of
+from chaos.schedule import Kind, has_peer, service_of
 from checkers import streams
 from examples.toll_road import live_checker, tentative
 from examples.toll_road.comparing import shortened
@@ -19,7 +19,7 @@ from examples.toll_road.story import LiveTopic
 from examples.toll_road.tentative import Road
 
 MASKED_MS: Final = 5_000
-"""A fault is masked when the next result comes no later than without it, and this: a replica that starts again takes the cores from its sibling."""
+"""A fault is masked when the next result comes no later than without it, and this: a replica that starts again takes the cores from its peer."""
 _WAIT_STEP_MS: Final = 100
 _EXAMPLE_CHARS: Final = 700
 _EXAMPLES_MAX: Final = 10
@@ -114,7 +114,7 @@ STOLEN_MAX: Final = 0.2
 
 def goal_ms(kind: Kind, target: str, targets: Sequence[str], usual_ms: int) -> tuple[str, int]:
     """(what is looked at, ``during`` or ``after``; how long it may take), where a result without a fault takes up to ``usual_ms``."""
-    if kind in _REDIS or has_sibling(target, targets) or service_of(target) == "consistency_manager":
+    if kind in _REDIS or has_peer(target, targets) or service_of(target) == "consistency_manager":
         return "during", usual_ms + MASKED_MS
     if kind in _BROKER:
         return "after", usual_ms + _BROKER_BACK_MS
@@ -148,7 +148,7 @@ def late_on_live(
 ) -> list[str]:
     """The results that the live topic showed later than ``max_delay`` allows, in words.
 
-    The bound covers sources, and replicas that have siblings (docs/concepts.md). Of other faults, and of those that met another one, nothing
+    The bound covers sources, and replicas that have peers (docs/concepts.md). Of other faults, and of those that met another one, nothing
     is judged from their begin until results are back; ``calm``: a time without faults, which says what is usual.
     """
     every = list(late)
@@ -170,7 +170,7 @@ def late_on_live(
 
 def _is_covered(fault: Injected, targets: Sequence[str]) -> bool:
     service = service_of(fault.target)
-    return fault.kind in _REDIS or service in {"ingestion", "consistency_manager"} or has_sibling(fault.target, targets)
+    return fault.kind in _REDIS or service in {"ingestion", "consistency_manager"} or has_peer(fault.target, targets)
 
 
 def too_few(injected: int, planned: int) -> list[str]:
@@ -190,8 +190,8 @@ class Made(NamedTuple):
 
     digests: dict[int, Digest]
     """Of the buckets with rows that it closed."""
-    taken_over: list[tuple[int, int]]
-    """(first, last) buckets that it left to a sibling, whose checkpoint it took."""
+    failed_over: list[tuple[int, int]]
+    """(first, last) buckets that it left to a peer, whose checkpoint it took."""
 
 
 def made_by(entries: Iterable[tuple[int, LogEntry]], replicas: Sequence[str]) -> tuple[dict[str, Made], dict[str, int]]:
@@ -237,10 +237,10 @@ def compare_digests(stream: str, found: Mapping[str, Made]) -> list[str]:
             gone = [
                 bucket
                 for bucket in sorted(has.keys() - without.digests.keys())
-                if bucket < last and not any(low <= bucket <= high for low, high in without.taken_over)
+                if bucket < last and not any(low <= bucket <= high for low, high in without.failed_over)
             ]
             if gone:
-                wrong.append(f"{stream}: replica {name} has no rows in {len(gone)} buckets where its sibling has some, such as {gone[0]}")
+                wrong.append(f"{stream}: replica {name} has no rows in {len(gone)} buckets where its peer has some, such as {gone[0]}")
     return wrong
 
 

@@ -261,12 +261,12 @@ class Nemesis(threading.Thread):
         """One of two may be lost; both at once are outside of what anabranch promises.
 
         Raises:
-            Unavailable: no sibling has a checkpoint yet.
+            Unavailable: no peer has a checkpoint yet.
         """
         for name in self._replicas_on(target):
-            siblings = [each for each in (self._state_dir / "processing").glob(f"{name.rpartition('.')[0]}.*") if each.name != name]
-            if not any(next(each.glob("checkpoints/*/commits/[0-9]*"), None) for each in siblings):
-                raise Unavailable(f"no sibling of {name} has a checkpoint: two lost disks at once are one too many")
+            peers = [each for each in (self._state_dir / "processing").glob(f"{name.rpartition('.')[0]}.*") if each.name != name]
+            if not any(next(each.glob("checkpoints/*/commits/[0-9]*"), None) for each in peers):
+                raise Unavailable(f"no peer of {name} has a checkpoint: two lost disks at once are one too many")
 
     def _replicas_on(self, target: str) -> list[str]:
         """``STAGE.REPLICA`` of what a node runs: each has a folder of that name."""
@@ -291,15 +291,15 @@ class Nemesis(threading.Thread):
         command = [word.decode() for word in Path(f"/proc/{row.pid}/cmdline").read_bytes().split(b"\0")[:-1]]
         environment = dict(_environment_of(row.pid))
         folder = self._state_dir / "zombies" / str(fault.number)
-        own, siblings = self._state_dir / "processing", folder / "processing"
-        siblings.mkdir(parents=True)
+        own, peers = self._state_dir / "processing", folder / "processing"
+        peers.mkdir(parents=True)
         if service_of(fault.target) == "processing":
             replicas = self._replicas_on(fault.target)
             for each in own.iterdir():
                 if each.name in replicas:
-                    shutil.copytree(each, siblings / each.name)
+                    shutil.copytree(each, peers / each.name)
                 else:
-                    (siblings / each.name).symlink_to(each, target_is_directory=True)
+                    (peers / each.name).symlink_to(each, target_is_directory=True)
         command[command.index("--state-dir") + 1] = str(folder)
         log = self._state_dir / "logs" / f"{row.service}-{row.name}.copy-{fault.number}.log"
         self._copies[fault.number] = (fault.target, ChildProcess(command, log, environment={**environment, MARK_OF_ONE: str(log)}))

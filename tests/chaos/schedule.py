@@ -108,7 +108,7 @@ def draw(
 ) -> tuple[Fault, ...]:
     """The faults of a run of ``seconds``: all are undone when it ends.
 
-    ``targets``: SERVICE/NAME of all that run. A kind without a target, such as a lost disk where there is no sibling, does not happen.
+    ``targets``: SERVICE/NAME of all that run. A kind without a target, such as a lost disk where there is no peer, does not happen.
     ``rest_s``: none follows another sooner; None: now and then one meets another.
     """
     choice = random.Random(seed)
@@ -149,7 +149,7 @@ def targets_of(kind: Kind, targets: Sequence[str]) -> list[str]:
     if kind in _OF_SERVER:
         return [each for each in targets if each == _OF_SERVER[kind]]
     services = [each for each in targets if service_of(each) not in _SERVERS]
-    return [each for each in services if has_sibling(each, targets)] if kind is Kind.DISK else services
+    return [each for each in services if has_peer(each, targets)] if kind is Kind.DISK else services
 
 
 def service_of(target: str) -> str:
@@ -157,7 +157,7 @@ def service_of(target: str) -> str:
     return target.partition("/")[0]
 
 
-def has_sibling(target: str, targets: Sequence[str]) -> bool:
+def has_peer(target: str, targets: Sequence[str]) -> bool:
     """Whether another node runs the same: chaos gives each stage as many replicas as any other."""
     participant = target.rpartition(".")[0]
     return service_of(target) == "processing" and any(each != target and each.rpartition(".")[0] == participant for each in targets)

@@ -167,9 +167,9 @@ def test_a_replica_that_did_not_catch_up_is_found() -> None:
 def test_a_bucket_that_only_one_replica_has_is_found_unless_the_other_took_it_over() -> None:
     entries = two_replicas()
     entries[-2] = record(1, 0, 2, (), replica="1", timeline="1")
-    assert judgement.compare_digests("s", made(entries)) == ["s: replica 1 has no rows in 1 buckets where its sibling has some, such as 1"]
+    assert judgement.compare_digests("s", made(entries)) == ["s: replica 1 has no rows in 1 buckets where its peer has some, such as 1"]
     entries[-2] = record(1, 0, 2, (), replica="1", timeline="1", base=2, prev=None)
-    assert made(entries)["1"].taken_over == [(1, 2)]
+    assert made(entries)["1"].failed_over == [(1, 2)]
     assert judgement.compare_digests("s", made(entries)) == []
 
 

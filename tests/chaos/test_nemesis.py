@@ -96,19 +96,19 @@ class _OfOneReplica(Nemesis):
 
 def test_the_last_disk_is_not_lost(tmp_path: Path) -> None:
     nemesis = _OfOneReplica(tmp_path, [], tmp_path / "faults.jsonl", lambda _: None, 60.0)
-    own, sibling, other = (tmp_path / "processing" / name / "checkpoints" / "l" / "commits" for name in ("s.0", "s.1", "t.0"))
-    for folder in (own, sibling, other):
+    own, peer, other = (tmp_path / "processing" / name / "checkpoints" / "l" / "commits" for name in ("s.0", "s.1", "t.0"))
+    for folder in (own, peer, other):
         folder.mkdir(parents=True)
     for folder in (own, other):
         (folder / "0").touch()
-    with pytest.raises(Unavailable, match=r"no sibling of s.0 has a checkpoint"):
+    with pytest.raises(Unavailable, match=r"no peer of s.0 has a checkpoint"):
         nemesis._refuse_the_last_disk("processing/s.0")
-    (sibling / "3").touch()
+    (peer / "3").touch()
     nemesis._refuse_the_last_disk("processing/s.0")
     nemesis._lose_disk(Fault(0, 0, Kind.DISK, "processing/s.0"))
     nemesis._lose_disk(Fault(1, 0, Kind.DISK, "processing/s.0"))  # it is gone already
     assert not (tmp_path / "processing" / "s.0").exists()
-    assert sibling.exists()
+    assert peer.exists()
     assert list((tmp_path / "lost").iterdir()) == []
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from chaos import schedule
-from chaos.schedule import LENGTHS_S, LONGEST_SHARE, Kind, draw, has_sibling, service_of, targets_of
+from chaos.schedule import LENGTHS_S, LONGEST_SHARE, Kind, draw, has_peer, service_of, targets_of
 
 TARGETS = (
     "kafka/kafka", "redis/redis", "proxy/proxy", "ingestion/reports_0", "ingestion/reports_1", "processing/statistics.0",
@@ -83,9 +83,9 @@ def test_who_can_be_hit() -> None:
     assert targets_of(Kind.REDIS_PAUSE, TARGETS) == ["redis/redis"]
     assert targets_of(Kind.DISK, TARGETS) == ["processing/statistics.0", "processing/statistics.1"]
     assert len(targets_of(Kind.ZOMBIE, TARGETS)) == 7
-    assert has_sibling("processing/statistics.1", TARGETS)
-    assert not has_sibling("processing/tolls.0", TARGETS)
-    assert not has_sibling("ingestion/reports_0", TARGETS)
+    assert has_peer("processing/statistics.1", TARGETS)
+    assert not has_peer("processing/tolls.0", TARGETS)
+    assert not has_peer("ingestion/reports_0", TARGETS)
 
 
 def test_a_kind_without_a_target_does_not_happen() -> None:

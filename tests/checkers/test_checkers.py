@@ -92,7 +92,7 @@ def test_the_second_reading_knows_the_rules() -> None:
     assert judged([GOOD[0], off_chain, GOOD[1]]) == []
     rewound = [record(1, 2, (3, "a"), (3, "b")), record(2, 2, (5, "x")), record(7, 5, (5, "c"), prev=1, timeline="m")]
     assert judged(rewound) == []
-    base = replace(record(1, 3), base=3, prev=BatchId("sibling", 9))
+    base = replace(record(1, 3), base=3, prev=BatchId("peer", 9))
     assert judged([base, record(2, 5, (5, "c"), prev=1)]) == []
 
 

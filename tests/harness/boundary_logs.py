@@ -211,7 +211,7 @@ def logs(draw: st.DrawFn, *, tentative: bool = True, steps: int = 25, parts_max:
     return entries
 
 
-def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tuple[Part, ...], sibling: int) -> BoundaryRecord:
+def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tuple[Part, ...], peer: int) -> BoundaryRecord:
     epoch = draw(st.sampled_from(w.epochs)) if what == "zombie" else w.epochs[-1]
     prev = w.ids[-1] if w.ids else None
     if what in ("rewind", "scratch"):
@@ -222,7 +222,7 @@ def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
         prev = None
     if what == "lost":
         prev = BatchId("never", 1)
-    base = min(LAST, sibling + draw(st.sampled_from((0, 0, 1, 3)))) if what == "base" else None  # beyond the sibling: a hole, for a while
+    base = min(LAST, peer + draw(st.sampled_from((0, 0, 1, 3)))) if what == "base" else None  # beyond the peer: a hole, for a while
     w.closed = min(LAST, max(w.closed + draw(st.integers(-1, 3) if what != "slow" else st.integers(0, 1)), base or 0, 0))
     past = draw(st.sampled_from((0, 0, min(LAST, w.closed + 2))))
     made = record(epoch, step, w.closed, parts, replica=w.replica, timeline=w.timeline, prev=prev, base=base, past=past)

@@ -103,12 +103,12 @@ class FileReplica:
         self._input = BoundaryReader(log, names.boundaries(INPUT), ["0"])
         self._log, self._names = log, names
         self.boundary = BoundaryWriter(log, names.boundaries(STAGE), list(REPLICAS), replica, "f", clock, entropy)
-        siblings = {r: folder / f"{STAGE}.{r}" for r in REPLICAS if r != replica}
-        self.disk = ReplicaDisk(folder / f"{STAGE}.{replica}", siblings, crash_point=point)
+        peers = {r: folder / f"{STAGE}.{r}" for r in REPLICAS if r != replica}
+        self.disk = ReplicaDisk(folder / f"{STAGE}.{replica}", peers, crash_point=point)
         self.runner = ReplicaRunner(
             replica=replica, inputs={INPUT: self._input}, traits=TRAITS, boundary=self.boundary, disk=self.disk,
             availability=Availability([INPUT], WAITS, Policy.SUSPEND), width_ms=WIDTH_MS, clock=clock, crash_point=point, may_wait=False,
-            recovery=Recovery(tuple(siblings), self._missing, wait, horizon, LateStart(self._last_gone), fenced), rows_max=3,
+            recovery=Recovery(tuple(peers), self._missing, wait, horizon, LateStart(self._last_gone), fenced), rows_max=3,
         )  # fmt: skip
         self._attempts = 0
         self.checkpoint = folder
@@ -116,7 +116,7 @@ class FileReplica:
 
     def start(self) -> str:
         """Take over."""
-        name = self.runner.take_over()
+        name = self.runner.fail_over()
         self.checkpoint = self.disk.directory(name)
         self.batch = self.disk.last_commit(name)
         return name

@@ -77,7 +77,7 @@ class Bench:
         self.names, self.traits, self.policy = names, traits, policy
         self.streams = {name: Stream() for name in names}
         self.now_ms = 0
-        self.may_correct, self.held, self.sibling_serves, self.uncorrected = True, False, False, False
+        self.may_correct, self.held, self.peer_serves, self.uncorrected = True, False, False, False
         self.unreachable: set[str] = set()
         """Inputs of which nobody can read the log to its end."""
         self.availability = Availability(names, waits, policy)
@@ -149,7 +149,7 @@ class Bench:
             chosen,
             frozenset(self.names if self.held else ""),
             may_correct=self.may_correct,
-            sibling_serves=self.sibling_serves,
+            peer_serves=self.peer_serves,
             uncorrected=frozenset(self.names if self.uncorrected else ""),
         )
 

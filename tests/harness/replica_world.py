@@ -57,7 +57,7 @@ class MemoryDisk:
         self.directories: dict[str, Directory] = {}
         self.timelines: dict[str, Timeline] = {}
         self.others: dict[str, MemoryDisk] = {}
-        """Of the siblings."""
+        """Of the peers."""
 
     def newest(self) -> Timeline | None:
         name = newest(self.timelines)
@@ -86,11 +86,11 @@ class MemoryDisk:
     def bucket(self, name: str, batch: int) -> int:
         return position_of(self.of(name).logged[batch][0]).bucket if batch >= 0 else 0
 
-    def siblings(self) -> Sequence[tuple[str, Timeline]]:
+    def peers(self) -> Sequence[tuple[str, Timeline]]:
         found = ((replica, disk.newest()) for replica, disk in self.others.items())
         return [(replica, timeline) for replica, timeline in found if timeline is not None]
 
-    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
+    def copy_peer(self, replica: str, source: str, target: str) -> bool:
         if source not in self.others[replica].directories:
             return False
         self.directories[target] = deepcopy(self.others[replica].of(source))
@@ -157,13 +157,13 @@ class PointedDisk:
         self._point("bucket")
         return self._disk.bucket(name, batch)
 
-    def siblings(self) -> Sequence[tuple[str, Timeline]]:
-        self._point("siblings")
-        return self._disk.siblings()
+    def peers(self) -> Sequence[tuple[str, Timeline]]:
+        self._point("peers")
+        return self._disk.peers()
 
-    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
-        self._point("copy_sibling")
-        return self._disk.copy_sibling(replica, source, target)
+    def copy_peer(self, replica: str, source: str, target: str) -> bool:
+        self._point("copy_peer")
+        return self._disk.copy_peer(replica, source, target)
 
     def write(self, timeline: Timeline) -> None:
         self._point("write")
@@ -276,7 +276,7 @@ class Process:
     def begin(self) -> None:
         """Take over."""
         self.point("begin")
-        self.queries = [self.runner.take_over()]
+        self.queries = [self.runner.fail_over()]
 
     def carry_out_orders(self) -> None:
         for order in self.runner.orders():

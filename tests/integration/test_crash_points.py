@@ -1,7 +1,7 @@
 """Every service killed at each of its crash points, twice in a row where that differs: what comes out is what the oracle says.
 
 A service is a process of its own and kills itself; what stands around it are stand-ins on the same real broker. The points of a stage's query
-are in ``test_stage_crashes`` and ``test_branches``, which need Spark; here a replica without Spark stands for its take-over.
+are in ``test_stage_crashes`` and ``test_branches``, which need Spark; here a replica without Spark stands for its failover.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: P
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        pytest.param("processing.sibling_copied", "processing.sibling_copied:2", marks=pytest.mark.nightly),
+        pytest.param("processing.peer_copied", "processing.peer_copied:2", marks=pytest.mark.nightly),
         pytest.param("checkpoint.copying", "checkpoint.copying:2", marks=pytest.mark.nightly),
         pytest.param("processing.timeline_written", "processing.timeline_written", marks=pytest.mark.nightly),
         ("processing.timeline_written", "processing.checkpoint_copied"),
@@ -347,16 +347,16 @@ def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: P
         pytest.param("processing.base_appended", "processing.base_appended", marks=pytest.mark.nightly),
     ],
 )
-def test_take_over_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
-    """A replica that has lost its disk, while its sibling lives; the beginning of the input is deleted."""
+def test_failover_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
+    """A replica that has lost its disk, while its peer lives; the beginning of the input is deleted."""
     log, names, clock, entropy = KafkaEventLog(kafka), TopicNames(topic_prefix), SystemClock(), SystemEntropy()
     file_replica.create_topics(log, names)
     source = file_replica.Source(log, names, clock, entropy)
-    sibling = file_replica.FileReplica(log, names, "0", tmp_path, clock, entropy)
-    sibling.start()
+    peer = file_replica.FileReplica(log, names, "0", tmp_path, clock, entropy)
+    peer.start()
     for upto in range(2, 21, 2):
         source.close(upto, *([upto - 1, upto] if upto % 8 else []))
-        sibling.settle()
+        peer.settle()
     source.trim(10)
 
     def run(crash_point: str, upto: int) -> ModuleProcess:
@@ -370,9 +370,9 @@ def test_take_over_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, f
     with run("", 26) as process:
         wait_until(lambda: process.process.poll() is not None, DEADLINE_S, process.log())
         assert process.process.returncode == 0, process.log()
-    sibling.settle()
+    peer.settle()
     log_state = file_replica.stage_log_state(log, names)
     assert file_replica.stable_rows(log_state) == source.expected(26)
     assert file_replica.replica_rows(log_state, "1", 21) == {b: n for b, n in source.expected(26).items() if b > 20}
     assert log_state.closed("1") == 26
-    sibling.close()
+    peer.close()

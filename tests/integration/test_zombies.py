@@ -80,7 +80,7 @@ def test_ingestion(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
 
     older, newer = (sources.service(log, of, CLOCK, ENTROPY) for _ in range(2))
 
-    def take_over() -> None:
+    def fail_over() -> None:
         newer.start()
         give(40, 60)
         closed(newer, 14)
@@ -88,7 +88,7 @@ def test_ingestion(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
     older.start()
     give(0, 20)
     closed(older, 10)
-    reached = replaced_at(monkeypatch, ingestion_service, f"ingestion.{point}", take_over)
+    reached = replaced_at(monkeypatch, ingestion_service, f"ingestion.{point}", fail_over)
     give(20, 40)
     woken(older, reached)
     before = view.counts.get("accepted", 0)
@@ -125,12 +125,12 @@ def test_delivery(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
     replica.close_buckets(1, {1: outputs.rows(1, 20)})
     outputs.drain(older, 1)
 
-    def take_over() -> None:
+    def fail_over() -> None:
         newer.start()
         replica.close_buckets(3, {3: outputs.rows(3, 20)})
         outputs.drain(newer, 3)
 
-    reached = replaced_at(monkeypatch, {"delivery": delivery_service, "live": delivery_live}[half], f"{half}.{point}", take_over)
+    reached = replaced_at(monkeypatch, {"delivery": delivery_service, "live": delivery_live}[half], f"{half}.{point}", fail_over)
     replica.close_buckets(2, {2: outputs.rows(2, 20)})
     woken(older, reached)
     replica.close_buckets(4, {4: outputs.rows(4, 20)})

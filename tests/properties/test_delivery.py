@@ -42,7 +42,7 @@ class Topic:
             self.progress.append(record)
 
 
-def take_over(topic: Topic, upto: int) -> CorrectedDelivery:
+def fail_over(topic: Topic, upto: int) -> CorrectedDelivery:
     count = len(topic.partitions)  # the last one is that of rejected results
     machine = CorrectedDelivery("out", topic.progress[-1] if topic.progress else None, [0] * count, [len(p) for p in topic.partitions])
     for p, start in enumerate(machine.read_from):
@@ -60,7 +60,7 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
     topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions + 1)])
     refused = {RecordId(b, i) for b, n in sizes.items() for i in range(n) if rng.random() < large}
     upto, todo = rng.randint(0, last), list(outcomes)
-    machine = take_over(topic, upto)
+    machine = fail_over(topic, upto)
     for _ in range(1_000):
         stable = [(b, n) for b, n in sorted(sizes.items()) if machine.cursor.bucket <= b <= upto]
         run = machine.plan(upto, stable, rng.randint(1, 6))
@@ -87,9 +87,9 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
             # reports name the records; the end of the transaction takes a place of its own
             machine.advance(run, {REJECTED if p == partitions else p: len(topic.partitions[p]) - 1 for p, _ in batch})
             if rng.random() < 0.1:
-                machine = take_over(topic, upto)
+                machine = fail_over(topic, upto)
         else:
-            machine = take_over(topic, upto)
+            machine = fail_over(topic, upto)
     pytest.fail("no progress")
 
 

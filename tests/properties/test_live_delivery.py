@@ -158,7 +158,7 @@ class Topic:
         self.upsert.update({w.key: w.state for w in writes})
         self.view.apply(writes)
 
-    def taken_over(self) -> LiveDelivery:
+    def failed_over(self) -> LiveDelivery:
         self.view = UpsertView("out")
         for key, state in self.upsert.items():
             self.view.restore(key, state)
@@ -171,7 +171,7 @@ def deliver(seed: int, sizes: dict[int, int], events: list[str], partitions: int
     last = max(sizes, default=1)
     log = Log(sizes)
     topic = Topic(partitions, log)
-    machine = topic.taken_over()
+    machine = topic.failed_over()
     spoilt: list[str] = []
     for event in [*events, "heal"]:
         if event == "stable":
@@ -187,7 +187,7 @@ def deliver(seed: int, sizes: dict[int, int], events: list[str], partitions: int
         elif event in ("corrects", "settles"):
             log.settled = event == "settles"
         elif event == "crash":
-            machine = topic.taken_over()
+            machine = topic.failed_over()
         else:
             spoilt.append(event)
         for _ in range(1_000 if event == "heal" else rng.randint(0, 3)):
@@ -200,7 +200,7 @@ def deliver(seed: int, sizes: dict[int, int], events: list[str], partitions: int
             if outcome == "committed":
                 machine.advance(run)
             else:
-                machine = topic.taken_over()
+                machine = topic.failed_over()
     return topic
 
 

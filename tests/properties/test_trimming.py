@@ -158,7 +158,7 @@ class World:
             for part in writer.under_way.get(False, (0, ()))[1]:
                 assert part.offset_first >= self.deleted.get((writer.name, part.partition), 0), "D2"
 
-    def take_over(self) -> None:
+    def fail_over(self) -> None:
         """Another manager, which begins to read at a log snapshot."""
         self.offsets, self.said = TrimOffsets(), {}
         log_snapshot = self.log_state.snapshot(self.offset, self.trimming.point("s"))
@@ -176,7 +176,7 @@ ACTION = st.one_of(
     st.tuples(st.just("pass"), st.integers(1, 4)),
     st.tuples(st.just("restart"), st.integers(0, 2)),
     st.tuples(st.just("trim")),
-    st.tuples(st.just("take over")),
+    st.tuples(st.just("failover")),
 )
 
 
@@ -199,8 +199,8 @@ def test_nothing_is_deleted_that_a_reader_has_still_to_read(actions: list[tuple]
             world.everybody_passes(*arguments)
         elif name == "restart":
             world.restart(*arguments)
-        elif name == "take over":
-            world.take_over()
+        elif name == "failover":
+            world.fail_over()
         else:
             world.trim()
     for writer in (0, 1):

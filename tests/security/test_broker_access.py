@@ -218,7 +218,7 @@ def test_a_replica_cannot_write_for_another_stream(secured: Secured) -> None:
         boundaries.start()
     with pytest.raises(Unavailable, match="may not see it"), closing(BoundaryReader(log, names.boundaries("audits"), ["0"])) as read:
         read.read_to_end()
-    # Its own blocks it may write and not read; those of the sibling it does not even see.
+    # Its own blocks it may write and not read; those of the peer it does not even see.
     with closing(log.reader()) as reader:
         reader.assign({TopicPartition(names.blocks("totals", "0"), 0): 0})
         with pytest.raises(Unavailable, match="TOPIC_AUTHORIZATION_FAILED"):

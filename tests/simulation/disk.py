@@ -113,13 +113,13 @@ class SimulatedDisk:
 
     def __init__(
         self, machine: Machine, step: Callable[[], None], reached: Callable[[str], None], wrong: Callable[[str], None],
-        siblings: Callable[[], Mapping[str, Machine]], struck: Callable[[str], None], write: Callable[[], None],
+        peers: Callable[[], Mapping[str, Machine]], struck: Callable[[str], None], write: Callable[[], None],
     ) -> None:  # fmt: skip
-        """``wrong``: told of what must not happen. ``siblings``: the machines of the other replicas, as they are now.
+        """``wrong``: told of what must not happen. ``peers``: the machines of the other replicas, as they are now.
 
         ``struck``: told of what the process may end of. ``write``: called before something is written; raises Unavailable on a full disk.
         """
-        self._machine, self._step, self._reached, self._wrong, self._siblings = machine, step, reached, wrong, siblings
+        self._machine, self._step, self._reached, self._wrong, self._peers = machine, step, reached, wrong, peers
         self._struck, self._write = struck, write
 
     def directory(self, name: str) -> Directory:
@@ -203,31 +203,31 @@ class SimulatedDisk:
         """See the port."""
         return 0 if batch < 0 else position_of(next(iter(self.directory(name).logged[batch].offsets.values()))).bucket
 
-    def siblings(self) -> Sequence[tuple[str, Timeline]]:
+    def peers(self) -> Sequence[tuple[str, Timeline]]:
         """See the port."""
         self._step()
-        return [(r, machine.timelines[name]) for r, machine in self._siblings().items() if (name := newest(machine.timelines)) is not None]
+        return [(r, machine.timelines[name]) for r, machine in self._peers().items() if (name := newest(machine.timelines)) is not None]
 
     def within_reach(self) -> int:
         """As ``adapters.local.checkpoints`` has it."""
         self._step()
         own = newest(self._machine.timelines)
-        places = [(self._machine, own)] if own else [(each, name) for each in self._siblings().values() if (name := newest(each.timelines))]
+        places = [(self._machine, own)] if own else [(each, name) for each in self._peers().values() if (name := newest(each.timelines))]
         found = [machine.directories[name] for machine, name in places if name in machine.directories]
         ends = [directory.logged[directory.last_commit] for directory in found if directory.last_commit in directory.logged]
         return max((position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0)
 
-    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
+    def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """See the port. File by file, as ``copy``."""
         self._write()
-        found = self._siblings()[replica].directories.get(source)
+        found = self._peers()[replica].directories.get(source)
         if found is None:
             return False
         logged = dict(found.logged)
         self._step()
-        if self._siblings()[replica].directories.get(source) is not found:
+        if self._peers()[replica].directories.get(source) is not found:
             return False
-        self._reached("sibling copied")
+        self._reached("peer copied")
         unsynced = [*(("logged", batch) for batch in sorted(logged)), *(("commits", batch) for batch in sorted(found.commits))]
         self._machine.add(
             Directory(target, logged, dict(found.commits), sorted(unsynced, key=lambda each: (each[1], each[0] == "commits")))

@@ -30,8 +30,8 @@ flapping: an input falls silent and comes back again and again, each time for lo
 never back: an input that falls silent for good;
 stage down: all replicas of a stage die at the same time, and come back later;
 branch fails: what only a branch does kills it, or it cannot begin;
-blocks deleted: while delivery is away, blocks that it has not read are deleted, or hold other rows than their writer's record says, and a sibling has them too;
-recovery twice: delivery's transaction is torn, and the outcome of the smaller one that repairs it is unknown;
+blocks deleted: while delivery is away, blocks that it has not read are deleted, or hold other rows than their writer's record says, and a
+peer has them too; recovery twice: delivery's transaction is torn, and the outcome of the smaller one that repairs it is unknown;
 forged: while a branch runs, records of all kinds that nobody should have written, and one that comes twice;
 far rows: a stage whose rows belong to a bucket far ahead dies again and again, and only few records of its chain are
 remembered; in most of these seeds a record names few parts, so that one batch has several;

@@ -144,12 +144,12 @@ class SimulatedReplica:
         runner = ReplicaRunner(
             replica=self._replica, inputs=self._inputs, traits=self._prepared.traits, boundary=boundary, disk=self._disk, availability=availability,
             width_ms=pipeline.bucket_ms, clock=context.clock, lock=lock,
-            recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_sibling),
-            upstream=Upstream(self._control.choose, self._control.states, self._may_correct, self._control.sibling_serves),
+            recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_peer),
+            upstream=Upstream(self._control.choose, self._control.states, self._may_correct, self._control.peer_serves),
             crash_point=self._crash_point, empty_every_ms=EMPTY_EVERY_MS, successor_after_ms=SUCCESSOR_AFTER_MS,
         )  # fmt: skip
         vars(runner)["log_lock"] = SimulatedCondition(self._scheduler, f"{self._port.process.name} log", is_turn=True)
-        stable_query = runner.take_over()
+        stable_query = runner.fail_over()
         self._gate.epoch = boundary.epoch
         self._runner, self._driver = runner, WatchedDriver(runner, self._prepared.traits, self._port, context)
         self._start_query(stable_query)
@@ -169,8 +169,8 @@ class SimulatedReplica:
                 return f"the blocks of {stream} from bucket {bucket} on are deleted"
         return ""
 
-    def _await_sibling(self, missing: str) -> None:
-        self._port.network.history.reached("waits for a sibling")
+    def _await_peer(self, missing: str) -> None:
+        self._port.network.history.reached("waits for a peer")
         self._port.note("waits", missing)
         self._context.clock.sleep_ms(1_000)
 

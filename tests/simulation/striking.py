@@ -128,7 +128,7 @@ class ProcessFaults:
         self._scheduler.kill(process)
 
     def _aim(self, fault: Fault, link: Link) -> None:
-        """Strikes at the disk's calls of a take-over or of a fork. Who is struck in a take-over goes on when its replacement has begun.
+        """Strikes at the disk's calls of a failover or of a fork. Who is struck in a failover goes on when its replacement has begun.
 
         ``race``: a second process takes over, and is overtaken by a third. ``fork zombie``: the process forks, and is overtaken meanwhile by a
         second one that is held up while it copies. ``fork crash``: it dies there.

@@ -1,4 +1,4 @@
-"""A stage whose disk is lost or damaged, with real Spark: it goes on from a sibling's checkpoint, or from an older batch."""
+"""A stage whose disk is lost or damaged, with real Spark: it goes on from a peer's checkpoint, or from an older batch."""
 
 from __future__ import annotations
 

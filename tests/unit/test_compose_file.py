@@ -38,7 +38,7 @@ def test_each_process_of_the_pipeline_has_a_container() -> None:
 
 
 def test_nodes_of_a_participant_share_a_volume_and_nobody_else_does() -> None:
-    """A replica that has lost its checkpoint copies that of a sibling, which must be below the same state directory."""
+    """A replica that has lost its checkpoint copies that of a peer, which must be below the same state directory."""
     whose = {
         (service, name.rpartition(".")[0] if service == "processing" else name): _state_volume(container)
         for (service, name), container in PROCESSES.items()

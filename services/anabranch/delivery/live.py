@@ -1,7 +1,7 @@
 """The live half of delivery: wiring of ``protocol.live_delivery`` to topics (rules 19, 20).
 
 It lives beside the corrected half in one process and one thread, with a transactional id, a progress topic and block readers of its own. It
-takes what the boundary log says now, writes one bounded transaction, and comes back. Whatever is not certain ends in a take-over: a new
+takes what the boundary log says now, writes one bounded transaction, and comes back. Whatever is not certain ends in a failover: a new
 transactional writer, which fences all older ones, then the newest progress that is committed. Trouble here never stops the corrected half,
 except that a newer process fences both.
 """
@@ -159,7 +159,7 @@ class LiveTopic:
         finally:
             admin.close()
         self._control = ControlReader(self._context.log, speakers(self._pipeline))
-        self._try_to_take_over()
+        self._try_to_fail_over()
 
     def step(self) -> bool:
         """At most one transaction; whether there was one.
@@ -169,7 +169,7 @@ class LiveTopic:
         """
         if self._machine is None:
             if self._context.clock.monotonic_ms() >= self._retry_at_ms:
-                self._try_to_take_over()
+                self._try_to_fail_over()
             return False
         run = self._machine.plan(self._available(self._machine.progress))
         if run is None:
@@ -227,23 +227,23 @@ class LiveTopic:
             )
         return count
 
-    def _try_to_take_over(self) -> None:
+    def _try_to_fail_over(self) -> None:
         try:
-            self._take_over()
+            self._fail_over()
         except (OutcomeUnknown, Unavailable) as error:
             self._delay(error, _RETRY_MS)
         except _OutgrownError as error:
             self._delay(error, _OUTGROWN_RETRY_MS)
 
     def _delay(self, error: Exception, wait_ms: int) -> None:
-        """Give this take-over up, and begin another one later."""
+        """Give this failover up, and begin another one later."""
         self._status.detail["live"] = f"waiting: {error}"
         self._waiting.set(1)
         self._context.logger.warning("live_delayed", output=self._output.name, error=str(error))
         self._give_up_writer()
         self._retry_at_ms = self._context.clock.monotonic_ms() + wait_ms
 
-    def _take_over(self) -> None:
+    def _fail_over(self) -> None:
         """Fence, then read: the boundary log to its end, the newest committed progress, and the state of an upsert view."""
         log, name = self._context.log, self._output.name
         self._writer = log.transactional_writer(self._transactional_id)
@@ -274,7 +274,12 @@ class LiveTopic:
         self._status.detail["live"] = "running"
         self._waiting.set(0)
         self._context.logger.info(
-            "live_taken_over", output=name, sequence=progress.sequence, stable=progress.stable, shown=progress.shown, undone=progress.undone
+            "live_failed_over",
+            output=name,
+            sequence=progress.sequence,
+            stable=progress.stable,
+            shown=progress.shown,
+            undone=progress.undone,
         )
 
     def _begin(self, writer: TransactionalWriter, begun: LiveProgress | None) -> LiveProgress:

@@ -1,4 +1,4 @@
-"""What stands in an output's live topics: read after every take-over, since no outcome is believed (rule 19).
+"""What stands in an output's live topics: read after every failover, since no outcome is believed (rule 19).
 
 A transaction of the live topic is wholly there or not at all. So the newest progress record that a committed reader sees says all, and there are
 no ids to compare. An upsert view also keeps its state in its topic: the newest record of every key.

@@ -1,4 +1,4 @@
-"""What stands in an output's topics: read after every take-over, since no outcome is believed (rule 19).
+"""What stands in an output's topics: read after every failover, since no outcome is believed (rule 19).
 
 Records of our own transactions are visible or gone once the older writer is fenced, but a transaction of *another* producer that is open in
 the same topic hides what stands behind it. So the end to read up to is the end of the log, not the last stable offset, and the reader waits.

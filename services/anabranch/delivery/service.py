@@ -1,8 +1,8 @@
 """The delivery service: wiring of ``protocol.delivery`` to topics, and beside it, where the output has one, of the live topic.
 
 A round: follow the boundary log; take the next run of stable buckets; read their blocks, sort, encode; write records and progress record in one
-transaction. Whatever is not certain - a start, an unknown outcome, a broker that does not answer - ends in ``_take_over``: a new transactional
-writer, which fences all older ones, then reading back. Being fenced ends the process: a newer one delivers.
+transaction. Whatever is not certain - a start, an unknown outcome, a broker that does not answer - ends in ``_fail_over``: a new
+transactional writer, which fences all older ones, then reading back. Being fenced ends the process: a newer one delivers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def build(settings: ServiceSettings, context: ServiceContext) -> DeliveryService
 
 
 class _StoppingError(Exception):
-    """A signal came while a take-over waited."""
+    """A signal came while a failover waited."""
 
 
 class DeliveryService:
@@ -129,7 +129,7 @@ class DeliveryService:
             self._live = LiveTopic(context, self._output, self._output.live, following, self.status)
             self._live.start()
         self._renderer = Renderer(self._output.name, self._output.corrected, self._partitions)
-        self._try_to_take_over()
+        self._try_to_fail_over()
 
     def step(self) -> None:
         """One round: at most one transaction of each half; about 100 ms when there is nothing to deliver."""
@@ -140,7 +140,7 @@ class DeliveryService:
             busy = self._live.step()
         if self._delivery is None:
             if self._context.clock.monotonic_ms() >= self._retry_at_ms:
-                self._try_to_take_over()
+                self._try_to_fail_over()
             else:
                 self._following().poll(0 if busy else self._wait_ms())
             return
@@ -214,7 +214,7 @@ class DeliveryService:
         if gone is None:
             raise error
         if output_begins_after(self._reader().gone_upto, has_delivered=progress is not None) >= delivery.cursor.bucket:
-            self._give_up_writer()  # the next take-over begins after it
+            self._give_up_writer()  # the next failover begins after it
             return
         told = self._recompute_client.ask({stage: gone})
         self.status.state, self.status.waiting_for = "waiting", f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {told}"
@@ -232,7 +232,7 @@ class DeliveryService:
         self._following().poll(_ASK_MS)
 
     def _beat(self) -> None:
-        """Say how far this is: what no take-over reads again may be trimmed."""
+        """Say how far this is: what no failover reads again may be trimmed."""
         passed = self._passed if self._live is None else min(self._passed, self._live.passed)
         delivered = 0 if self._delivery is None else self._delivery.cursor.bucket - 1
         beat = Heartbeat(
@@ -278,14 +278,14 @@ class DeliveryService:
         held_ms = None if self._live is None else self._live.wait_ms
         return _POLL_MS if held_ms is None else min(_POLL_MS, held_ms)
 
-    def _try_to_take_over(self) -> None:
+    def _try_to_fail_over(self) -> None:
         """Take over, or say why not and leave it to the next round.
 
         Raises:
             Fenced: by a process that began after this one.
         """
         try:
-            self._delivery = self._take_over()
+            self._delivery = self._fail_over()
         except (OutcomeUnknown, Unavailable) as error:
             self._delay(error)
             self._context.clock.sleep_ms(_RETRY_MS)
@@ -293,12 +293,12 @@ class DeliveryService:
             self._give_up_writer()
 
     def _delay(self, error: OutcomeUnknown | Unavailable) -> None:
-        """Give this take-over up; another one comes later."""
+        """Give this failover up; another one comes later."""
         self.status.state, self.status.waiting_for = "waiting", str(error)
-        self._context.logger.warning("take_over_delayed", output=self._output.name, error=str(error))
+        self._context.logger.warning("failover_delayed", output=self._output.name, error=str(error))
         self._give_up_writer()
 
-    def _take_over(self) -> CorrectedDelivery:
+    def _fail_over(self) -> CorrectedDelivery:
         """Fence, then read: the log to its end (so that every id found can be judged), the last progress, the ids after it."""
         log, name = self._context.log, self._output.name
         self._writer = log.transactional_writer(self._transactional_id)
@@ -333,7 +333,7 @@ class DeliveryService:
         self.status.waiting_for = None
         self.status.state = "running"
         self.status.detail.update(partitions=self._partitions, foreign_records=foreign)
-        self._context.logger.info("taken_over", output=name, cursor=str(delivery.cursor), ids_read_back=found, foreign=foreign)
+        self._context.logger.info("failed_over", output=name, cursor=str(delivery.cursor), ids_read_back=found, foreign=foreign)
         return delivery
 
     def _wait_for(self, text: str | None) -> None:

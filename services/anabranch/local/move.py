@@ -51,7 +51,7 @@ class Moving:
             self.is_done = is_under_way or self._epoch_before < 0
             self._append()
             reader.read_to_end()
-            if places.node_of(self._label) != self._node:  # somebody moved it, or a sibling, at the same time
+            if places.node_of(self._label) != self._node:  # somebody moved it, or a peer, at the same time
                 self._check(places.refused(self._label, self._node))
             return left
         finally:

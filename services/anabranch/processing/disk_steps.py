@@ -10,14 +10,14 @@ from anabranch.protocol.timeline import (
     Answer,
     Clean,
     Copy,
-    CopySibling,
+    CopyPeer,
     Create,
     CutBack,
     DiskStep,
     FindBatches,
     FindCommit,
     FindNewest,
-    FindSiblings,
+    FindPeers,
     FindWhole,
     Remove,
     Sync,
@@ -40,10 +40,10 @@ def on_disk(disk: Checkpoints, step: DiskStep) -> Answer:
             return tuple(disk.batches(name))
         case FindWhole(name, batches):
             return disk.whole(name, batches)
-        case FindSiblings():
-            return tuple(disk.siblings())
-        case CopySibling(replica, source, target):
-            return disk.copy_sibling(replica, source, target)
+        case FindPeers():
+            return tuple(disk.peers())
+        case CopyPeer(replica, source, target):
+            return disk.copy_peer(replica, source, target)
     _change(disk, step)
     return None
 

@@ -13,7 +13,7 @@ from anabranch.protocol.state_horizon import StateHorizon
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What the replica knows of others, from the control topic. The defaults are for a stage that reads only sources and has no siblings."""
+    """What the replica knows of others, from the control topic. The defaults are for a stage that reads only sources and has no peers."""
 
     choose: Callable[[str, Mapping[str, int]], str | None] = lambda _stream, _offers: None
     """(input, buckets that each of its replicas offers tentatively up to, beyond what was read) -> the replica to take them from."""
@@ -21,15 +21,15 @@ class Upstream:
     """What the replicas of an input say of themselves; empty: nobody does, as of a source."""
     may_correct: Callable[[bool], bool] = lambda _wanted: True
     """(wanted) -> whether this replica may correct now."""
-    sibling_serves: Callable[[], bool] = lambda: False
+    peer_serves: Callable[[], bool] = lambda: False
     """Whether another replica of the stage gives new results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a start needs besides the own disk. The defaults are for a replica without siblings whose inputs are never trimmed."""
+    """What a start needs besides the own disk. The defaults are for a replica without peers whose inputs are never trimmed."""
 
-    siblings: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
     missing: Callable[[int], str] = lambda _after: ""
     """(bucket) -> what is gone, in words, of the inputs' blocks of later buckets; empty: they are there."""
     wait: Callable[[str], None] = lambda _missing: None

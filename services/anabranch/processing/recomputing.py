@@ -227,7 +227,7 @@ class Recomputing:
         return reader
 
     def _gone(self, gone_blocks: GoneBlocks, stable: list[TakenBucket]) -> list[TakenBucket]:
-        """Those of ``stable`` whose blocks are gone. Where this replica may not look at a sibling's topic, the request is believed."""
+        """Those of ``stable`` whose blocks are gone. Where this replica may not look at a peer's topic, the request is believed."""
         wanted, unseen = list[TakenBucket](), set[str]()
         for bucket, writer, parts in stable:
             try:

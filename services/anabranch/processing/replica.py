@@ -39,22 +39,22 @@ from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.timeline import (
     Answer,
     AppendBase,
-    AwaitSibling,
+    AwaitPeer,
     CheckEpoch,
     Copy,
-    CopySibling,
+    CopyPeer,
     DiskStep,
     FindFences,
     FindMissing,
+    FindPeers,
     FindRecomputed,
-    FindSiblings,
     OwnChain,
     Step,
     Timeline,
     Write,
     carry_out,
+    failover_steps,
     fork_steps,
-    take_over_steps,
 )
 from anabranch.protocol.upstream_selection import awaits_corrections, works_on_tentative
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -177,13 +177,13 @@ class ReplicaRunner:
         replica = self._started()
         return None if replica.branch is None else replica.branches
 
-    def take_over(self) -> str:
-        """Rules 1, 6, 8: epoch, copy of the newest timeline's directory, or of a sibling's, own timeline file. Returns the first query's name.
+    def fail_over(self) -> str:
+        """Rules 1, 6, 8: epoch, copy of the newest timeline's directory, or of a peer's, own timeline file. Returns the first query's name.
 
         Raises:
             Fenced: another process of this replica began after this one.
         """
-        points, log_state, recovery = CleanPoints(self._recovery.siblings, self._name), self._boundary.log_state, self._recovery
+        points, log_state, recovery = CleanPoints(self._recovery.peers, self._name), self._boundary.log_state, self._recovery
         self._boundary.listen(lambda _offset, entry, outcome: points.seen(log_state, entry, outcome))
         epoch = self._boundary.start()
         plan = log_state.fingerprint(self._name)
@@ -192,7 +192,7 @@ class ReplicaRunner:
             is_open=recovery.horizon is not None and recovery.horizon.is_open(log_state.origin(self._name)), replica=self._name,
         )  # fmt: skip
         timeline = carry_out(
-            take_over_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own), self._step
+            failover_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own), self._step
         )
         self._boundary.listen(None)
         after, self.given_up = recovery.begin(log_state, self._name, is_fresh=timeline.start_batch < 0)
@@ -435,7 +435,7 @@ class ReplicaRunner:
         return min(reader.log_state.upto for reader in self._inputs.values())
 
     def _started(self) -> Replica:
-        assert self._replica is not None, "take_over comes first"  # noqa: S101
+        assert self._replica is not None, "fail_over comes first"  # noqa: S101
         return self._replica
 
     def _add(self, timeline: Timeline) -> _Query:
@@ -471,7 +471,7 @@ class ReplicaRunner:
             chosen=chosen,
             working=frozenset(name for name in states if works_on_tentative(states[name])),
             uncorrected=frozenset(name for name in states if awaits_corrections(states[name])),
-            may_correct=upstream.may_correct(self._started().wants_to_correct), sibling_serves=upstream.sibling_serves(),
+            may_correct=upstream.may_correct(self._started().wants_to_correct), peer_serves=upstream.peer_serves(),
         )  # fmt: skip
 
     def _fork(self, query: str, position: QueryPosition) -> None:
@@ -521,7 +521,7 @@ class ReplicaRunner:
         self._orders.append(StopQuery(query))
 
     def _step(self, step: Step) -> Answer:
-        if isinstance(step, FindSiblings) and not self._recovery.siblings:
+        if isinstance(step, FindPeers) and not self._recovery.peers:
             return ()
         if isinstance(step, DiskStep):
             return self._step_on_disk(step)
@@ -541,7 +541,7 @@ class ReplicaRunner:
                 return int(self._recovery.recomputed(self._disk.bucket(name, batch) if batch >= 0 else 0))
             case FindFences():
                 return tuple(self._recovery.fenced().items())
-            case AwaitSibling(missing):
+            case AwaitPeer(missing):
                 self._recovery.wait(missing)
         return None
 
@@ -552,8 +552,8 @@ class ReplicaRunner:
                 self._crash_point("processing.checkpoint_copied")
             case Write():
                 self._crash_point("processing.timeline_written")
-            case CopySibling():
-                self._crash_point("processing.sibling_copied")
+            case CopyPeer():
+                self._crash_point("processing.peer_copied")
         return answer
 
     def _append_base(self, timeline: Timeline) -> None:

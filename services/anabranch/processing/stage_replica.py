@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _STEP_MS: Final = 100
 _EPOCH_CHECK_MS: Final = 1_000
 _START_PAUSE_MS: Final = 50
-_SIBLING_STEPS: Final = 20
+_PEER_STEPS: Final = 20
 
 
 class _StoppingError(Exception):
@@ -74,8 +74,8 @@ class StageReplica:
         writers = pipeline.stream_writers(stage)
         self._replica = replica if replica in writers else writers[0]
         self._names = pipeline.topic_names
-        siblings = [other for other in writers if other != self._replica]
-        folder, self._siblings = Path(settings.state_dir) / "processing", siblings
+        peers = [other for other in writers if other != self._replica]
+        folder, self._peers = Path(settings.state_dir) / "processing", peers
         others = [other for other in self._stage.process_ids() if other != replica]
         self._disk = ReplicaDisk(folder / settings.name, {r: folder / f"{stage}.{r}" for r in others}, crash_point=crash_point)
         self._changed = threading.Condition()
@@ -134,7 +134,7 @@ class StageReplica:
                 self._warm_up(prepared)
                 self.status.state = "standby"
                 return
-        self._take_over(prepared)
+        self._fail_over(prepared)
 
     @property
     def has_begun(self) -> bool:
@@ -149,17 +149,17 @@ class StageReplica:
     def _stand_by(self, standby: Standby, prepared: PreparedStage) -> None:
         """The engine is warm, and runs nothing; the logs are followed."""
         if standby.round():
-            self._context.logger.info("taking_over", stage=self._settings.name, bucket=standby.bucket)
+            self._context.logger.info("failing_over", stage=self._settings.name, bucket=standby.bucket)
             crash_point("processing.standby_due")
             self.status.state, self.status.waiting_for = "starting", None
             standby.end_watch()
-            self._take_over(prepared)
+            self._fail_over(prepared)
             return
         self._inputs.forget(standby.bucket)
         self.status.waiting_for = standby.waiting_for
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
 
-    def _take_over(self, prepared: PreparedStage) -> None:
+    def _fail_over(self, prepared: PreparedStage) -> None:
         """Rules 1 and 8: epoch, copy of the newest timeline's directory, own timeline file; then the query."""
         context = self._context
         self._boundary = BoundaryWriter(
@@ -171,7 +171,7 @@ class StageReplica:
         self._neighbours = neighbours = ReplicaControl(
             ControlReader(context.log, speakers(self._pipeline)), context.clock, self._gate, self._detector, self._hear, self._changed
         )
-        upstream = Upstream(neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.sibling_serves)
+        upstream = Upstream(neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.peer_serves)
         runner = ReplicaRunner(
             replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=prepared.traits,
             boundary=self._boundary, disk=self._disk, availability=Availability(stage.reads, waits(self._pipeline, name),
@@ -180,12 +180,12 @@ class StageReplica:
             successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
             horizon_buckets=None if stage.state_horizon_ms is None else buckets_of(stage.state_horizon_ms, self._pipeline.bucket_ms),
             recovery=Recovery(
-                tuple(self._siblings), self._inputs.missing, self._wait_for_blocks, horizon=self._horizon, fenced=self._fenced, recomputed=self._inputs.recomputed,
+                tuple(self._peers), self._inputs.missing, self._wait_for_blocks, horizon=self._horizon, fenced=self._fenced, recomputed=self._inputs.recomputed,
                 late=LateStart(self._inputs.last_gone, buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms)),
             ),
         )  # fmt: skip
         try:
-            stable_query = runner.take_over()
+            stable_query = runner.fail_over()
         except _StoppingError:
             return
         self.status.state, self.status.waiting_for = "starting", None
@@ -207,18 +207,18 @@ class StageReplica:
 
     def _fenced(self) -> dict[str, int]:
         """The newest fenced epoch of each replica of the stage, read in the control topic where somebody may be fenced at all."""
-        return fenced_epochs(self._stage_name, self._siblings, said_so_far(self._context.log, speakers(self._pipeline)))
+        return fenced_epochs(self._stage_name, self._peers, said_so_far(self._context.log, speakers(self._pipeline)))
 
     def _wait_for_blocks(self, missing: str) -> None:
         """There is nothing to start from: say so, ask for the blocks that are gone, and look again in a while."""
         if self.status.state != "waiting":
-            self._context.logger.warning("waiting_for_sibling", stage=self._settings.name, missing=missing)
+            self._context.logger.warning("waiting_for_peer", stage=self._settings.name, missing=missing)
         if self._standby is not None:
             self._standby.copy()  # another process of the stage may have become reachable
         told = self._recompute_client.ask(self._inputs.gone())
         self.status.state = "waiting"
         self.status.waiting_for = f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica has none; {told}"
-        for _ in range(_SIBLING_STEPS):
+        for _ in range(_PEER_STEPS):
             self._pause_start()
 
     def _pause_start(self) -> None:

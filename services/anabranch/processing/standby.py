@@ -1,7 +1,7 @@
 """A process of a stage that stands by: it listens, copies the primary's checkpoint, says what it has, and sees when its turn has come.
 
 A replica that is moved stands by in the same way. It copies nothing: what is within its horizon is the replica's own directory, or those of
-siblings, and its take-over goes on from there.
+peers, and its failover goes on from there.
 
 What holds after a crash: the newest timeline file names a whole copy, or an older one. Nothing that it writes is read by anybody but its
 next process and trimming.
@@ -19,7 +19,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
 from anabranch.protocol.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
-from anabranch.protocol.timeline import Answer, DiskStep, FindSiblingCommit, Step, carry_out
+from anabranch.protocol.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 
@@ -159,8 +159,8 @@ class Standby:
 
     def _answer(self, step: Step) -> Answer:
         """Carry out a step of ``copy_steps``."""
-        if isinstance(step, FindSiblingCommit):
-            return self._disk.sibling_commit(step.replica, step.name)
+        if isinstance(step, FindPeerCommit):
+            return self._disk.peer_commit(step.replica, step.name)
         assert isinstance(step, DiskStep), f"{step} is no step of a copy"  # noqa: S101
         return on_disk(self._disk, step)
 

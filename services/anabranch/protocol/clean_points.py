@@ -1,20 +1,20 @@
-"""At which of a sibling's batches may its checkpoint be copied (rule 6)?
+"""At which of a peer's batches may its checkpoint be copied (rule 6)?
 
-Theory of operation. A replica without a disk goes on in a copy of a sibling's checkpoint, under a base record: "buckets up to ``base`` are not
-mine". Of a bucket of which the sibling had named parts already the copy makes only the rest, so ``base`` must not be below it; and what is not
-the copy's should be stable already, or it would depend on the sibling for ever. So a batch will do if all that it had closed or begun is stable
-by now. It must also still count: be on the sibling's accepted chain. All this is seen by following the stage's own log.
+Theory of operation. A replica without a disk goes on in a copy of a peer's checkpoint, under a base record: "buckets up to ``base`` are not
+mine". Of a bucket of which the peer had named parts already the copy makes only the rest, so ``base`` must not be below it; and what is not
+the copy's should be stable already, or it would depend on the peer for ever. So a batch will do if all that it had closed or begun is
+stable by now. It must also still count: be on the peer's accepted chain. All this is seen by following the stage's own log.
 
 Where results are never ahead of the input, and nothing is late, every batch will do; else one that is a little older.
 
 The same holds for a replica's own checkpoint whose records were cut off the chain: another process of the replica went on from an older one, and
-its disk was lost. Nothing may continue such a record; under a base record its state is as good as a sibling's.
+its disk was lost. Nothing may continue such a record; under a base record its state is as good as a peer's.
 
 Invariants:
-    K1  the base of a point is the highest bucket that the sibling had closed, or named a part of, by then; up to it everything is stable.
+    K1  the base of a point is the highest bucket that the peer had closed, or named a part of, by then; up to it everything is stable.
     K2  a point was made under the plan of the one who asks: another plan's state means something else.
     K3  memory is bounded by what Spark retains: older batches cannot be gone back to.
-    K4  a point is the record of a batch on the sibling's accepted chain; of the replica itself, one that was on its chain once.
+    K4  a point is the record of a batch on the peer's accepted chain; of the replica itself, one that was on its chain once.
     K5  of a log that is read from a log snapshot on, the tip of each chain is known, and what came after it.
 """
 
@@ -32,7 +32,7 @@ from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, L
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """One record on a sibling's chain."""
+    """One record on a peer's chain."""
 
     ident: BatchId
     base: int

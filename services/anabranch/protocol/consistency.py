@@ -9,7 +9,7 @@ is the newest bucket of which two replicas have the same digest.
 What a replica makes depends on its state, and that on every plan that it ever ran and on where each took over from the one before. This is its
 *history*: a record has that of the record which it continues, unless another plan has made it. Two replicas are compared where their histories
 are equal: they always ran the same plan, or each change found them at the same place, as when a pipeline at rest is stopped and changed as a
-whole. Whoever copies a sibling's checkpoint has its history, if all that it can have copied have the same.
+whole. Whoever copies a peer's checkpoint has its history, if all that it can have copied have the same.
 
 ``IndexImage`` is what the index should hold: a function of the logs alone, bounded, together with what has not been written yet. The index is
 never read to decide anything, so it may vanish at any time; writing the image again brings it back.
@@ -213,7 +213,7 @@ class StreamAudit:
             replica.spans.append((max(replica.closed, record.base or 0) + 1, history))
 
     def _copied(self, replica: _Replica, base: int) -> str:
-        """The history of a sibling's checkpoint that holds everything up to ``base``; empty: it depends on whose it is."""
+        """The history of a peer's checkpoint that holds everything up to ``base``; empty: it depends on whose it is."""
         able = {
             other.history_of(base + 1) if other.fingerprint == replica.fingerprint else ""
             for other in self._replicas.values()

@@ -37,7 +37,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A process of a replica must end: a majority of its siblings made something else."""
+    """A process of a replica must end: a majority of its peers made something else."""
 
     stage: str
     replica: str

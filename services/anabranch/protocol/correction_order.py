@@ -8,17 +8,17 @@ it is their turn, since any replica's stable bucket will do. A replica that coul
 Nothing that is right or wrong depends on this, only who uses the cores. Time-outs count observed time. A process looks at the control topic
 before it asks ``open``: what it has not read it cannot respect.
 
-The gate's transitions, the first row that holds (``Why`` numbers them); siblings are those that are alive and have not stalled:
+The gate's transitions, the first row that holds (``Why`` numbers them); peers are those that are alive and have not stalled:
     1  nothing is wanted                                                    -> closed
-    2  open, and no sibling with a lower id corrects                        -> open (goes on)
-    3  a sibling corrects                                                   -> closed (another corrects)
-    4  a sibling with a lower id could correct                              -> closed (another is first)
+    2  open, and no peer with a lower id corrects                           -> open (goes on)
+    3  a peer corrects                                                      -> closed (another corrects)
+    4  a peer with a lower id could correct                                 -> closed (another is first)
     5  whoever lives and could correct as early can have been heard by now  -> open (own turn)
     6  else                                                                 -> closed (waiting)
 
 Invariants:
     G1  of the replicas of a stage that hear each other two are open together for no longer than it takes to hear of it.
-    G2  never do all wait for each other: of the replicas that want and are alive one opens within a bounded time, whether or not any sibling
+    G2  never do all wait for each other: of the replicas that want and are alive one opens within a bounded time, whether or not any peer
         lives, hears or answers.
 """
 
@@ -60,7 +60,7 @@ class CorrectionGate:
         self.why = Why.NOTHING_WANTED
         """What decided at the last look."""
         self._stage, self._replica, self._detector = stage, replica, detector
-        self._has_siblings = detector.replicas(REPLICA_SERVICE, stage) not in ([], [replica])
+        self._has_peers = detector.replicas(REPLICA_SERVICE, stage) not in ([], [replica])
         self._wanted_at: int | None = None
 
     @property
@@ -80,9 +80,9 @@ class CorrectionGate:
         self._wanted_at = None
         self.why = Why.NOTHING_WANTED
 
-    def sibling_serves(self, now_ms: int) -> bool:
+    def peer_serves(self, now_ms: int) -> bool:
         """Whether another replica of the stage is alive that gives new results: one that does not correct at full speed."""
-        alive = self._siblings(now_ms).values()
+        alive = self._peers(now_ms).values()
         return any(ReplicaState.heard(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects for beat in alive)
 
     def is_fenced_by(self, fence: Fence) -> bool:
@@ -94,7 +94,7 @@ class CorrectionGate:
         self.why = self._decide(now_ms)
         return self.why in OPEN
 
-    def _siblings(self, now_ms: int) -> dict[str, Heartbeat]:
+    def _peers(self, now_ms: int) -> dict[str, Heartbeat]:
         alive = self._detector.alive(REPLICA_SERVICE, self._stage, now_ms)
         return {replica: beat for replica, beat in alive.items() if replica != self._replica}
 
@@ -103,7 +103,7 @@ class CorrectionGate:
         at, detector = self._detector.look(now_ms), self._detector
         if self._wanted_at is None:
             return Why.NOTHING_WANTED
-        alive = self._siblings(now_ms)
+        alive = self._peers(now_ms)
         stalled = {r for r in alive if detector.stalled(Peer(REPLICA_SERVICE, self._stage, r), CORRECTION_STALL_MS, now_ms)}
         correcting = [r for r, beat in alive.items() if beat.corrects and r not in stalled]
         able = [r for r, beat in alive.items() if beat.replica_state == ReplicaState.STABILIZATION and r not in stalled]
@@ -114,5 +114,5 @@ class CorrectionGate:
         if any(r < self._replica for r in able):
             return Why.ANOTHER_IS_FIRST
         turn_at = self._wanted_at + (CORRECTION_TURN_MS if any(r < self._replica for r in alive) else 0)
-        heard_at = FAILURE_AFTER_MS if self._has_siblings else 0
+        heard_at = FAILURE_AFTER_MS if self._has_peers else 0
         return Why.OWN_TURN if at >= max(turn_at, heard_at) else Why.WAITING

@@ -119,7 +119,7 @@ class Form(Enum):
 
 
 class CorrectedDelivery:
-    """One take-over of an output: made after the older writer was fenced, given up when the outcome of a transaction is unknown.
+    """One failover of an output: made after the older writer was fenced, given up when the outcome of a transaction is unknown.
 
     Order of calls: ``found`` for every id between ``read_from`` and the topics' ends, ``recovered``, then ``plan``, and ``advance`` or
     ``refused``, for ever.

@@ -52,7 +52,7 @@ class Fenced(AnabranchError):
 
 
 class Outvoted(Fenced):
-    """The other replicas of its stage agree on other results. It ends, and starts anew from a sibling's state or from its input."""
+    """The other replicas of its stage agree on other results. It ends, and starts anew from a peer's state or from its input."""
 
 
 class RejectionReason(StrEnum):

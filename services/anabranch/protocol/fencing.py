@@ -1,11 +1,11 @@
-"""Which process must end because its siblings contradict it?
+"""Which process must end because its peers contradict it?
 
 Theory of operation. Two replicas whose digests of a bucket differ cannot both be right, and nobody can tell which one is: the first record in
 the log stands, and a person is told. Of three or more that closed the bucket by the same plan, those that a majority contradicts are wrong as
 far as anybody can know, and go on from a wrong state. Their processes are named in a fence. It names an epoch, so a process that was started
-anew, by a person who mended it or from a copy of a sibling, is not meant. The next process reads the fences before it looks for a checkpoint: what a
-fenced process left is of no use to it (``protocol.timeline``, G8), whether that process heard of its fence or died before. One that began
-before the fence was written goes on from that, and is outvoted and fenced in its turn.
+anew, by a person who mended it or from a copy of a peer, is not meant. The next process reads the fences before it looks for a checkpoint:
+what a fenced process left is of no use to it (``protocol.timeline``, G8), whether that process heard of its fence or died before. One that
+began before the fence was written goes on from that, and is outvoted and fenced in its turn.
 
 Invariants:
     F1  a process is fenced at most once, over restarts of the manager too: reading the logs again gives the same fences.
@@ -33,15 +33,15 @@ def outvoted(votes: Mapping[str, Hashable]) -> tuple[str, ...]:
     return tuple(sorted(r for r, vote in votes.items() if vote != said)) if 2 * count > len(votes) else ()
 
 
-def fenced_epochs(stage: str, siblings: Collection[str], entries: Iterable[ControlRecord]) -> dict[str, int]:
+def fenced_epochs(stage: str, peers: Collection[str], entries: Iterable[ControlRecord]) -> dict[str, int]:
     """Of each replica of ``stage`` that was fenced the newest epoch that was, by the records of the control topic.
 
     Args:
         stage: The stage of the replica that asks.
-        siblings: The other replicas of the stage. Where they are so few that nobody is outvoted, no fence counts and ``entries`` is not read.
+        peers: The other replicas of the stage. Where they are so few that nobody is outvoted, no fence counts and ``entries`` is not read.
         entries: Records of the control topic, in any order.
     """
-    if len(siblings) + 1 < VOTERS_MIN:
+    if len(peers) + 1 < VOTERS_MIN:
         return {}
     found: dict[str, int] = {}
     for entry in entries:

@@ -178,7 +178,7 @@ NAME_CHARACTERS_MAX: Final = 249
 
 SNAPSHOT_EVERY_RECORDS: Final = 10_000
 """Between two log snapshots of a boundary log, and at least so many records are left of it: a start reads two or three times as many, in about a
-second. So many hold what a copy of a sibling's checkpoint needs of its last batches (REPLICAS_MAX * CHECKPOINT_BATCHES_RETAINED)."""
+second. So many hold what a copy of a peer's checkpoint needs of its last batches (REPLICAS_MAX * CHECKPOINT_BATCHES_RETAINED)."""
 
 SNAPSHOT_EVERY_PARTS: Final = 100_000
 """Named parts after which a log snapshot is written although few records came: large records must not make a start slow, nor the manager grow."""
@@ -214,7 +214,7 @@ RECOVERY_IDS_MAX: Final = 5_000_000
 """Ids that a recovery of delivery holds in memory. Only a lost progress topic makes it read more than a few transactions back."""
 
 COMPARED_BUCKETS_MAX: Final = 20_000
-"""Non-empty buckets of one replica whose digests wait for a sibling: a replica that is down must not make the manager's memory grow."""
+"""Non-empty buckets of one replica whose digests wait for a peer: a replica that is down must not make the manager's memory grow."""
 
 ALARMS_PER_PAIR_MAX: Final = 100
 """Alarms about one pair of replicas: where every bucket differs a person needs to know once, not for every bucket."""
@@ -270,7 +270,7 @@ CORRECTION_STEP_MS: Final = 10_000
 """Over so long a correction must have come nearer, or its branch leaves it more of the cores: longer than a few batches and what varies with them."""
 
 CORRECTION_STEPS_SERVED: Final = 2
-"""Such steps without coming nearer after which a branch is suspended where a sibling serves, or where it cannot hold its bound either: one of them
+"""Such steps without coming nearer after which a branch is suspended where a peer serves, or where it cannot hold its bound either: one of them
 was paced."""
 
 CORRECTION_STEPS_ALONE: Final = 4
@@ -324,7 +324,7 @@ LIVE_CHUNK_ROWS: Final = 20_000
 """Rows that are read and rendered at once for a live transaction: bounds its memory, not its size."""
 
 LIVE_HOLD_MS: Final = 200
-"""How long a tentative bucket that has had the long wait is held back while a sibling of its replica says that it is STABLE: the stable one is
+"""How long a tentative bucket that has had the long wait is held back while a peer of its replica says that it is STABLE: the stable one is
 then about to come. Part of SLACK_MS."""
 
 UNREADABLE_MAX: Final = 1_000
@@ -391,7 +391,7 @@ STANDBY_TURN_MS: Final = 2_000
 """Between the turns of two standbys: the first needs so long until the others have seen its epoch, else they would end one another."""
 
 STANDBY_COPY_EVERY_MS: Final = 5_000
-"""Between two copies of the primary's checkpoint: bounds what is run again after a take-over; a copy syncs the disk and looks through the state."""
+"""Between two copies of the primary's checkpoint: bounds what is run again after a failover; a copy syncs the disk and looks through the state."""
 
 MOVED_BEHIND_MS: Final = 5_000
 """A replica that is moved takes over when it can go on from at most so far behind the one that runs: a few batches, which it runs again."""

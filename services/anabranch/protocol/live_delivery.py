@@ -195,7 +195,7 @@ def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:
 
 
 class LiveDelivery:
-    """One take-over of an output's live topic: made after the older writer was fenced, given up when an outcome is unknown."""
+    """One failover of an output's live topic: made after the older writer was fenced, given up when an outcome is unknown."""
 
     def __init__(self, progress: LiveProgress) -> None:
         """``progress``: the newest that is committed, or where to begin."""

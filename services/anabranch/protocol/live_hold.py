@@ -1,21 +1,21 @@
 """When a tentative bucket is shown although a stable one may be about to come.
 
 Theory of operation. After a failure the replicas of a stage correct one after the other. One that is done says STABLE and makes stable buckets
-while a sibling's branch still makes tentative ones of the same input, often a moment earlier. Shown at once, they would begin a new failure on
-the live topic, with an undo, that is none. So while a sibling says STABLE a tentative bucket is held back, but not for long: what a replica says
-of itself decides about this much time, never about a record.
+while a peer's branch still makes tentative ones of the same input, often a moment earlier. Shown at once, they would begin a new failure on
+the live topic, with an undo, that is none. So while a peer says STABLE a tentative bucket is held back, but not for long: what a replica
+says of itself decides about this much time, never about a record.
 
 How long depends on how much of its delay the bucket has used. The first bucket of a new branch has had the stage's whole first wait, so little
 is left: ``LIVE_HOLD_MS``. A branch that ran already when the end of its failure was told takes later buckets after the short wait; for those
 the difference between the waits is left, and while the topic stands outside a failure they may be held for it: if the input is missing again,
-the stable sibling forks after its own first wait, which is no later.
+the stable peer forks after its own first wait, which is no later.
 
 Which branches ran is remembered in memory only. After a restart of delivery every branch is taken for a new one. The other way round a branch
 that began between the last correction and the telling of the end is taken for an old one, though its first bucket has had the long wait: it is
-held until the sibling forks, whose wait began with the same sign.
+held until the peer forks, whose wait began with the same sign.
 
 Invariants:
-    H1  nothing is held while no sibling says STABLE.
+    H1  nothing is held while no peer says STABLE.
     H2  a bucket is held for at most ``LIVE_HOLD_MS`` from when it could first be shown; one of a branch whose failure is over, outside a failure,
         for at most what the stage's later wait is shorter than its first one, if that is more.
     H3  so a later bucket is not shown later than a first one.

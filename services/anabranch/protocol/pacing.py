@@ -3,9 +3,9 @@
 Theory of operation. While a replica corrects, its branch gives new results beside it, with an equal share of the cores. Where two
 queries cost more than real time neither catches up, though each would alone: the correction never ends, and the branch falls behind, too. So
 the correction is watched: over every ``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the branch is *paced*: it begins a batch only
-when the bound of its results asks for one, so that it needs fewer and larger ones. Where that is not enough it is *suspended*: at once if a sibling
-serves, or if the branch cannot hold the bound either; else after a longer while, since corrections must end. A suspended branch stays, and its
-last results with it, until the correction has caught up, or stands at a hole.
+when the bound of its results asks for one, so that it needs fewer and larger ones. Where that is not enough it is *suspended*: at once if a
+peer serves, or if the branch cannot hold the bound either; else after a longer while, since corrections must end. A suspended branch stays,
+and its last results with it, until the correction has caught up, or stands at a hole.
 
 Invariants:
     N1  a branch whose correction comes nearer over every step is free.
@@ -59,9 +59,9 @@ class CorrectionWatch:
         """There is nothing to correct, or nothing to correct it from (N3)."""
         self._steps, self._began, self._late = 0, None, False
 
-    def pace(self, *, sibling_serves: bool) -> Pace:
-        """How the branch runs now. ``sibling_serves``: another replica of the stage gives new results."""
+    def pace(self, *, peer_serves: bool) -> Pace:
+        """How the branch runs now. ``peer_serves``: another replica of the stage gives new results."""
         if self._steps == 0:
             return Pace.FREE
-        steps_max = CORRECTION_STEPS_SERVED if sibling_serves or self._late else CORRECTION_STEPS_ALONE
+        steps_max = CORRECTION_STEPS_SERVED if peer_serves or self._late else CORRECTION_STEPS_ALONE
         return Pace.PACED if self._steps < steps_max else Pace.SUSPENDED

@@ -26,7 +26,7 @@ Invariants:
     A2  a request is repeated only when its time is over, or what is gone is not within it.
     A3  a request is for ASK_BUCKETS_MAX non-empty buckets at most (the shell counts them).
     A4  a replica works at one request at a time, and holds at most ASKS_MAX, the newest of each reader.
-    A5  while a sibling works, a replica begins nothing, until the sibling has answered or ASK_TAKEN_MS are over.
+    A5  while a peer works, a replica begins nothing, until the peer has answered or ASK_TAKEN_MS are over.
     A6  replicas take their turn in the order of their names; one that has answered a request does not take it again.
     A7  a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has asked again.
 """
@@ -137,11 +137,11 @@ class RecomputeReplies:
     def __init__(self, stream: str, replica: str, replicas: Sequence[str]) -> None:
         """``replicas``: all of the stage, in the order of their turns."""
         self._stream, self._replica, self._turn_ms = stream, replica, list(replicas).index(replica) * ASK_TURN_MS
-        self._siblings = frozenset(replicas) - {replica}
+        self._peers = frozenset(replicas) - {replica}
         self._waiting: dict[str, tuple[Ask, int]] = {}
         self._working: Ask | None = None
-        self._sibling_until_ms: dict[str, int] = {}
-        """Siblings that work at a request, and until when that is believed (A5)."""
+        self._peer_until_ms: dict[str, int] = {}
+        """Peers that work at a request, and until when that is believed (A5)."""
 
     def heard(self, entry: Ask | AskReply, now_ms: int) -> None:
         """Take note of a record of the control topic."""
@@ -149,7 +149,7 @@ class RecomputeReplies:
             return
         if isinstance(entry, Ask):
             self._asked(entry, now_ms)
-        elif entry.replica in self._siblings:
+        elif entry.replica in self._peers:
             self._answered(entry, now_ms)
 
     def _asked(self, ask: Ask, now_ms: int) -> None:
@@ -164,9 +164,9 @@ class RecomputeReplies:
 
     def _answered(self, answer: AskReply, now_ms: int) -> None:
         if answer.outcome is AskOutcome.TAKEN:
-            self._sibling_until_ms[answer.replica] = now_ms + ASK_TAKEN_MS
+            self._peer_until_ms[answer.replica] = now_ms + ASK_TAKEN_MS
             return
-        self._sibling_until_ms.pop(answer.replica, None)
+        self._peer_until_ms.pop(answer.replica, None)
         waiting = self._waiting.get(answer.reader)
         if waiting is None or waiting[0].number != answer.number:
             return
@@ -177,7 +177,7 @@ class RecomputeReplies:
 
     def due(self, now_ms: int) -> Ask | None:
         """The request to take now, if any: say that it is taken, and ``done`` when it is answered."""
-        if self._working is not None or any(now_ms < until for until in self._sibling_until_ms.values()):
+        if self._working is not None or any(now_ms < until for until in self._peer_until_ms.values()):
             return None
         for reader, (ask, heard_ms) in list(self._waiting.items()):
             waited_ms = now_ms - heard_ms - self._turn_ms

@@ -95,7 +95,7 @@ class BoundaryRecord:
     closed: int
     parts: tuple[Part, ...] = ()
     base: int | None = None
-    """Stable: rule 6, this replica starts from a sibling's checkpoint; buckets up to ``base`` are not its own.
+    """Stable: rule 6, this replica starts from a peer's checkpoint; buckets up to ``base`` are not its own.
     Tentative: this record begins its branch; up to ``base`` the output was closed, stable, where it forked."""
     kind: BoundaryKind = BoundaryKind.STABLE
     branch: BranchNumber | None = None

@@ -97,7 +97,7 @@ class Situation:
     """Inputs that say that corrections of theirs are still to come (``protocol.upstream_selection``)."""
     may_correct: bool = True
     """The replica may correct now (``protocol.correction_order``)."""
-    sibling_serves: bool = False
+    peer_serves: bool = False
     """Another replica of the stage gives new results."""
 
 
@@ -374,7 +374,7 @@ class Replica:
 
     def _waits_for_correction(self, position: QueryPosition, situation: Situation) -> bool:
         """Whether the branch leaves the cores to the stable query now. Paced, it begins after half of the long wait: a batch that takes as long is in time."""
-        pace = self._watch.pace(sibling_serves=situation.sibling_serves)
+        pace = self._watch.pace(peer_serves=situation.peer_serves)
         if pace is Pace.FREE or not situation.may_correct:
             return False
         if self._availability.overdue(position.bucket + 1, situation.now_ms - HOP_MS):

@@ -50,13 +50,13 @@ from anabranch.protocol.limits import MOVED_BEHIND_MS, PRIMARY_SILENT_MS, STANDB
 from anabranch.protocol.timeline import (
     Answer,
     Clean,
-    CopySibling,
+    CopyPeer,
     CutBack,
     FindBatches,
     FindCommit,
     FindNewest,
-    FindSiblingCommit,
-    FindSiblings,
+    FindPeerCommit,
+    FindPeers,
     FindWhole,
     Remove,
     Step,
@@ -165,18 +165,18 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
     own = yield FindNewest()
     mine = Held(process, own, _batch((yield FindCommit(own.name)))) if isinstance(own, Timeline) else None
     theirs = []
-    for sibling, timeline in timelines_of((yield FindSiblings())):
-        theirs.append(Held(sibling, timeline, _batch((yield FindSiblingCommit(sibling, timeline.name)))))
+    for peer, timeline in timelines_of((yield FindPeers())):
+        theirs.append(Held(peer, timeline, _batch((yield FindPeerCommit(peer, timeline.name)))))
     source = to_copy(mine, theirs)
     if source is None:
         return None
     name = copy_name(source.timeline.name, None if mine is None else mine.timeline.name, token)
-    if not (yield CopySibling(source.process, source.timeline.name, name)):
+    if not (yield CopyPeer(source.process, source.timeline.name, name)):
         return None
     lowest = max(0, source.timeline.lowest)
     batch = yield FindWhole(name, tuple(each for each in batches_of((yield FindBatches(name))) if each >= lowest))
     # Where a newer file names another directory by now, this one may have become a branch while it was copied (``protocol.timeline``).
-    is_same = (source.process, source.timeline) in timelines_of((yield FindSiblings()))
+    is_same = (source.process, source.timeline) in timelines_of((yield FindPeers()))
     if not isinstance(batch, int) or not is_same or to_copy(mine, [Held(source.process, source.timeline, batch)]) is None:
         yield Remove(name)
         return None
@@ -188,5 +188,5 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
 
 
 def _batch(answer: Answer) -> int:
-    assert isinstance(answer, int)  # noqa: S101 - the answer to FindCommit and FindSiblingCommit
+    assert isinstance(answer, int)  # noqa: S101 - the answer to FindCommit and FindPeerCommit
     return answer

@@ -10,18 +10,18 @@ Invariants:
     G2  only directories and files of lower names are ever deleted: of lower epochs, and by a process that stands by, of the epoch that it copies,
         those of lower numbers. A process that slept for long may do its part of this at any time.
     G3  ``tip`` is the record of the last committed batch, by whichever timeline made it.
-    G4  a replica goes on from its own directory if a whole batch is in it and the blocks that come after it are there; else from a sibling's;
-        else from the beginning of the log, if that is there; else it waits for a sibling.
-    G5  a sibling's checkpoint is taken at a batch all of whose parts are stable by now (``protocol.clean_points``), without the plan after it;
+    G4  a replica goes on from its own directory if a whole batch is in it and the blocks that come after it are there; else from a peer's;
+        else from the beginning of the log, if that is there; else it waits for a peer.
+    G5  a peer's checkpoint is taken at a batch all of whose parts are stable by now (``protocol.clean_points``), without the plan after it;
         the new timeline begins with a base record, and until its first commit every restart says it again (rule 6).
     G6  going back to an older batch (damage, loss of power) is safe: the new timeline has another name, and its records cut the chain (rule
         4).
     G7  an own batch is gone on from only if its record is on the accepted chain: any other record would be refused (rule 4). A passive replica
         finds its checkpoint cut off where another process went on from an older copy, and that one's disk was lost. Where all that such a
-        batch had closed or begun is stable it is taken as a sibling's would be, under a base record (G5).
+        batch had closed or begun is stable it is taken as a peer's would be, under a base record (G5).
     G8  what a process made that a majority contradicts is gone on from by nobody (``protocol.fencing``): its state is wrong, and the next process
-        would come to the same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a sibling's alike: the next
-        process starts from another sibling's, or from the beginning. What it makes itself has a higher epoch, and counts again.
+        would come to the same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a peer's alike: the next
+        process starts from another peer's, or from the beginning. What it makes itself has a higher epoch, and counts again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Timeline:
     start_tip: BatchId | None
     """The record of that batch."""
     base: int | None = None
-    """Rule 6: it began in a copy of a sibling's directory, or of one that was cut off; buckets up to here are not its own. ``start_tip`` is its base
+    """Rule 6: it began in a copy of a peer's directory, or of one that was cut off; buckets up to here are not its own. ``start_tip`` is its base
     record."""
     earlier: tuple[BatchId, ...] = ()
     """The timelines before, each with the last of its batches in this directory, ascending: who made which of the batches up to ``start_batch``."""
@@ -81,8 +81,8 @@ class Timeline:
         return cls(name=timeline_name(epoch, 0), start_batch=-1, start_tip=None, floor=-1)
 
     @classmethod
-    def from_sibling(cls, name: str, batch: int, base: int) -> Self:
-        """The timeline that goes on in a copy of a sibling's directory as it was after ``batch``: its first record is the base record (G5, G7)."""
+    def from_peer(cls, name: str, batch: int, base: int) -> Self:
+        """The timeline that goes on in a copy of a peer's directory as it was after ``batch``: its first record is the base record (G5, G7)."""
         return cls(name=name, start_batch=batch, start_tip=BatchId(name, batch), base=base, floor=batch)
 
     @property
@@ -110,7 +110,7 @@ class Timeline:
     def copied(self, name: str, last_commit: int) -> Timeline:
         """The timeline ``name`` that goes on in a copy of this one's directory, in which ``last_commit`` is the last batch committed."""
         if self.base is not None and last_commit == self.start_batch:
-            return Timeline.from_sibling(name, last_commit, self.base)
+            return Timeline.from_peer(name, last_commit, self.base)
         tip = self.tip(last_commit)
         forgotten = last_commit - CHECKPOINT_BATCHES_RETAINED
         known = dict.fromkeys((*self.earlier, *(() if self.start_tip is None else (self.start_tip,))))
@@ -207,13 +207,13 @@ class FindRecomputed:
 
 
 @dataclass(frozen=True, slots=True)
-class FindSiblings:
-    """Answer: the siblings whose disks are within reach, each with its newest timeline."""
+class FindPeers:
+    """Answer: the peers whose disks are within reach, each with its newest timeline."""
 
 
 @dataclass(frozen=True, slots=True)
-class CopySibling:
-    """Make ``target`` a copy of a sibling's directory, whole or not at all. Answer: False if it could not be copied."""
+class CopyPeer:
+    """Make ``target`` a copy of a peer's directory, whole or not at all. Answer: False if it could not be copied."""
 
     replica: str
     source: str
@@ -221,7 +221,7 @@ class CopySibling:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitSibling:
+class AwaitPeer:
     """Wait a while: nothing can be started from. ``missing``: why not from the beginning of the log."""
 
     missing: str
@@ -255,8 +255,8 @@ class Clean:
 
 
 @dataclass(frozen=True, slots=True)
-class FindSiblingCommit:
-    """Answer: as for ``FindCommit``, on a sibling's disk."""
+class FindPeerCommit:
+    """Answer: as for ``FindCommit``, on a peer's disk."""
 
     replica: str
     name: str
@@ -277,18 +277,18 @@ class Remove:
 
 
 DiskStep = (
-    FindNewest | FindCommit | FindBatches | FindWhole | FindSiblings | CopySibling | Create | Copy | CutBack | Write | Sync | Clean | Remove
+    FindNewest | FindCommit | FindBatches | FindWhole | FindPeers | CopyPeer | Create | Copy | CutBack | Write | Sync | Clean | Remove
 )
 """What needs nothing but the replica's disk (``ports.Checkpoints``)."""
-Step = DiskStep | FindMissing | FindRecomputed | FindFences | FindSiblingCommit | AwaitSibling | CheckEpoch | AppendBase
-SiblingTimelines = tuple[tuple[str, Timeline], ...]
+Step = DiskStep | FindMissing | FindRecomputed | FindFences | FindPeerCommit | AwaitPeer | CheckEpoch | AppendBase
+PeerTimelines = tuple[tuple[str, Timeline], ...]
 Fences = tuple[tuple[str, int], ...]
-Answer = Timeline | SiblingTimelines | Fences | tuple[int, ...] | int | str | None
+Answer = Timeline | PeerTimelines | Fences | tuple[int, ...] | int | str | None
 _Result = TypeVar("_Result")
 Steps = Generator[Step, Answer, Timeline]
 """Steps in their order; the shell performs each and sends the answer, if there is one. A crash between any two is safe."""
 BaseOf = Callable[[str, BatchId], int | None]
-"""(sibling, id of its record) -> the base of a copy of its checkpoint as it was then; None: it must not be copied."""
+"""(peer, id of its record) -> the base of a copy of its checkpoint as it was then; None: it must not be copied."""
 
 
 def carry_out(steps: Generator[Step, Answer, _Result], perform: Callable[[Step], Answer]) -> _Result:
@@ -317,11 +317,11 @@ class OwnChain:
     """Whose it is."""
 
 
-def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()) -> Steps:
+def failover_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()) -> Steps:
     """Rules 6 and 8: how the process of ``epoch`` comes to its stable timeline (G4).
 
     The old process may be alive: it may fork while its directory is copied, which makes the directory a branch. So the newest timeline is
-    looked up again after copying, and the copy is made again if it changed. Of a sibling's directory only batches of stable records are taken,
+    looked up again after copying, and the copy is made again if it changed. Of a peer's directory only batches of stable records are taken,
     so what it becomes meanwhile does not matter.
     """
     name = timeline_name(epoch, 0)
@@ -331,11 +331,11 @@ def take_over_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None,
         if isinstance(found, Timeline) and not own.is_open and not _is_fenced(found, own.replica, fenced):
             timeline = yield from _from_own(found, name, own)
         if timeline is None:
-            timeline = yield from _from_sibling(name, base_of, fenced)
+            timeline = yield from _from_peer(name, base_of, fenced)
         if timeline is None:
             missing = yield FindMissing(name, -1)
             if missing:
-                yield AwaitSibling(str(missing))
+                yield AwaitPeer(str(missing))
                 yield CheckEpoch()
                 continue
             yield Create(name)
@@ -364,7 +364,7 @@ def _from_own(found: Timeline, name: str, own: OwnChain) -> Generator[Step, Answ
     if not isinstance(last, int) or (yield FindMissing(name, last)):
         return None
     yield CutBack(name, last, keep_plan=False)
-    return Timeline.from_sibling(name, last, bases[last])
+    return Timeline.from_peer(name, last, bases[last])
 
 
 def _goes_on(found: Timeline, batch: int, tip: BatchId | None, own: OwnChain) -> bool:
@@ -382,12 +382,12 @@ def _epochs(answer: Answer) -> dict[str, int]:
     return {each[0]: each[1] for each in answer if isinstance(each, tuple) and isinstance(each[1], int)}
 
 
-def _from_sibling(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Generator[Step, Answer, Timeline | None]:
-    """The timeline ``name`` in a copy of a sibling's directory, of the one that is furthest and will do (G5); None: there is none."""
-    siblings = yield FindSiblings()
+def _from_peer(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Generator[Step, Answer, Timeline | None]:
+    """The timeline ``name`` in a copy of a peer's directory, of the one that is furthest and will do (G5); None: there is none."""
+    peers = yield FindPeers()
     found = []
-    for replica, theirs in timelines_of(siblings):
-        if _is_fenced(theirs, replica, fenced) or not (yield CopySibling(replica, theirs.name, name)):
+    for replica, theirs in timelines_of(peers):
+        if _is_fenced(theirs, replica, fenced) or not (yield CopyPeer(replica, theirs.name, name)):
             continue
         bases = {}
         for batch in batches_of((yield FindBatches(name))):
@@ -400,9 +400,9 @@ def _from_sibling(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Gene
         if isinstance(last, int) and not (yield FindMissing(name, last)):
             found.append((bases[last], last, replica, theirs.name))
     for base, batch, replica, source in sorted(found, reverse=True):
-        if (yield CopySibling(replica, source, name)) and (yield FindWhole(name, (batch,))) is not None:
+        if (yield CopyPeer(replica, source, name)) and (yield FindWhole(name, (batch,))) is not None:
             yield CutBack(name, batch, keep_plan=False)
-            return Timeline.from_sibling(name, batch, base)
+            return Timeline.from_peer(name, batch, base)
     return None
 
 
@@ -412,9 +412,9 @@ def batches_of(answer: Answer) -> tuple[int, ...]:
     return tuple(batch for batch in answer if isinstance(batch, int))
 
 
-def timelines_of(answer: Answer) -> SiblingTimelines:
-    """The answer to ``FindSiblings``."""
-    assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindSiblings
+def timelines_of(answer: Answer) -> PeerTimelines:
+    """The answer to ``FindPeers``."""
+    assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindPeers
     return tuple((each[0], each[1]) for each in answer if isinstance(each, tuple) and isinstance(each[1], Timeline))
 
 

@@ -3,7 +3,7 @@
 Theory of operation. A reader never again reads what its *synced* stable position covers: the directory of its newest timeline file (a fork
 point, while a branch runs), or what stands in the output for good. Each says so in its heartbeats (``checkpoint_bucket``). The trim point
 of a stream is the least over its readers. A reader that was not heard for a day holds nothing back any more: it re-enters by copying a
-sibling. A reader that was never heard may exist all the same, so it holds everything back until a day was observed. The day is counted by
+peer. A reader that was never heard may exist all the same, so it holds everything back until a day was observed. The day is counted by
 who trims, from when it heard the reader (``protocol.failure_detector``); after its restart what stands in the topic counts as heard then.
 
 What is trimmed is trimmed whoever reads it later, so every doubt means to trim less.

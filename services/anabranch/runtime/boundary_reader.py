@@ -22,7 +22,7 @@ _WHY_CHARS_MAX: Final = 200
 
 _logger = logging.getLogger("anabranch.boundaries")
 _NORMAL: Final = {"fenced": logging.INFO, "older_branch": logging.INFO, "known": logging.DEBUG, "log_snapshot": logging.DEBUG}
-"""Reasons that restarts, take-overs and repeated writes bring about. Any other is told as a warning: no writer that works does that."""
+"""Reasons that restarts, failovers and repeated writes bring about. Any other is told as a warning: no writer that works does that."""
 
 Listener = Callable[[int, LogEntry, Outcome], None]
 

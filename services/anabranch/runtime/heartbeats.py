@@ -227,7 +227,7 @@ def said_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[Cont
 class ReplicaControl:
     """What one replica hears on the control topics, and what follows: whose tentative buckets to take, whether to correct. Not thread-safe.
 
-    ``choose``, ``states``, ``may_correct`` and ``sibling_serves`` are what ``processing.replica`` asks of its neighbours.
+    ``choose``, ``states``, ``may_correct`` and ``peer_serves`` are what ``processing.replica`` asks of its neighbours.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class ReplicaControl:
     ) -> None:
         """``gate.epoch`` is this process's epoch: set it before the first ``poll``.
 
-        ``detector``: what is heard of its siblings, and of the replicas of its inputs.
+        ``detector``: what is heard of its peers, and of the replicas of its inputs.
         ``listener`` is told every record. ``lock``: held while what follows changes, for callers that ask from other threads; not while the
         topic is read.
         """
@@ -291,9 +291,9 @@ class ReplicaControl:
         self._gate.want(now_ms)
         return self._gate.open(now_ms)
 
-    def sibling_serves(self) -> bool:
+    def peer_serves(self) -> bool:
         """Whether another replica of the stage gives new results."""
-        return self._gate.sibling_serves(self._clock.now_ms())
+        return self._gate.peer_serves(self._clock.now_ms())
 
     def close(self) -> None:
         """Idempotent."""

@@ -321,7 +321,7 @@ def test_with_the_undo_a_bucket_comes_from_whoever_has_it() -> None:
     assert world.transcript() == ["tentative 1 x2, tentative 2 x2, boundary 0/2", "undo, insertion 1 x3, tentative 2 x5, boundary 1/2"]
 
 
-def test_a_tentative_bucket_is_held_while_a_sibling_is_stable() -> None:
+def test_a_tentative_bucket_is_held_while_a_peer_is_stable() -> None:
     world = World(replicas=2)
     first, second = world.replicas
     service = world.service()
@@ -363,7 +363,7 @@ def test_a_branch_of_a_failure_that_is_over_begins_no_other_one() -> None:
     assert world.transcript()[2:] == ["insertion 2 x3, boundary 2"]
 
 
-def test_a_sibling_that_fell_silent_holds_nothing() -> None:
+def test_a_peer_that_fell_silent_holds_nothing() -> None:
     world = World(replicas=2)
     first, _ = world.replicas
     service = world.service()
@@ -444,7 +444,7 @@ def test_the_log_state_keeps_what_the_live_topic_still_needs(world: World) -> No
     assert service._following().log_state.forgotten == 3
 
 
-def test_heartbeats_say_what_no_take_over_reads_again(world: World) -> None:
+def test_heartbeats_say_what_no_failover_reads_again(world: World) -> None:
     service = world.service()
     feed(world, 0)
     settle(service)

@@ -261,7 +261,7 @@ def test_a_stop_ends_that_wait(world: World) -> None:
     service.stop()
 
 
-def test_it_retries_to_take_over(world: World) -> None:
+def test_it_retries_to_fail_over(world: World) -> None:
     world.feed(1, {1: 6})
     world.log.admin().create([TopicSettings("p.out", 2)])
     service = world.service()
@@ -298,11 +298,11 @@ def test_topics_that_cannot_be_right_are_refused() -> None:
         module.build(made.settings, made)
 
 
-def test_blocks_that_are_gone_come_from_a_sibling() -> None:
+def test_blocks_that_are_gone_come_from_a_peer() -> None:
     world = World(replicas=2)
-    sibling = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
+    peer = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
     world.feed(2, {1: 6, 2: 6})
-    sibling.close_buckets(2, {1: rows(1, 6), 2: rows(2, 6)})
+    peer.close_buckets(2, {1: rows(1, 6), 2: rows(2, 6)})
     at = TopicPartition("p.totals.blocks.0", 0)
     world.log.trim(at, 1)
     drain(world.service(), 2)
@@ -317,13 +317,13 @@ def begun(world: World) -> DeliveryService:
     return service
 
 
-def test_a_sibling_that_made_other_rows_is_not_asked() -> None:
+def test_a_peer_that_made_other_rows_is_not_asked() -> None:
     """Neither other rows nor more of them than were planned: it waits for those that count."""
     world = World(replicas=2)
-    sibling = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
+    peer = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
     service = begun(world)
     world.feed(4, {2: 6, 3: 6, 4: 2})
-    sibling.close_buckets(4, {2: rows(2, 7), 3: rows(3, 6).slice(1), 4: rows(4, 2)})
+    peer.close_buckets(4, {2: rows(2, 7), 3: rows(3, 6).slice(1), 4: rows(4, 2)})
     for partition in (0, 1):
         at = TopicPartition("p.totals.blocks.0", partition)
         world.log.trim(at, world.log.reader().offsets(at)[1])
@@ -340,14 +340,14 @@ def test_blocks_that_nobody_has_are_asked_for_and_waited_for() -> None:
     world = World(replicas=2)
     service = begun(world)
     world.feed(3, {2: 6, 3: 6})
-    sibling = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
+    peer = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
     world.log.trim(TopicPartition("p.totals.blocks.0", 0), 2)
     for _ in range(3):
         service.step()
     assert service.status.state == "waiting"
     assert service.status.waiting_for == ("blocks of totals from bucket 2 on, which are deleted: asked for buckets 2..2 of totals")
     assert len(delivered(world.log, world.pipeline)) == 2
-    sibling.append_recomputed({2: rows(2, 6)})
+    peer.append_recomputed({2: rows(2, 6)})
     drain(service, 3)
     world.check()
 

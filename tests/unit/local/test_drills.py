@@ -43,43 +43,43 @@ def family(tmp_path: Path) -> Iterator[tuple[ManagedProcess, ManagedProcess]]:
     """Two stages as a supervisor runs them, its lock held."""
     lock = Lock(tmp_path)
     lock.acquire()
-    victim, sibling = _start(tmp_path, "s.0"), _start(tmp_path, "s.1")
+    victim, beside = _start(tmp_path, "s.0"), _start(tmp_path, "s.1")
     rows = (
         ProcessRow("kafka", "kafka", victim.pid, state="running"),
         ProcessRow("processing", "s.0", victim.pid, state="running"),
-        ProcessRow("processing", "s.1", sibling.pid, state="running"),
+        ProcessRow("processing", "s.1", beside.pid, state="running"),
         ProcessRow("delivery", "o", None, state="restarting"),
     )
     state_file.write(tmp_path, Deployment(os.getpid(), "p.yaml", "b:1", None, True, rows))
-    yield victim, sibling
+    yield victim, beside
     victim.kill()
-    sibling.kill()
+    beside.kill()
     lock.release()
 
 
-def test_pause_and_resume_reach_all_below_and_no_sibling(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
-    victim, sibling = family
+def test_pause_and_resume_reach_all_below_and_nothing_beside(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+    victim, beside = family
     drill = Drill(tmp_path)
     paused = drill.pause("processing/s.0")
     assert sorted(paused) == sorted(marked(MARK_OF_ONE, str(victim.log_path)))
     assert len(paused) == 3
     assert all(has_state(pid, STOPPED) for pid in paused)
-    assert not any(has_state(pid, STOPPED) for pid in marked(MARK_OF_ONE, str(sibling.log_path)))
+    assert not any(has_state(pid, STOPPED) for pid in marked(MARK_OF_ONE, str(beside.log_path)))
     shown = {row["name"]: row["state"] for row in rows_of(tmp_path) or []}
     assert (shown["s.0"], shown["s.1"]) == ("paused", "running")
     assert sorted(drill.resume("processing/s.0")) == sorted(paused)
     wait_until(lambda: not any(has_state(pid, STOPPED) for pid in paused), 5, "all go on")
 
 
-def test_kill_ends_all_below_and_no_sibling_also_when_paused(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
-    victim, sibling = family
+def test_kill_ends_all_below_and_nothing_beside_also_when_paused(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+    victim, beside = family
     drill = Drill(tmp_path)
     drill.pause("processing/s.0")
     killed = drill.kill("processing/s.0")
     assert len(killed) == 3
     assert victim.exit_code() == -signal.SIGKILL
     assert not marked(MARK_OF_ONE, str(victim.log_path))
-    assert len(marked(MARK_OF_ONE, str(sibling.log_path))) == 3
+    assert len(marked(MARK_OF_ONE, str(beside.log_path))) == 3
     with pytest.raises(Unavailable, match=r"processing/s\.0 does not run now"):
         drill.kill("processing/s.0")
 
@@ -96,14 +96,14 @@ def test_a_server_is_reached_by_its_process_id(tmp_path: Path, family: tuple[Man
 
 
 def test_a_server_that_has_come_back_is_reached_at_its_new_id(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
-    drill, (victim, sibling) = Drill(tmp_path), family
+    drill, (victim, beside) = Drill(tmp_path), family
     assert drill.kill("kafka/kafka") == [victim.pid]
     with pytest.raises(Unavailable, match="kafka/kafka does not run now"):
         drill.kill("kafka/kafka")  # the supervisor has not seen it yet
     before = state_file.read(tmp_path)
     assert before is not None
-    state_file.write(tmp_path, replace(before, processes=(replace(before.processes[0], pid=sibling.pid), *before.processes[1:])))
-    assert drill.kill("kafka/kafka") == [sibling.pid]
+    state_file.write(tmp_path, replace(before, processes=(replace(before.processes[0], pid=beside.pid), *before.processes[1:])))
+    assert drill.kill("kafka/kafka") == [beside.pid]
 
 
 def test_an_id_that_another_process_has_now_is_left_alone(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:

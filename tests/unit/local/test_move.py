@@ -109,7 +109,7 @@ def test_the_processes_of_a_passive_stage_are_one_replica() -> None:
         ("s.0", "north.0", r"not moved: s\.0 is on node north\.0"),
         ("s.0", "north.1", r"not moved: node north\.1 has s\.1"),
     ],
-    ids=["replica", "node", "there", "sibling"],
+    ids=["replica", "node", "there", "peer"],
 )
 def test_what_cannot_be_is_said_and_nothing_is_written(world: World, label: str, node: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):

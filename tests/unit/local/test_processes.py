@@ -27,11 +27,11 @@ def _spec(program: str, name: str = "one") -> ProcessSpec:
     return ProcessSpec("processing", name, [sys.executable, "-c", program])
 
 
-def test_kill_catches_orphans_in_other_sessions_and_no_sibling(tmp_path: Path) -> None:
+def test_kill_catches_orphans_in_other_sessions_and_nothing_beside(tmp_path: Path) -> None:
     victim = ManagedProcess(_spec(_WITH_ORPHAN, "victim"), tmp_path)
-    sibling = ManagedProcess(_spec(_WITH_ORPHAN, "sibling"), tmp_path)
+    beside = ManagedProcess(_spec(_WITH_ORPHAN, "beside"), tmp_path)
     try:
-        for process in (victim, sibling):
+        for process in (victim, beside):
             wait_until(lambda path=process.log_path: "there" in path.read_text(), 20, "both are up")  # type: ignore[misc]
         assert len(marked(MARK, str(tmp_path))) == 4
         victim.kill()
@@ -39,7 +39,7 @@ def test_kill_catches_orphans_in_other_sessions_and_no_sibling(tmp_path: Path) -
         assert not marked(MARK_OF_ONE, str(victim.log_path))
         assert len(marked(MARK, str(tmp_path))) == 2
     finally:
-        sibling.kill()
+        beside.kill()
     assert marked(MARK, str(tmp_path)) == []
 
 

@@ -9,14 +9,14 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.timeline import (
     Clean,
     Copy,
-    CopySibling,
+    CopyPeer,
     Create,
     CutBack,
     DiskStep,
     FindBatches,
     FindCommit,
     FindNewest,
-    FindSiblings,
+    FindPeers,
     FindWhole,
     Remove,
     Sync,
@@ -30,20 +30,20 @@ FIRST, SECOND, THEIRS = (timeline_name(1, number) for number in (0, 1, 2))
 
 
 def test_each_is_carried_out_and_answered() -> None:
-    disk, sibling = MemoryDisk(), MemoryDisk()
-    disk.others["1"] = sibling
+    disk, peer = MemoryDisk(), MemoryDisk()
+    disk.others["1"] = peer
     theirs, own = Timeline.fresh(0), Timeline(SECOND, -1, BatchId(FIRST, -1))
-    sibling.create(theirs.name)
-    sibling.write(theirs)
+    peer.create(theirs.name)
+    peer.write(theirs)
     said: list[tuple[DiskStep, object]] = [
         (FindNewest(), None),
         (Create(FIRST), None),
         (Copy(FIRST, SECOND), None),
         (Write(own), None),
         (FindNewest(), own),
-        (FindSiblings(), (("1", theirs),)),
-        (CopySibling("1", theirs.name, THEIRS), True),
-        (CopySibling("1", "none", THEIRS), False),
+        (FindPeers(), (("1", theirs),)),
+        (CopyPeer("1", theirs.name, THEIRS), True),
+        (CopyPeer("1", "none", THEIRS), False),
         (FindCommit(SECOND), -1),
         (FindBatches(SECOND), (-1,)),
         (FindWhole(SECOND, (0, -1)), -1),

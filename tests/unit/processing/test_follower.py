@@ -50,8 +50,8 @@ class Stage:
         for follower in self.followers.values():
             follower.start()
 
-    def take_over(self) -> None:
-        self.stable_query = self.runner.take_over()
+    def fail_over(self) -> None:
+        self.stable_query = self.runner.fail_over()
         for follower in self.followers.values():
             follower.runner = self.runner
 
@@ -87,7 +87,7 @@ def stages() -> Iterator[list[Stage]]:
         stage.close()
 
 
-def test_before_the_take_over_the_log_is_followed_already(stages: list[Stage]) -> None:
+def test_before_the_failover_the_log_is_followed_already(stages: list[Stage]) -> None:
     """A stage waits so for the columns of its input."""
     stages.append(stage := Stage("a"))
     with stage.changed:
@@ -100,7 +100,7 @@ def test_before_the_take_over_the_log_is_followed_already(stages: list[Stage]) -
 def test_several_inputs_asked_in_turn_always_advance_together(stages: list[Stage], is_stateful: bool) -> None:
     """Boundaries move at any time; ``trigger`` checks that all inputs stand at one position."""
     stages.append(stage := Stage("abc", PlanTraits(is_stateful=is_stateful, is_batch_safe=True)))
-    stage.take_over()
+    stage.fail_over()
     g = random.Random(7)
 
     def move() -> None:
@@ -127,7 +127,7 @@ def test_several_inputs_asked_in_turn_always_advance_together(stages: list[Stage
 
 def test_an_idle_leader_is_answered_when_its_input_moves(stages: list[Stage]) -> None:
     stages.append(stage := Stage("a"))
-    stage.take_over()
+    stage.fail_over()
     assert stage.trigger("a"), "the empty batch that warms the engine up"
     assert not stage.trigger("a")
     stage.close_upto("a", 1, part(1))
@@ -137,7 +137,7 @@ def test_an_idle_leader_is_answered_when_its_input_moves(stages: list[Stage]) ->
 
 def test_a_missing_input_is_noticed_by_the_followers(stages: list[Stage]) -> None:
     stages.append(stage := Stage("ab", waits=Waits(150, 50)))
-    stage.take_over()
+    stage.fail_over()
     stage.trigger("ab")
     stage.close_upto("a", 1, part(1))
     wait_until(lambda: stage.trigger("ab"), 20, "a tentative plan")

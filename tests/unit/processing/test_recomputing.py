@@ -369,8 +369,8 @@ def test_a_replica_with_a_branch_begins_nothing(world: World) -> None:
     recomputing.close()
 
 
-def test_where_a_sibling_cannot_be_looked_at_the_ask_is_believed(world: World) -> None:
-    """By the rights of each replica's principal it may write its own blocks, and look at no sibling's."""
+def test_where_a_peer_cannot_be_looked_at_the_ask_is_believed(world: World) -> None:
+    """By the rights of each replica's principal it may write its own blocks, and look at no peer's."""
     world.log.topics.pop(world.names.blocks(STAGE, "0"))
     recomputing = asked(world, replica="1")
     world.clock.sleep_ms(3_000)

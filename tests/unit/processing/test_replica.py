@@ -64,7 +64,7 @@ class TestGivenUp:
 
 
 class TestStart:
-    def test_nothing_is_answered_before_the_take_over(self) -> None:
+    def test_nothing_is_answered_before_the_fail_over(self) -> None:
         process = World().start()
         assert (process.runner.state, process.runner.wants_to_correct) == (ReplicaState.FAILURE, False)
         assert process.runner.advance("a query", "a", position_fields(INITIAL)) is None

@@ -47,7 +47,7 @@ class Cores:
         waits = waits_of(MAX_DELAY_MS, width_ms, 0, 1)
         self.waits: Waits = waits
         self.world = World("ab", traits, rows_max=60, width_ms=width_ms, waits=waits)
-        self.process: Process = self.world.start(upstream=Upstream(sibling_serves=lambda: served))
+        self.process: Process = self.world.start(upstream=Upstream(peer_serves=lambda: served))
         self.process.begin()
         self.batch_ms, self.row_ms, self.count = batch_ms, row_ms, count
         self.branch_share = branch_share

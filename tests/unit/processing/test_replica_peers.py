@@ -1,4 +1,4 @@
-"""A replica and what is around it: logs, disks and siblings that are slow or silent, functions that fail."""
+"""A replica and what is around it: logs, disks and peers that are slow or silent, functions that fail."""
 
 from __future__ import annotations
 

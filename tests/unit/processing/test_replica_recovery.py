@@ -107,7 +107,7 @@ def told(stage: Stage) -> FileReplica:
     return zero
 
 
-def test_a_replica_without_a_disk_starts_from_its_siblings(stage: Stage) -> None:
+def test_a_replica_without_a_disk_starts_from_its_peers(stage: Stage) -> None:
     zero = told(stage)
     stage.source.trim(10)
     one = stage.start("1")
@@ -126,8 +126,8 @@ def test_a_replica_without_a_disk_starts_from_its_siblings(stage: Stage) -> None
     assert stage.waited == []
 
 
-@pytest.mark.parametrize("from_sibling", [True, False])
-def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_sibling: bool) -> None:
+@pytest.mark.parametrize("from_peer", [True, False])
+def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_peer: bool) -> None:
     """G8: its state is wrong, so its next process, which is killed while it starts, and the one after that do without it."""
     told(stage)
     one = stage.start("1")
@@ -136,11 +136,11 @@ def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_sibling
     version, fields = path.read_text().splitlines()
     spark_files.write(path, f"{version}\n{json.dumps(json.loads(fields) | {'rows': {'23': 7}})}".encode())
     stage.fenced = {"1": one.boundary.epoch}
-    if not from_sibling:
+    if not from_peer:
         stage.lose_disk("0")
 
     def crash(name: str) -> None:
-        if name == ("processing.sibling_copied" if from_sibling else "processing.timeline_written"):
+        if name == ("processing.peer_copied" if from_peer else "processing.timeline_written"):
             raise Crash
 
     with pytest.raises(Crash):
@@ -202,7 +202,7 @@ def test_a_replica_that_was_away_for_too_long_leaves_its_own_checkpoint(stage: S
     assert replica_rows(log_state, "1", base + 1) == {b: n for b, n in stage.source.expected(44).items() if b > base}
 
 
-def test_where_nothing_of_a_sibling_will_do_it_begins_with_nothing(stage: Stage) -> None:
+def test_where_nothing_of_a_peer_will_do_it_begins_with_nothing(stage: Stage) -> None:
     """Each batch that it still has has begun what is not stable: what was copied of it is not gone on from."""
     zero = stage.start("0")
     for upto in range(2, 21, 2):
@@ -232,7 +232,7 @@ def test_where_nothing_of_its_own_is_whole_and_nobody_else_is_there_it_begins_wi
     stage.check(26)
 
 
-def test_without_siblings_it_begins_at_the_beginning(stage: Stage) -> None:
+def test_without_peers_it_begins_at_the_beginning(stage: Stage) -> None:
     told(stage).close()
     stage.lose_disk("0")
     again = stage.start("0")
@@ -242,7 +242,7 @@ def test_without_siblings_it_begins_at_the_beginning(stage: Stage) -> None:
     stage.check(24)
 
 
-def test_where_the_beginning_is_deleted_it_waits_for_a_sibling(stage: Stage) -> None:
+def test_where_the_beginning_is_deleted_it_waits_for_a_peer(stage: Stage) -> None:
     told(stage).close()
     stage.source.trim(10)
     stage.root("0").rename(stage.folder / "away")
@@ -331,8 +331,8 @@ class Points:
 
 
 @pytest.mark.parametrize("again", [0, 1, 2])
-def test_a_crash_at_any_point_of_a_take_over_from_a_sibling(tmp_path: Path, again: int) -> None:
-    """Of the copy too; the second time in the take-over after it."""
+def test_a_crash_at_any_point_of_a_failover_from_a_peer(tmp_path: Path, again: int) -> None:
+    """Of the copy too; the second time in the failover after it."""
     at, crashed = 0, True
     while crashed:
         at += 1
@@ -385,7 +385,7 @@ def test_damage_is_gone_back_over(stage: Stage, folder: str, how: str, back: int
     assert last_base(stage, "0") is None
 
 
-def test_where_all_is_damaged_the_siblings_is_taken(stage: Stage) -> None:
+def test_where_all_is_damaged_the_peers_is_taken(stage: Stage) -> None:
     told(stage).close()
     one = stage.start("1")
     stage.source.close(22, 21)
@@ -440,7 +440,7 @@ def test_many_restarts_need_no_more_room(stage: Stage) -> None:
     stage.check(59)
 
 
-def taken_over(stage: Stage) -> FileReplica:
+def failed_over(stage: Stage) -> FileReplica:
     """Of a passive replica: one process was at 20 when it was killed, another took over with a copy of what the first had at 12, closed 24, and has
     lost its disk; the first begins again."""
     zero = stage.start("0", disk="zero")
@@ -460,7 +460,7 @@ def taken_over(stage: Stage) -> FileReplica:
 
 
 def test_g7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_not(stage: Stage) -> None:
-    zero = taken_over(stage)
+    zero = failed_over(stage)
     again = stage.start("0", disk="zero")
     assert 0 <= again.batch < zero.batch
     stage.source.close(30, 27, 28)
@@ -470,7 +470,7 @@ def test_g7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_no
 
 
 def test_g7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record(stage: Stage) -> None:
-    zero = taken_over(stage)
+    zero = failed_over(stage)
     stage.source.trim(18)
     again = stage.start("0", disk="zero")
     assert 0 <= again.batch <= zero.batch

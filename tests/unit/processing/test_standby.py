@@ -115,7 +115,7 @@ def test_of_a_damaged_checkpoint_what_is_whole_is_copied(world: World, damaged: 
 def test_a_directory_that_is_another_ones_by_now_is_not_taken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run(FIRST, 3)
     made = world.standby()
-    copy = world.own.copy_sibling
+    copy = world.own.copy_peer
 
     def meanwhile(*arguments: str) -> bool:
         done = copy(*arguments)
@@ -123,10 +123,10 @@ def test_a_directory_that_is_another_ones_by_now_is_not_taken(world: World, monk
         world.primary.write(FIRST.forked(timeline_name(5, 1), 2))
         return done
 
-    monkeypatch.setattr(world.own, "copy_sibling", meanwhile)
+    monkeypatch.setattr(world.own, "copy_peer", meanwhile)
     assert not made.copy()
     assert world.own.newest() is None
-    monkeypatch.setattr(world.own, "copy_sibling", copy)
+    monkeypatch.setattr(world.own, "copy_peer", copy)
     assert made.copy()
 
 
@@ -159,7 +159,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
         replacement = world.standby()
         replacement.copy()
         if took_over:
-            live.append(take_over(world.own, 9))
+            live.append(fail_over(world.own, 9))
         else:
             own = world.own.newest()
             assert own is not None
@@ -176,7 +176,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
     assert len(steps) <= STEPS_OF_A_COPY
 
 
-def take_over(disk: ReplicaDisk, epoch: int) -> Timeline:
+def fail_over(disk: ReplicaDisk, epoch: int) -> Timeline:
     """A process of the replica begins ``epoch`` from what is on its disk."""
     own, name = disk.newest(), timeline_name(epoch, 0)
     assert own is not None
@@ -190,7 +190,7 @@ def take_over(disk: ReplicaDisk, epoch: int) -> Timeline:
 def test_one_that_cannot_be_copied_is_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run(FIRST, 3)
     made = world.standby()
-    monkeypatch.setattr(world.own, "copy_sibling", lambda *_: False)
+    monkeypatch.setattr(world.own, "copy_peer", lambda *_: False)
     assert not made.copy()
 
 

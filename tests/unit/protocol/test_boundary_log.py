@@ -217,7 +217,7 @@ def test_rule_6_a_base_says_what_is_not_the_writers_own() -> None:
     assert log_state.replica_bucket("1", 2) is None
 
 
-def test_rule_6_a_base_resets_pending_parts_and_leaves_a_hole_to_its_sibling() -> None:
+def test_rule_6_a_base_resets_pending_parts_and_leaves_a_hole_to_its_peer() -> None:
     log_state = state_after(
         started("0"), started("1"), record(1, 0, 0, (part(4, "before"),), replica="1"),
         record(1, 1, 3, replica="1", prev=None, base=3), record(1, 2, 5, (part(5),), replica="1"),
@@ -251,7 +251,7 @@ def test_forgetting_bounds_memory_and_is_refused_later() -> None:
     assert log_state.stable(10, 12) == [(11, "0", (part(11),))]
 
 
-def test_a_slower_sibling_keeps_nothing_of_what_is_forgotten() -> None:
+def test_a_slower_peer_keeps_nothing_of_what_is_forgotten() -> None:
     log_state = state_after(started("0"), started("1"), record(0, 0, 4, (part(2),)))
     log_state.forget(4)
     log_state.apply(3, record(1, 0, 4, (part(2),), replica="1"))
@@ -338,7 +338,7 @@ def test_rules_1_and_16_branches_of_a_restarted_replica_are_newer() -> None:
     assert log_state.apply(4, tentative(0, 1, 9, counter=7)).reason == "fenced"
 
 
-def test_a_branch_changes_nothing_of_its_sibling() -> None:
+def test_a_branch_changes_nothing_of_its_peer() -> None:
     log_state = state_after(
         started("0"), started("1"), tentative(0, 0, 5, part(2), base=0), record(1, 0, 3, (part(2, "of 1"),), replica="1")
     )

@@ -1,4 +1,4 @@
-"""At which batches a sibling's checkpoint may be copied."""
+"""At which batches a peer's checkpoint may be copied."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_three_replicas_that_change_one_after_the_other_fence_nobody() -> None:
     assert made == [[], [], []]
 
 
-def test_who_copies_a_sibling_is_compared_with_it_again() -> None:
+def test_who_copies_a_peer_is_compared_with_it_again() -> None:
     log = Log()
     for writer in "01":
         log.begin(writer)
@@ -325,7 +325,7 @@ def test_one_writer_is_never_compared() -> None:
     assert (log.audit.compared, log.audit.floor) == (0, 5)
 
 
-def test_memory_is_bounded_when_a_sibling_is_down(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_when_a_peer_is_down(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consistency, "COMPARED_BUCKETS_MAX", 10)
     for bucket in range(1, 101):
         log.close("0", bucket, {bucket: 3})

@@ -40,16 +40,16 @@ class Gate:
 
 def test_who_serves_new_results_meanwhile() -> None:
     gate = Gate()
-    assert not gate.gate.sibling_serves(gate.now)
+    assert not gate.gate.peer_serves(gate.now)
     for state, serves in (("", False), ("failure", False), ("stable", True), ("up_failure", True), ("stabilization", True)):
         gate.hears("2", replica_state=state)
-        assert gate.gate.sibling_serves(gate.now) is serves, state
+        assert gate.gate.peer_serves(gate.now) is serves, state
     gate.hears("2", replica_state="stabilization", corrects=True)
-    assert not gate.gate.sibling_serves(gate.now)
+    assert not gate.gate.peer_serves(gate.now)
     gate.hears("0", replica_state="stable")
-    assert gate.gate.sibling_serves(gate.now)
+    assert gate.gate.peer_serves(gate.now)
     gate.after(FAILURE_AFTER_MS)
-    assert not gate.gate.sibling_serves(gate.now), "it is not heard any more"
+    assert not gate.gate.peer_serves(gate.now), "it is not heard any more"
 
 
 def test_1_nothing_is_wanted() -> None:
@@ -72,7 +72,7 @@ def test_2_of_two_that_have_begun_the_lower_id_goes_on() -> None:
     assert not gate.gate.corrects
 
 
-def test_3_a_sibling_that_corrects_is_waited_for_unless_it_stalls() -> None:
+def test_3_a_peer_that_corrects_is_waited_for_unless_it_stalls() -> None:
     gate = Gate()
     for bucket in range(0, CORRECTION_STALL_MS // 100, 10):
         assert gate.after(1_000, ("2", {**CORRECTS, "bucket": bucket})) is Why.ANOTHER_CORRECTS
@@ -92,13 +92,13 @@ def test_4_one_that_could_not_is_not_waited_for() -> None:
         assert Gate().after(FAILURE_AFTER_MS, ("0", {"replica_state": state})) is Why.OWN_TURN
 
 
-def test_5_at_once_without_siblings() -> None:
+def test_5_at_once_without_peers() -> None:
     single = CorrectionGate("tolls", "0", FailureDetector.of_replicas({"tolls": "0"}))
     single.want(NOW)
     assert single.open(NOW)
 
 
-def test_5_a_sibling_that_was_never_heard_might_be_there() -> None:
+def test_5_a_peer_that_was_never_heard_might_be_there() -> None:
     gate = Gate()
     assert gate.after(FAILURE_AFTER_MS - 100) is Why.WAITING
     assert gate.after(100) is Why.OWN_TURN

@@ -47,9 +47,9 @@ def test_the_newest_fenced_epoch_of_each_replica() -> None:
     assert fenced_epochs("sums", ("1", "2"), fences) == {}
 
 
-@pytest.mark.parametrize("siblings", [(), ("1",)])
-def test_f2_where_nobody_can_be_outvoted_no_fence_counts_and_none_is_looked_for(siblings: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("peers", [(), ("1",)])
+def test_f2_where_nobody_can_be_outvoted_no_fence_counts_and_none_is_looked_for(peers: tuple[str, ...]) -> None:
     entries = iter([Fence("tolls", "0", 3, "", 2)])
-    assert fenced_epochs("tolls", siblings, entries) == {}
+    assert fenced_epochs("tolls", peers, entries) == {}
     assert next(entries).epoch == 3
     assert fenced_epochs("tolls", ("1", "2"), iter([Fence("tolls", "0", 3, "", 2)])) == {"0": 3}

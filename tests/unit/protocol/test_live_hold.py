@@ -32,7 +32,7 @@ def left_ms(
     return held.left_ms(Offer("0", branch, first, first if last is None else last), states, now_ms, failing=failing)
 
 
-def test_held_only_while_a_sibling_is_stable_and_not_for_long() -> None:
+def test_held_only_while_a_peer_is_stable_and_not_for_long() -> None:
     held = hold()
     assert left_ms(held, 1_000) == LIVE_HOLD_MS
     assert left_ms(held, 1_000 + LIVE_HOLD_MS - 1) == 1

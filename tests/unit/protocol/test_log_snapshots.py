@@ -209,6 +209,6 @@ def test_items_are_counted_as_the_codec_counts_them() -> None:
         vars(limits)["SNAPSHOT_ITEMS_MAX"] = limits_before
 
 
-def test_enough_is_left_for_copies_of_siblings() -> None:
+def test_enough_is_left_for_copies_of_peers() -> None:
     assert limits.SNAPSHOT_EVERY_RECORDS > limits.REPLICAS_MAX * limits.CHECKPOINT_BATCHES_RETAINED
     assert limits.SNAPSHOT_LATE_RECORDS < limits.SNAPSHOT_EVERY_RECORDS

@@ -22,7 +22,7 @@ class Correction:
 
 
 def paces(watch: CorrectionWatch) -> tuple[Pace, Pace]:
-    return watch.pace(sibling_serves=False), watch.pace(sibling_serves=True)
+    return watch.pace(peer_serves=False), watch.pace(peer_serves=True)
 
 
 def test_n1_while_it_comes_nearer_the_branch_is_free() -> None:

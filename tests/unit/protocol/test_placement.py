@@ -132,7 +132,7 @@ def test_a_replica_has_its_place_where_it_was_moved_last() -> None:
         ("clean.0", "south.0", "clean.0 is a stage of north, node south.0 is of south"),
         ("tolls.0", "north.9", "tolls.0 is a stage of south, node north.9 is of north"),
     ],
-    ids=["replica", "no number", "node", "there already", "a sibling", "owner", "owner of an empty node"],
+    ids=["replica", "no number", "node", "there already", "a peer", "owner", "owner of an empty node"],
 )
 def test_what_cannot_be_moved_is_said_and_counts_for_nobody(label: str, node: str, says: str) -> None:
     places = moved()

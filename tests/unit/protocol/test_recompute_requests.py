@@ -166,7 +166,7 @@ class TestReplica:
         assert one.due(ASK_TURN_MS - 1) is None
         assert one.due(ASK_TURN_MS) == ask_of()
 
-    def test_a5_while_a_sibling_works_nothing_is_begun(self) -> None:
+    def test_a5_while_a_peer_works_nothing_is_begun(self) -> None:
         one = replica("1")
         one.heard(ask_of(), 0)
         one.heard(ask_of(reader="delivery.out"), 0)
@@ -175,7 +175,7 @@ class TestReplica:
         one.heard(answer(ask_of(), AskOutcome.RECOMPUTED, "0"), ASK_TURN_MS)
         assert one.due(ASK_TURN_MS) == ask_of(reader="delivery.out"), "the first is answered"
 
-    def test_a5_a_sibling_that_does_not_answer_is_waited_for_no_longer(self) -> None:
+    def test_a5_a_peer_that_does_not_answer_is_waited_for_no_longer(self) -> None:
         one = replica("1")
         one.heard(answer(ask_of(), AskOutcome.TAKEN, "0"), 0)
         one.heard(ask_of(2), ASK_TAKEN_MS - ASK_TURN_MS)

@@ -482,7 +482,7 @@ class TestPacing:
 
     def test_suspended_it_waits_until_the_correction_stands_or_has_caught_up(self) -> None:
         bench = far_behind()
-        bench.sibling_serves = True
+        bench.peer_serves = True
         without_getting_nearer(bench, CORRECTION_STEPS_SERVED)
         at = bench.at(ZERO)
         bench.now_ms += 10 * FIRST
@@ -495,7 +495,7 @@ class TestPacing:
 
     def test_at_a_hole_it_goes_on(self) -> None:
         bench = far_behind()
-        bench.sibling_serves = True
+        bench.peer_serves = True
         without_getting_nearer(bench, CORRECTION_STEPS_SERVED)
         at, last = bench.at(ZERO), bench.streams["a"].closed
         bench.close(last + 20, last + 20, names="b")

@@ -428,7 +428,7 @@ class TestWhatIsSaid:
         for bucket in range(50):
             assert (bench.at(ZERO), bench.state) == (bucket, FAILURE)
             said = {"0": STABILIZATION, "1": bench.state}
-            assert awaits_corrections(said), "the corrections of its sibling are still to come"
+            assert awaits_corrections(said), "the corrections of its peer are still to come"
             bench.ask(ZERO)
         bench.ask(ZERO)
         assert (bench.at(ZERO), bench.state) == (50, STABLE)

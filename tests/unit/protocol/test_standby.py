@@ -13,13 +13,13 @@ from anabranch.protocol.standby import STANDBY_SERVICE, Copied, Held, StandbyWat
 from anabranch.protocol.timeline import (
     Answer,
     Clean,
-    CopySibling,
+    CopyPeer,
     CutBack,
     FindBatches,
     FindCommit,
     FindNewest,
-    FindSiblingCommit,
-    FindSiblings,
+    FindPeerCommit,
+    FindPeers,
     FindWhole,
     Remove,
     Step,
@@ -197,13 +197,13 @@ class Disks:
         match step:
             case FindNewest():
                 return self.own[0] if self.own else None
-            case FindSiblings() if self.changes and self.after is not None:
+            case FindPeers() if self.changes and self.after is not None:
                 return self.after
-            case FindSiblings():
+            case FindPeers():
                 return (("0", self.theirs[0]),) if self.theirs else ()
             case FindCommit():
                 return self.own[1] if self.own else -1
-            case FindSiblingCommit():
+            case FindPeerCommit():
                 return self.theirs[1] if self.theirs else -1
             case FindBatches():
                 return tuple(range(self.theirs[1], -1, -1)) if self.theirs else (-1,)
@@ -224,7 +224,7 @@ def test_s7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
     assert disks.copy() == Copied(name, 7)
     assert disks.asked == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
     copied = THEIRS.copied(name, 7)
-    assert disks.changes == [CopySibling("0", THEIRS.name, name), CutBack(name, 7, keep_plan=False), Sync(name), Write(copied), Clean(5, 5)]
+    assert disks.changes == [CopyPeer("0", THEIRS.name, name), CutBack(name, 7, keep_plan=False), Sync(name), Write(copied), Clean(5, 5)]
     assert Disks(None, (THEIRS, 7)).copy() == Copied(timeline_name(5, 0, TOKEN), 7)
 
 
@@ -242,4 +242,4 @@ def test_s7_what_is_not_good_is_no_checkpoint(why: str) -> None:
     disks.whole = {"not whole": None, "no further": 3}.get(why, 7)
     disks.after = {"gone": (), "another by now": (("0", THEIRS.forked(timeline_name(5, 1), 7)),)}.get(why)
     assert disks.copy() is None
-    assert disks.changes == [CopySibling("0", THEIRS.name, name), *([Remove(name)] if disks.is_readable else [])]
+    assert disks.changes == [CopyPeer("0", THEIRS.name, name), *([Remove(name)] if disks.is_readable else [])]

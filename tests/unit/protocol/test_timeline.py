@@ -13,11 +13,11 @@ from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 from anabranch.protocol.timeline import (
     Answer,
     AppendBase,
-    AwaitSibling,
+    AwaitPeer,
     CheckEpoch,
     Clean,
     Copy,
-    CopySibling,
+    CopyPeer,
     Create,
     CutBack,
     FindBatches,
@@ -25,19 +25,19 @@ from anabranch.protocol.timeline import (
     FindFences,
     FindMissing,
     FindNewest,
+    FindPeers,
     FindRecomputed,
-    FindSiblings,
     FindWhole,
     Step,
     Steps,
     Timeline,
     Write,
     epoch_of,
+    failover_steps,
     fork_steps,
     newest,
     number_of,
     obsolete,
-    take_over_steps,
     timeline_name,
 )
 
@@ -91,9 +91,9 @@ def test_g6_the_record_of_an_older_batch_is_known_too() -> None:
 
 
 def test_a_directory_that_stands_before_its_timelines_start_is_refused() -> None:
-    sibling = Timeline.from_sibling(timeline_name(8, 0), 4, base=9)
+    peer = Timeline.from_peer(timeline_name(8, 0), 4, base=9)
     with pytest.raises(LocalProtocolError, match="began after batch 4"):
-        sibling.tip(3)
+        peer.tip(3)
     with pytest.raises(LocalProtocolError, match="began after batch 4"):
         Timeline(timeline_name(8, 0), 4, None).tip(3)
 
@@ -111,11 +111,11 @@ def test_what_no_engine_keeps_is_forgotten() -> None:
 
 
 def test_rule_6_a_base_record_is_said_again_until_something_was_committed() -> None:
-    sibling = Timeline.from_sibling(timeline_name(8, 0), 4, base=9)
-    again = sibling.copied(timeline_name(9, 0), 4)
+    peer = Timeline.from_peer(timeline_name(8, 0), 4, base=9)
+    again = peer.copied(timeline_name(9, 0), 4)
     assert (again.base, again.start_tip) == (9, BatchId(timeline_name(9, 0), 4))
-    assert sibling.copied(timeline_name(9, 0), 5).base is None
-    assert sibling.forked(timeline_name(8, 1), 4).base is None, "the process has said it"
+    assert peer.copied(timeline_name(9, 0), 5).base is None
+    assert peer.forked(timeline_name(8, 1), 4).base is None, "the process has said it"
 
 
 class Disk:
@@ -128,7 +128,7 @@ class Disk:
         self.damaged: set[int] = set()
         self.trimmed = -1
         """Going on from batches before this one needs blocks that are gone."""
-        self.siblings: dict[str, tuple[Timeline, int]] = {}
+        self.peers: dict[str, tuple[Timeline, int]] = {}
         """Their timelines, and the last batch committed in their directories."""
         self.unreadable: set[str] = set()
         self.fenced: dict[str, int] = {}
@@ -177,12 +177,12 @@ class Disk:
                 return "the beginning" if batch < self.trimmed else ""
             case FindFences():
                 return tuple(self.fenced.items())
-            case FindSiblings():
-                return tuple((replica, timeline) for replica, (timeline, _) in self.siblings.items())
-            case CopySibling(replica, _, target):
-                self.directories[target] = self.siblings[replica][1]
+            case FindPeers():
+                return tuple((replica, timeline) for replica, (timeline, _) in self.peers.items())
+            case CopyPeer(replica, _, target):
+                self.directories[target] = self.peers[replica][1]
                 return replica not in self.unreadable
-            case AwaitSibling():
+            case AwaitPeer():
                 self.waits += 1
                 if self.waits > 3:
                     self.trimmed = -1
@@ -203,7 +203,7 @@ class Disk:
 def began() -> tuple[Disk, Timeline]:
     """A replica whose first process, of epoch 3, committed batch 4."""
     disk = Disk()
-    first = disk.run(take_over_steps(3))
+    first = disk.run(failover_steps(3))
     assert first is not None
     disk.directories[first.name] = 4
     disk.steps.clear()
@@ -212,14 +212,14 @@ def began() -> tuple[Disk, Timeline]:
 
 def test_a_new_replica_starts_from_an_empty_directory() -> None:
     disk = Disk()
-    assert disk.run(take_over_steps(3)) == Timeline.fresh(3) == disk.newest()
+    assert disk.run(failover_steps(3)) == Timeline.fresh(3) == disk.newest()
     assert disk.directories == {timeline_name(3, 0): -1}
     assert disk.steps[-3:] == [Write(Timeline.fresh(3)), CheckEpoch(), Clean(3)]
 
 
 def test_rule_8_a_process_goes_on_in_a_copy_of_the_newest_directory() -> None:
     disk, first = began()
-    second = disk.run(take_over_steps(8))
+    second = disk.run(failover_steps(8))
     assert second == first.copied(timeline_name(8, 0), 4) == disk.newest()
     assert disk.directories == {timeline_name(8, 0): 4}, "what was of lower epochs is gone"
     assert [type(step) for step in disk.steps] == [
@@ -238,7 +238,7 @@ def test_rule_8_a_fork_of_the_old_process_during_the_copy_makes_the_copy_be_take
     for at in range(1, 7):
         disk, first = began()
         disk.before[at] = fork
-        second = disk.run(take_over_steps(8))
+        second = disk.run(failover_steps(8))
         assert second is not None
         assert (second.start_batch, second.start_tip) == (4, BatchId(first.name, 4))
         assert Copy(timeline_name(3, 1), timeline_name(8, 0)) in disk.steps
@@ -247,8 +247,8 @@ def test_rule_8_a_fork_of_the_old_process_during_the_copy_makes_the_copy_be_take
 def test_rule_8_a_first_process_that_is_just_beginning_is_found_too() -> None:
     """Nothing was there at the first look, a timeline at the second."""
     disk = Disk()
-    disk.before[4] = lambda: disk.run(take_over_steps(3))
-    second = disk.run(take_over_steps(8))
+    disk.before[4] = lambda: disk.run(failover_steps(3))
+    second = disk.run(failover_steps(8))
     assert second == Timeline.fresh(3).copied(timeline_name(8, 0), -1)
 
 
@@ -263,10 +263,10 @@ def test_rule_11_a_fork_copies_first_and_says_so_last() -> None:
 @pytest.mark.parametrize("at", range(11))
 def test_a_crash_between_any_two_steps_leaves_a_timeline_to_go_on_from(at: int) -> None:
     disk, first = began()
-    disk.run(take_over_steps(8), at)
+    disk.run(failover_steps(8), at)
     found = disk.newest()
     assert found is not None
-    third = disk.run(take_over_steps(9))
+    third = disk.run(failover_steps(9))
     assert third is not None
     assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4), "nothing is lost and nothing doubled"
     assert disk.newest() == third
@@ -279,7 +279,7 @@ def test_a_crash_between_any_two_steps_of_a_fork_leaves_the_stable_directory(at:
     finished = disk.run(fork_steps(first, timeline_name(3, 1)), at)
     if finished is not None or at == 3:
         disk.directories[first.name] = 9  # the branch runs only after the last step
-    third = disk.run(take_over_steps(9))
+    third = disk.run(failover_steps(9))
     assert third is not None
     assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4)
 
@@ -289,9 +289,9 @@ def test_g2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
     """The process of epoch 8 stops after any step; that of epoch 9 starts whole and runs; then the first goes on."""
     disk, first = began()
     newer: list[Timeline | None] = []
-    disk.before[at] = lambda: newer.append(disk.run(take_over_steps(9)))
+    disk.before[at] = lambda: newer.append(disk.run(failover_steps(9)))
     with suppress(Unavailable, LocalProtocolError):  # its copy was taken from it: it ends
-        disk.run(take_over_steps(8))
+        disk.run(failover_steps(8))
     if not newer:
         disk.before.pop(at)()
     found = disk.newest()
@@ -303,14 +303,14 @@ def test_g2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
 def test_g4_g6_a_damaged_directory_goes_back_to_a_whole_batch() -> None:
     disk, first = began()
     disk.damaged = {4, 3}
-    second = disk.run(take_over_steps(8))
+    second = disk.run(failover_steps(8))
     assert second == first.copied(timeline_name(8, 0), 2)
     assert disk.directories[timeline_name(8, 0)] == 2
 
 
-def sibling(disk: Disk, replica: str, committed: int) -> Timeline:
+def peer(disk: Disk, replica: str, committed: int) -> Timeline:
     timeline = Timeline.fresh(50 + int(replica))
-    disk.siblings[replica] = (timeline, committed)
+    disk.peers[replica] = (timeline, committed)
     return timeline
 
 
@@ -320,57 +320,57 @@ def bases(*clean: int) -> Callable[[str, BatchId], int | None]:
 
 
 @pytest.mark.parametrize("why", ["new", "damaged", "trimmed"])
-def test_g4_g5_a_replica_without_anything_to_go_on_from_takes_the_sibling_that_is_furthest(why: str) -> None:
+def test_g4_g5_a_replica_without_anything_to_go_on_from_takes_the_peer_that_is_furthest(why: str) -> None:
     disk = Disk() if why == "new" else began()[0]
-    sibling(disk, "1", 6)
-    sibling(disk, "2", 9)
-    sibling(disk, "3", 20)
+    peer(disk, "1", 6)
+    peer(disk, "2", 9)
+    peer(disk, "3", 20)
     disk.unreadable = {"3"}
     disk.damaged = set(range(5)) | {9} if why == "damaged" else {9}
     disk.trimmed = 5 if why == "trimmed" else -1
-    second = disk.run(take_over_steps(60, bases(5, 6, 7, 9)))
-    assert second == Timeline.from_sibling(timeline_name(60, 0), 7, 70) == disk.newest()
+    second = disk.run(failover_steps(60, bases(5, 6, 7, 9)))
+    assert second == Timeline.from_peer(timeline_name(60, 0), 7, 70) == disk.newest()
     assert disk.directories[second.name] == 7
     assert CutBack(second.name, 7, keep_plan=False) in disk.steps, "its next plan is not ours"
     assert disk.steps[-1] == AppendBase(second)
 
 
-def test_g5_a_sibling_that_always_leaves_something_pending_will_not_do() -> None:
+def test_g5_a_peer_that_always_leaves_something_pending_will_not_do() -> None:
     disk = Disk()
-    sibling(disk, "1", 6)
-    assert disk.run(take_over_steps(60, bases())) == Timeline.fresh(60)
+    peer(disk, "1", 6)
+    assert disk.run(failover_steps(60, bases())) == Timeline.fresh(60)
 
 
-def test_g5_a_sibling_that_goes_away_is_left_for_the_next() -> None:
+def test_g5_a_peer_that_goes_away_is_left_for_the_next() -> None:
     disk = Disk()
-    sibling(disk, "1", 6)
-    sibling(disk, "2", 9)
+    peer(disk, "1", 6)
+    peer(disk, "2", 9)
     copies = 0
 
     def vanish(step: Step) -> Answer:
         nonlocal copies
-        copies += isinstance(step, CopySibling)
+        copies += isinstance(step, CopyPeer)
         if copies == 3:
             disk.unreadable = {"2"}
         return Disk.perform(disk, step)
 
     disk.perform = vanish  # type: ignore[method-assign]
-    assert disk.run(take_over_steps(60, bases(6, 9))) == Timeline.from_sibling(timeline_name(60, 0), 6, 60)
+    assert disk.run(failover_steps(60, bases(6, 9))) == Timeline.from_peer(timeline_name(60, 0), 6, 60)
     assert copies == 4
 
 
-def test_g5_what_the_sibling_needs_that_is_gone_is_not_there_for_us() -> None:
+def test_g5_what_the_peer_needs_that_is_gone_is_not_there_for_us() -> None:
     disk = Disk()
-    sibling(disk, "1", 6)
+    peer(disk, "1", 6)
     disk.trimmed = 8
-    second = disk.run(take_over_steps(60, bases(6)))
+    second = disk.run(failover_steps(60, bases(6)))
     assert disk.waits == 4, "it waits until somebody has more"
-    assert second == Timeline.from_sibling(timeline_name(60, 0), 6, 60)
+    assert second == Timeline.from_peer(timeline_name(60, 0), 6, 60)
 
 
 def test_g4_from_nothing_only_if_the_beginning_is_there() -> None:
     disk = Disk()
     disk.trimmed = 5
-    assert disk.run(take_over_steps(60)) == Timeline.fresh(60), "somebody brought the beginning back, say"
+    assert disk.run(failover_steps(60)) == Timeline.fresh(60), "somebody brought the beginning back, say"
     assert disk.waits == 4
-    assert AwaitSibling("the beginning") in disk.steps
+    assert AwaitPeer("the beginning") in disk.steps

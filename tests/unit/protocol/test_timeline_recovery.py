@@ -12,27 +12,27 @@ from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 from anabranch.protocol.timeline import (
     Answer,
     AppendBase,
-    AwaitSibling,
+    AwaitPeer,
     CheckEpoch,
     Clean,
     Copy,
-    CopySibling,
+    CopyPeer,
     Create,
     CutBack,
     FindBatches,
     FindFences,
     FindMissing,
     FindNewest,
+    FindPeers,
     FindRecomputed,
-    FindSiblings,
     FindWhole,
     OwnChain,
     Step,
     Timeline,
     Write,
     carry_out,
+    failover_steps,
     fork_steps,
-    take_over_steps,
     timeline_name,
 )
 
@@ -42,13 +42,13 @@ OLD = timeline_name(3, 0)
 
 @dataclass
 class Disk:
-    """What a take-over finds."""
+    """What a failover finds."""
 
     newest: Timeline | None = None
     batches: dict[str, list[int]] = field(default_factory=dict)
     """By timeline: what was committed, newest first."""
     damaged: dict[str, set[int]] = field(default_factory=dict)
-    siblings: dict[str, Timeline] = field(default_factory=dict)
+    peers: dict[str, Timeline] = field(default_factory=dict)
     bases: dict[tuple[str, BatchId], int] = field(default_factory=dict)
     gone_upto: int = -2
     """Blocks that come after batches up to this one are deleted."""
@@ -67,7 +67,7 @@ class Disk:
 
     def run(self, steps_max: int = 100) -> Timeline | None:
         chain = OwnChain(lambda ident: self.chain is None or ident in self.chain, self.cut_off.get, self.is_open, "0")
-        steps = take_over_steps(9, lambda replica, ident: self.bases.get((replica, ident)), chain)
+        steps = failover_steps(9, lambda replica, ident: self.bases.get((replica, ident)), chain)
         answer: Answer = None
         for _ in range(steps_max):
             try:
@@ -85,7 +85,7 @@ class Disk:
                 return self.newest
             case Copy(source, _):
                 self.copied_from = source
-            case CopySibling(replica, source, _):
+            case CopyPeer(replica, source, _):
                 self.copies_left -= 1
                 if replica in self.vanishing or self.copies_left < 0:
                     return False
@@ -99,11 +99,11 @@ class Disk:
                 return "a is deleted" if batch <= self.gone_upto else ""
             case FindRecomputed():
                 return int(self.recomputed)
-            case FindSiblings():
-                return tuple(self.siblings.items())
+            case FindPeers():
+                return tuple(self.peers.items())
             case FindFences():
                 return tuple(self.fenced.items())
-            case AwaitSibling():
+            case AwaitPeer():
                 self.gone_upto = -2
         return None
 
@@ -116,18 +116,18 @@ def own(*batches: int, start: int = -1) -> Disk:
     return Disk(newest=timeline, batches={OLD: list(batches)})
 
 
-def sibling(*batches: int, clean: dict[int, int], name: str = OLD, replica: str = "1") -> Disk:
+def peer(*batches: int, clean: dict[int, int], name: str = OLD, replica: str = "1") -> Disk:
     bases = {(replica, BatchId(name, batch)): base for batch, base in clean.items()}
-    return Disk(batches={name: list(batches)}, siblings={replica: Timeline(name, -1, None, floor=-1)}, bases=bases)
+    return Disk(batches={name: list(batches)}, peers={replica: Timeline(name, -1, None, floor=-1)}, bases=bases)
 
 
 def test_the_own_directory_comes_first() -> None:
     disk = own(5, 4, 3)
-    disk.siblings = {"1": Timeline.fresh(4)}
+    disk.peers = {"1": Timeline.fresh(4)}
     timeline = disk.run()
     assert timeline == Timeline(NAME, 5, BatchId(OLD, 5), earlier=(BatchId(OLD, 5),), floor=-1)
     assert CutBack(NAME, 5, keep_plan=True) in disk.steps
-    assert "FindSiblings" not in disk.named()
+    assert "FindPeers" not in disk.named()
 
 
 def test_g6_a_damaged_batch_is_gone_back_over() -> None:
@@ -147,77 +147,77 @@ def test_a_batch_whose_record_is_not_known_is_not_gone_back_to() -> None:
 
 
 @pytest.mark.parametrize("lost", ["disk", "all batches", "blocks"])
-def test_g4_without_a_directory_of_its_own_a_siblings_is_copied(lost: str) -> None:
+def test_g4_without_a_directory_of_its_own_a_peers_is_copied(lost: str) -> None:
     theirs = timeline_name(4, 0)
-    disk = sibling(7, 6, 5, clean={7: 70, 5: 50}, name=theirs)
+    disk = peer(7, 6, 5, clean={7: 70, 5: 50}, name=theirs)
     if lost != "disk":
         disk.newest, disk.batches[OLD] = Timeline.fresh(3), [5]
         disk.damaged = {OLD: {5}} if lost == "all batches" else {}
         disk.gone_upto = 5 if lost == "blocks" else -2
     timeline = disk.run()
-    assert timeline == Timeline.from_sibling(NAME, 7, 70)
+    assert timeline == Timeline.from_peer(NAME, 7, 70)
     assert timeline.start_tip == BatchId(NAME, 7)
     assert CutBack(NAME, 7, keep_plan=False) in disk.steps, "without the plan after it"
     assert disk.steps[-4:] == [Write(timeline), CheckEpoch(), Clean(9), AppendBase(timeline)]
 
 
 def test_g5_only_a_batch_that_leaves_nothing_pending() -> None:
-    disk = sibling(7, 6, 5, clean={5: 50})
-    assert disk.run() == Timeline.from_sibling(NAME, 5, 50)
-    disk = sibling(7, 6, 5, clean={})
+    disk = peer(7, 6, 5, clean={5: 50})
+    assert disk.run() == Timeline.from_peer(NAME, 5, 50)
+    disk = peer(7, 6, 5, clean={})
     assert disk.run() == Timeline.fresh(9)
-    disk = sibling(-1, clean={})
+    disk = peer(-1, clean={})
     assert disk.run() == Timeline.fresh(9)
 
 
 def test_g5_only_a_whole_batch() -> None:
-    disk = sibling(7, 6, 5, clean={7: 70, 6: 60, 5: 50})
+    disk = peer(7, 6, 5, clean={7: 70, 6: 60, 5: 50})
     disk.damaged = {OLD: {7, 6}}
-    assert disk.run() == Timeline.from_sibling(NAME, 5, 50)
+    assert disk.run() == Timeline.from_peer(NAME, 5, 50)
     disk.damaged = {OLD: {7, 6, 5}}
     assert disk.run() == Timeline.fresh(9)
 
 
-def test_of_several_siblings_the_one_that_is_furthest() -> None:
-    disk = sibling(7, clean={7: 70}, name=timeline_name(4, 0), replica="1")
-    other = sibling(3, clean={3: 90}, name=timeline_name(5, 0), replica="2")
+def test_of_several_peers_the_one_that_is_furthest() -> None:
+    disk = peer(7, clean={7: 70}, name=timeline_name(4, 0), replica="1")
+    other = peer(3, clean={3: 90}, name=timeline_name(5, 0), replica="2")
     disk.batches |= other.batches
-    disk.siblings |= other.siblings
+    disk.peers |= other.peers
     disk.bases |= other.bases
-    assert disk.run() == Timeline.from_sibling(NAME, 3, 90)
+    assert disk.run() == Timeline.from_peer(NAME, 3, 90)
     disk.vanishing = {"2"}
-    assert disk.run() == Timeline.from_sibling(NAME, 7, 70)
+    assert disk.run() == Timeline.from_peer(NAME, 7, 70)
 
 
-def test_a_sibling_that_vanishes_between_two_copies_is_left() -> None:
-    disk = sibling(7, clean={7: 70})
+def test_a_peer_that_vanishes_between_two_copies_is_left() -> None:
+    disk = peer(7, clean={7: 70})
     disk.copies_left = 1
     assert disk.run() == Timeline.fresh(9)
-    assert disk.named().count("CopySibling") == 2
+    assert disk.named().count("CopyPeer") == 2
 
 
 def test_g4_where_nothing_is_left_to_start_from_it_waits() -> None:
-    disk = sibling(7, clean={7: 70})
+    disk = peer(7, clean={7: 70})
     disk.gone_upto = 7
     timeline = disk.run()
-    assert timeline == Timeline.from_sibling(NAME, 7, 70), "the sibling got further meanwhile"
+    assert timeline == Timeline.from_peer(NAME, 7, 70), "the peer got further meanwhile"
     named = disk.named()
-    at = named.index("AwaitSibling")
-    assert disk.steps[at] == AwaitSibling("a is deleted")
+    at = named.index("AwaitPeer")
+    assert disk.steps[at] == AwaitPeer("a is deleted")
     assert named[at + 1] == "CheckEpoch"
     assert "Create" not in named
-    assert Create(NAME) in sibling_free().steps
+    assert Create(NAME) in peer_free().steps
 
 
-def sibling_free() -> Disk:
+def peer_free() -> Disk:
     disk = Disk()
     assert disk.run() == Timeline.fresh(9)
     return disk
 
 
 def test_g5_until_the_first_commit_every_restart_says_the_base_again() -> None:
-    base = Timeline.from_sibling(OLD, 7, 70)
-    assert base.copied(NAME, 7) == Timeline.from_sibling(NAME, 7, 70)
+    base = Timeline.from_peer(OLD, 7, 70)
+    assert base.copied(NAME, 7) == Timeline.from_peer(NAME, 7, 70)
     later = base.copied(NAME, 9)
     assert (later.base, later.start_tip, later.lowest) == (None, BatchId(OLD, 9), 7)
     assert later.tip(7) == BatchId(OLD, 7), "the base record"
@@ -227,7 +227,7 @@ def test_g5_until_the_first_commit_every_restart_says_the_base_again() -> None:
 
 
 def test_a_fork_right_after_the_base_record_continues_it() -> None:
-    base = Timeline.from_sibling(OLD, 7, 70)
+    base = Timeline.from_peer(OLD, 7, 70)
     steps = fork_steps(base, NAME)
     next(steps)
     steps.send(None)
@@ -285,12 +285,12 @@ def test_g7_where_none_may_be_continued_one_that_leaves_nothing_open_is_taken_un
     disk.chain = {BatchId(OLD, 3)} if why == "blocks are gone" else set()
     disk.gone_upto = 3
     disk.cut_off = {BatchId(OLD, 4): 40}
-    disk.siblings = {"1": Timeline.fresh(4)}
+    disk.peers = {"1": Timeline.fresh(4)}
     timeline = disk.run()
-    assert timeline == Timeline.from_sibling(NAME, 4, 40)
+    assert timeline == Timeline.from_peer(NAME, 4, 40)
     assert CutBack(NAME, 4, keep_plan=False) in disk.steps
     assert disk.steps[-1] == AppendBase(timeline)
-    assert "FindSiblings" not in disk.named()
+    assert "FindPeers" not in disk.named()
 
 
 @pytest.mark.parametrize("why", ["something is open", "it is damaged", "blocks are gone"])
@@ -302,15 +302,15 @@ def test_g7_else_it_is_as_if_there_were_none(why: str) -> None:
     if why == "blocks are gone":
         disk.gone_upto = 4
         assert disk.run(10) is None
-        assert disk.steps[-1] == AwaitSibling("a is deleted")
+        assert disk.steps[-1] == AwaitPeer("a is deleted")
     else:
         assert disk.run() == Timeline.fresh(9)
 
 
 def test_g7_a_base_record_needs_nothing_on_the_chain() -> None:
     disk = own(7)
-    disk.newest, disk.chain = Timeline.from_sibling(OLD, 7, 70), set()
-    assert disk.run() == Timeline.from_sibling(NAME, 7, 70)
+    disk.newest, disk.chain = Timeline.from_peer(OLD, 7, 70), set()
+    assert disk.run() == Timeline.from_peer(NAME, 7, 70)
 
 
 def test_g7_nor_does_a_first_record() -> None:
@@ -333,10 +333,10 @@ def test_b3_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from() 
 class TestG8:
     """What a fenced process left is of no use to anybody."""
 
-    def test_the_next_process_starts_from_a_sibling(self) -> None:
-        disk = sibling(7, clean={7: 70}, name=timeline_name(4, 0))
+    def test_the_next_process_starts_from_a_peer(self) -> None:
+        disk = peer(7, clean={7: 70}, name=timeline_name(4, 0))
         disk.newest, disk.batches[OLD], disk.fenced = Timeline.fresh(3), [9, 8], {"0": 3}
-        assert disk.run() == Timeline.from_sibling(NAME, 7, 70)
+        assert disk.run() == Timeline.from_peer(NAME, 7, 70)
         assert Copy(OLD, NAME) not in disk.steps
 
     def test_or_from_the_beginning(self) -> None:
@@ -347,11 +347,11 @@ class TestG8:
     def test_or_waits_where_neither_is_there(self) -> None:
         disk = own(5, 4)
         disk.fenced, disk.gone_upto = {"0": 3}, -1
-        steps = take_over_steps(9, own=OwnChain(replica="0"))
+        steps = failover_steps(9, own=OwnChain(replica="0"))
         answer: Answer = None
         for _ in range(100):
             step = steps.send(answer)
-            if isinstance(step, AwaitSibling):
+            if isinstance(step, AwaitPeer):
                 break
             answer = disk.perform(step)
         else:
@@ -370,18 +370,18 @@ class TestG8:
         disk.gone_upto, waits = 10, list[Step]()
 
         def perform(step: Step) -> Answer:
-            if isinstance(step, AwaitSibling):
+            if isinstance(step, AwaitPeer):
                 waits.append(step)
                 disk.fenced, disk.gone_upto = {"0": 3}, -2
             return disk.perform(step)
 
-        assert carry_out(take_over_steps(9, own=OwnChain(replica="0")), perform) == Timeline.fresh(9)
+        assert carry_out(failover_steps(9, own=OwnChain(replica="0")), perform) == Timeline.fresh(9)
         assert len(waits) == 1
 
-    def test_a_fenced_siblings_is_passed_over(self) -> None:
-        disk = sibling(7, clean={7: 70}, name=timeline_name(4, 0))
+    def test_a_fenced_peers_is_passed_over(self) -> None:
+        disk = peer(7, clean={7: 70}, name=timeline_name(4, 0))
         disk.fenced = {"1": 4}
         assert disk.run() == Timeline.fresh(9)
-        disk = sibling(7, clean={7: 70}, name=timeline_name(5, 0))
+        disk = peer(7, clean={7: 70}, name=timeline_name(5, 0))
         disk.fenced = {"1": 4}
-        assert disk.run() == Timeline.from_sibling(NAME, 7, 70)
+        assert disk.run() == Timeline.from_peer(NAME, 7, 70)

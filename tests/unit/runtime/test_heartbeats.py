@@ -215,7 +215,7 @@ def test_what_retention_took_is_no_loss(log: LocalEventLog) -> None:
 
 
 class Neighbours:
-    """Replica 0 of tolls, which reads the stage means; its sibling is replica 1."""
+    """Replica 0 of tolls, which reads the stage means; its peer is replica 1."""
 
     def __init__(self, log: LocalEventLog, clock: VirtualClock) -> None:
         self._log, self._clock = log, clock
@@ -268,7 +268,7 @@ def test_one_stays_with_a_replica_until_another_is_better(neighbours: Neighbours
     assert neighbours.control.states("means") == {"0": ReplicaState.UP_FAILURE, "1": ReplicaState.STABLE}
 
 
-def test_a_sibling_that_corrects_is_heard(neighbours: Neighbours) -> None:
+def test_a_peer_that_corrects_is_heard(neighbours: Neighbours) -> None:
     assert not neighbours.control.may_correct(False)
     neighbours.hears(replace(BEAT, replica="1", replica_state="stabilization", corrects=True))
     for wanted, why in ((True, Why.ANOTHER_CORRECTS), (False, Why.NOTHING_WANTED)):
@@ -276,10 +276,10 @@ def test_a_sibling_that_corrects_is_heard(neighbours: Neighbours) -> None:
         assert neighbours.gate.why is why
 
 
-def test_a_sibling_that_does_not_correct_serves(neighbours: Neighbours) -> None:
-    assert not neighbours.control.sibling_serves()
+def test_a_peer_that_does_not_correct_serves(neighbours: Neighbours) -> None:
+    assert not neighbours.control.peer_serves()
     neighbours.hears(replace(BEAT, replica="1", replica_state="up_failure"))
-    assert neighbours.control.sibling_serves()
+    assert neighbours.control.peer_serves()
 
 
 def test_without_anybody_it_corrects_all_the_same(neighbours: Neighbours, clock: VirtualClock) -> None:

@@ -6,8 +6,8 @@
     <root>/checkpoints/<name>/       Spark's checkpoint
     <root>/copying-<name>/           a copy that is not finished; removed at the next start
 
-Copies are hard links: Spark never changes a finished file. Disks of siblings are read, never written. A copy is durable as far as what it is made
-from is; Spark syncs nothing, so that ``sync`` makes the rest durable, which takes as long as the disk does.
+Copies are hard links: Spark never changes a finished file. Disks of peers are read, never written. A copy is durable as far as what it is
+made from is; Spark syncs nothing, so that ``sync`` makes the rest durable, which takes as long as the disk does.
 
 Bounds: ``checkpoints/`` holds the stable timeline, the branch, and one that is being made or removed; ``timelines/`` as many files.
 """
@@ -35,11 +35,9 @@ _TRIES: Final = 20
 class ReplicaDisk:
     """The folder of one replica."""
 
-    def __init__(
-        self, root: Path, siblings: Mapping[str, Path] | None = None, *, crash_point: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """``siblings``: the folders of the stage's other replicas, which need not be there."""
-        self._root, self._siblings, self._crash_point = root, dict(siblings or {}), crash_point
+    def __init__(self, root: Path, peers: Mapping[str, Path] | None = None, *, crash_point: Callable[[str], None] = lambda _: None) -> None:
+        """``peers``: the folders of the stage's other replicas, which need not be there."""
+        self._root, self._peers, self._crash_point = root, dict(peers or {}), crash_point
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
         for folder in (self._timelines, self._checkpoints):
@@ -61,19 +59,19 @@ class ReplicaDisk:
         """
         self._copy(self.directory(source), target)
 
-    def siblings(self) -> list[tuple[str, Timeline]]:
-        """The siblings that have a checkpoint here."""
-        found = [(replica, _newest(root)) for replica, root in sorted(self._siblings.items())]
+    def peers(self) -> list[tuple[str, Timeline]]:
+        """The peers that have a checkpoint here."""
+        found = [(replica, _newest(root)) for replica, root in sorted(self._peers.items())]
         return [(replica, timeline) for replica, timeline in found if timeline is not None]
 
-    def sibling_commit(self, replica: str, name: str) -> int:
-        """As ``last_commit``, on a sibling's disk."""
-        return last_commit(self._siblings[replica] / "checkpoints" / name)
+    def peer_commit(self, replica: str, name: str) -> int:
+        """As ``last_commit``, on a peer's disk."""
+        return last_commit(self._peers[replica] / "checkpoints" / name)
 
-    def copy_sibling(self, replica: str, source: str, target: str) -> bool:
+    def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """As ``copy``. False: it vanished, or kept changing, or is not readable."""
         try:
-            self._copy(self._siblings[replica] / "checkpoints" / source, target)
+            self._copy(self._peers[replica] / "checkpoints" / source, target)
         except (Unavailable, OSError):
             return False
         return True
@@ -133,12 +131,12 @@ class ReplicaDisk:
         return checkpoint_files.last_bucket(self.directory(name), batch)
 
     def within_reach(self) -> int:
-        """The last bucket of the checkpoint from which a take-over would go on now: the own one, else the furthest of a sibling; 0: there is none.
+        """The last bucket of the checkpoint from which a failover would go on now: the own one, else the furthest of a peer; 0: there is none.
 
         Another process may run in it: nothing is changed.
         """
         own = _newest(self._root)
-        places = [(self._root, own)] if own is not None else [(self._siblings[replica], timeline) for replica, timeline in self.siblings()]
+        places = [(self._root, own)] if own is not None else [(self._peers[replica], timeline) for replica, timeline in self.peers()]
         return max((checkpoint_files.last_bucket_now(root / "checkpoints" / timeline.name) for root, timeline in places), default=0)
 
     def remove(self, name: str) -> None:

@@ -267,20 +267,20 @@ def test_a_process_that_stands_by_removes_what_is_below_its_copy(disk: ReplicaDi
     assert {path.name for path in (tmp_path / "s.0").glob("copying-*")} == {f"copying-{name}" for name in left}
 
 
-def test_how_far_a_sibling_is(tmp_path: Path) -> None:
+def test_how_far_a_peer_is(tmp_path: Path) -> None:
     other = ReplicaDisk(tmp_path / "s.1")
     fill(other.directory(ONE))
     disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
-    assert (disk.sibling_commit("1", ONE), disk.sibling_commit("1", TWO)) == (0, -1)
+    assert (disk.peer_commit("1", ONE), disk.peer_commit("1", TWO)) == (0, -1)
 
 
-def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_sibling(tmp_path: Path) -> None:
+def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_peer(tmp_path: Path) -> None:
     disk = ReplicaDisk(tmp_path / "s.0", {name: tmp_path / f"s.{name}" for name in ("1", "2", "3")})
     assert disk.within_reach() == 0
     for name, batches in (("1", 2), ("2", 5)):
-        sibling = ReplicaDisk(tmp_path / f"s.{name}")
-        spark_files.fill(sibling.directory(ONE), batches)
-        sibling.write(Timeline.fresh(1))
+        peer = ReplicaDisk(tmp_path / f"s.{name}")
+        spark_files.fill(peer.directory(ONE), batches)
+        peer.write(Timeline.fresh(1))
     assert disk.within_reach() == 50
     spark_files.fill(disk.directory(TWO), 3)
     assert disk.within_reach() == 50, "without a timeline file it counts for nothing"
