@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from examples.toll_road.live_checker import LiveRecord
 
 if TYPE_CHECKING:
-    from examples.toll_road.traffic import Refused
+    from examples.toll_road.traffic import Rejected
 
 EXAMPLES_MAX = 5
 TEXTS_MAX = 20
@@ -132,7 +132,7 @@ def compare(answer: Answer, delivered: Iterable[Delivered]) -> Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
+class Rejections:
     """How the dead letters differ from the records that were bad on purpose. None where none must be shows nothing: that is not equal."""
 
     expected: int
@@ -140,18 +140,18 @@ class Refusals:
     missing: int
     unexpected: int
     altered: int
-    """Refused for another reason, or not kept as they were written."""
+    """Rejected for another reason, or not kept as they were written."""
     examples: tuple[str, ...] = field(default=())
 
     def is_equal(self) -> bool:
-        """Whether exactly the bad records were refused, each for its reason, byte by byte."""
+        """Whether exactly the bad records were rejected, each for its reason, byte by byte."""
         return self.missing == self.unexpected == self.altered == 0 < self.expected
 
 
-def compare_refused(expected: Iterable[Refused], found: Iterable[Refused]) -> Refusals:
-    """Dead letters are at least once, so a record of the input counts once, however often it was refused; each of them must be right."""
+def compare_rejected(expected: Iterable[Rejected], found: Iterable[Rejected]) -> Rejections:
+    """Dead letters are at least once, so a record of the input counts once, however often it was rejected; each of them must be right."""
     wanted = {record.place: record for record in expected}
-    got: dict[tuple[str, int, int], set[Refused]] = defaultdict(set)
+    got: dict[tuple[str, int, int], set[Rejected]] = defaultdict(set)
     for letter in found:
         got[letter.place].add(letter)
     missing = [record for place, record in wanted.items() if place not in got]
@@ -159,10 +159,10 @@ def compare_refused(expected: Iterable[Refused], found: Iterable[Refused]) -> Re
     altered = [
         (wanted[place], letter) for place, letters in got.items() if place in wanted for letter in letters if letter != wanted[place]
     ]
-    examples = [f"not refused: {entry}" for entry in missing[:EXAMPLES_MAX]]
-    examples += [f"refused, but good: {entry}" for entry in unexpected[:EXAMPLES_MAX]]
-    examples += [f"refused as something else: {entry}" for entry in altered[:EXAMPLES_MAX]]
-    return Refusals(len(wanted), len(got), len(missing), len(unexpected), len(altered), tuple(examples))
+    examples = [f"not rejected: {entry}" for entry in missing[:EXAMPLES_MAX]]
+    examples += [f"rejected, but good: {entry}" for entry in unexpected[:EXAMPLES_MAX]]
+    examples += [f"rejected as something else: {entry}" for entry in altered[:EXAMPLES_MAX]]
+    return Rejections(len(wanted), len(got), len(missing), len(unexpected), len(altered), tuple(examples))
 
 
 def shortened(texts: Sequence[str]) -> list[str]:

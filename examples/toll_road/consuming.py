@@ -13,7 +13,7 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from examples.toll_road.comparing import Delivered, result
-from examples.toll_road.traffic import Refused
+from examples.toll_road.traffic import Rejected
 
 _WHOLE_S: Final = 90.0
 _SILENCE_S: Final = 20.0
@@ -99,7 +99,7 @@ def read_whole(kafka: str, topic: str, take: Callable[[Message], None], *, commi
     """Hand every record that a topic holds now to ``take``; those of aborted transactions too, where ``committed`` is false.
 
     Raises:
-        KafkaException: the broker refuses, or not everything could be read within a minute and a half: a transaction that its writer left
+        KafkaException: the broker rejects the request, or not everything could be read within a minute and a half: a transaction that its writer left
             open is over after a minute.
     """
     settings: dict[str, str | int | bool] = {
@@ -161,7 +161,7 @@ def received_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def refused(message: Message) -> Refused:
+def rejected(message: Message) -> Rejected:
     """A dead letter, as the record of the input that it was.
 
     Raises:
@@ -169,7 +169,7 @@ def refused(message: Message) -> Refused:
     """
     if message.key() is not None:
         raise ValueError(f"a dead letter has the key {message.key()!r}")
-    return Refused(
+    return Rejected(
         header(message, "anabranch-topic"),
         int(header(message, "anabranch-partition")),
         int(header(message, "anabranch-offset")),

@@ -4,7 +4,7 @@ Starts ``anabranch up`` with a real broker and a real Redis, writes generated tr
 compares every record with the oracle. Half-way one source is cut off from Kafka: results go on without it, tentative, and are corrected when
 it is back. Nothing here uses more of anabranch than its command line, its topics and its client library.
 
-Exit codes: 0 nothing missing, duplicated, wrong or out of order, exactly the bad records refused, no process left, and the live topic kept
+Exit codes: 0 nothing missing, duplicated, wrong or out of order, exactly the bad records rejected, no process left, and the live topic kept
 its promises (results went on within the bound, one undo, all corrected); 1 otherwise; 2 usage.
 """
 
@@ -30,12 +30,12 @@ from rich.table import Table
 from ruamel.yaml import YAML
 
 from examples.toll_road import consuming, oracle
-from examples.toll_road.comparing import Comparison, Delivered, Refusals, compare, compare_refused, followed, percentile_ms
+from examples.toll_road.comparing import Comparison, Delivered, Rejections, compare, compare_rejected, followed, percentile_ms
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
 from examples.toll_road.process_tree import MemoryMeter
 from examples.toll_road.story import FailureReport, LiveTopic, Story, longest_ms_max
 from examples.toll_road.tentative import Road
-from examples.toll_road.traffic import Refused, Traffic, TrafficWriter, Truth, span
+from examples.toll_road.traffic import Rejected, Traffic, TrafficWriter, Truth, span
 
 T = TypeVar("T")
 HERE = Path(__file__).resolve().parent
@@ -119,7 +119,7 @@ class Collected:
 
     results: dict[str, list[Delivered]]
     live: LiveTopic
-    refused: list[Refused] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
 
     @classmethod
     def nothing(cls, job: Job) -> Collected:
@@ -132,7 +132,7 @@ class Collected:
         for name, topic in job.outputs.items():
             found[topic] = partial(_take, self.results[name].append, consuming.delivered)
         for topic in job.dead_letters:
-            found[topic] = partial(_take, self.refused.append, consuming.refused)
+            found[topic] = partial(_take, self.rejected.append, consuming.rejected)
         for topic in [*job.live.values()][:1]:
             found[topic] = self.live.take
         return found
@@ -160,7 +160,7 @@ class Outcome:
     """As many good reports as the traffic must have."""
     tolls: int
     """Expected results that cost something."""
-    refusals: Refusals
+    rejections: Rejections
     outputs: dict[str, Comparison]
     """What was read when everything had stopped, against the oracle."""
     changed: list[str]
@@ -183,7 +183,7 @@ class Outcome:
             and not self.changed
             and self.records_in >= self.records_min > 0
             and self.tolls >= TOLLS_MIN
-            and self.refusals.is_equal()
+            and self.rejections.is_equal()
             and not self.left_processes
             and (self.failure is None or self.failure.is_good())
         )
@@ -314,11 +314,11 @@ class Demo:
             self._look(deployment)
             if self._story is not None:
                 self._story.tick(deployment)
-            now = (self._collected.results_total(), len(set(self._collected.refused)))
+            now = (self._collected.results_total(), len(set(self._collected.rejected)))
             if now != counts:
                 counts, changed = now, time.monotonic()
             is_settled = time.monotonic() - changed >= SETTLE_S and (self._story is None or self._story.is_told())
-            if now[0] >= expected and now[1] >= len(truth.refused) and is_settled:
+            if now[0] >= expected and now[1] >= len(truth.rejected) and is_settled:
                 return
             show()
             time.sleep(0.25)
@@ -341,7 +341,7 @@ class Demo:
             records_in=writer.written,
             records_min=self._records_min,
             tolls=sum(int((frame["toll"] > 0).sum()) for frame in frames.values()),
-            refusals=compare_refused(truth.refused, again.refused),
+            rejections=compare_rejected(truth.rejected, again.rejected),
             outputs={name: compare(answer, again.results[name]) for name, answer in answers.items()},
             changed=[text for name in answers for text in followed(name, seen.results[name], again.results[name])],
             latency_p50_ms=percentile_ms(latencies, 0.50),
@@ -358,7 +358,7 @@ class Demo:
         table = Table.grid(padding=(0, 3))
         lag = self._collected.lag_ms()
         table.add_row("records in", f"{writer.written:,} of about {traffic.reports_total():,}")
-        table.add_row("rejected", f"{len(self._collected.refused):,}")
+        table.add_row("rejected", f"{len(self._collected.rejected):,}")
         table.add_row("results out", f"{self._collected.results_total():,}")
         table.add_row("lag of the newest result", "-" if lag is None else f"{lag:,} ms")
         table.add_row("memory of all processes", f"{meter.last_bytes / GIB:.2f} GiB")
@@ -376,7 +376,7 @@ def report(outcome: Outcome) -> Table:
     """The table at the end."""
     table = Table(title="toll road", show_header=False)
     table.add_row("records in", f"{outcome.records_in:,}")
-    table.add_row("rejected (expected)", f"{outcome.refusals.found:,} ({outcome.refusals.expected:,})")
+    table.add_row("rejected (expected)", f"{outcome.rejections.found:,} ({outcome.rejections.expected:,})")
     for name, output in outcome.outputs.items():
         table.add_section()
         table.add_row(f"{name}: results out (expected)", f"{output.delivered:,} ({output.expected:,})")
@@ -472,7 +472,7 @@ def main(arguments: list[str] | None = None) -> int:
             "nothing; end what else runs here and try again[/]"
         )
     told = outcome.changed + ([] if outcome.failure is None else [*outcome.failure.broken, *outcome.failure.answer.examples])
-    for example in [*told, *outcome.refusals.examples, *(text for output in outcome.outputs.values() for text in output.examples)]:
+    for example in [*told, *outcome.rejections.examples, *(text for output in outcome.outputs.values() for text in output.examples)]:
         console.print(example, markup=False, highlight=False)
     if options.json is not None:
         options.json.write_text(json.dumps({"is_good": outcome.is_good(), **asdict(outcome)}, indent=1))

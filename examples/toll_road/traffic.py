@@ -6,7 +6,7 @@ Reports are due on a fixed schedule; ``time`` is the schedule's time less a smal
 measured against the schedule and not against whenever this process got around to it.
 
 A small share of records is bad on purpose. What becomes of each is known beforehand: ``Truth`` holds the reports that count and the
-records that must be refused, with their reason. The same seed and start make the same records.
+records that must be rejected, with their reason. The same seed and start make the same records.
 
     python -m examples.toll_road.traffic --kafka localhost:9092 --rate 1000 --duration 60 --truth /tmp/truth
     python -m examples.toll_road.traffic --kafka localhost:9092 --rate 100000 --duration 10 --preload
@@ -41,7 +41,7 @@ HEARTBEAT_HEADER: Final = "anabranch-heartbeat"
 HEARTBEAT_EVERY_MS: Final = 250
 COLUMNS: Final = ("time", "vehicle", "speed", "xway", "lane", "dir", "seg", "pos")
 BAD: Final = ("not_json", "wrong_type", "missing_field", "extra_field", "out_of_range", "empty_value", "null_value", "late", "ahead")
-"""Reasons for which records are refused, as they stand in the dead letters."""
+"""Reasons for which records are rejected, as they stand in the dead letters."""
 
 
 class Report(NamedTuple):
@@ -58,14 +58,14 @@ class Report(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """One record to write. ``refused`` is empty if it counts, else the reason why it must not."""
+    """One record to write. ``rejected`` is empty if it counts, else the reason why it must not."""
 
     due_ms: int
     xway: int
     vehicle: int
     value: bytes | None
     report: Report
-    refused: str
+    rejected: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def encode(report: Report) -> bytes:
 
 
 def spoil(report: Report, reason: str) -> bytes | None:
-    """The value of a record that must be refused for ``reason``.
+    """The value of a record that must be rejected for ``reason``.
 
     Raises:
         KeyError: the reason is not one of ``BAD``.
@@ -194,7 +194,7 @@ def plan(traffic: Traffic) -> Iterator[Planned]:
                 yield Planned(due_ms, road, report.vehicle, spoil(report, reason), report, reason)
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     """A record that must end as a dead letter: where it lies in the input, why, and what it is."""
 
     topic: str
@@ -215,7 +215,7 @@ class Truth:
     """What was written: the reports that count, column by column, and the records that do not."""
 
     columns: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in COLUMNS})
-    refused: list[Refused] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
 
     def add(self, report: Report) -> None:
         """Note one report that counts."""
@@ -227,11 +227,11 @@ class Truth:
         return pl.DataFrame({name: np.frombuffer(values, dtype=np.int64) if values else [] for name, values in self.columns.items()})
 
     def write(self, folder: Path) -> None:
-        """Write ``reports.parquet`` and ``refused.parquet``."""
+        """Write ``reports.parquet`` and ``rejected.parquet``."""
         folder.mkdir(parents=True, exist_ok=True)
         self.reports().write_parquet(folder / "reports.parquet")
         schema = {"topic": pl.String, "partition": pl.Int32, "offset": pl.Int64, "reason": pl.String, "value": pl.Binary}
-        pl.DataFrame(self.refused, schema=schema, orient="row").write_parquet(folder / "refused.parquet")
+        pl.DataFrame(self.rejected, schema=schema, orient="row").write_parquet(folder / "rejected.parquet")
 
 
 class TrafficWriter:
@@ -302,8 +302,8 @@ class TrafficWriter:
     def _write(self, planned: Planned, truth: Truth) -> None:
         topic = self._topics[planned.xway]
         partition = planned.vehicle % self._partitions[topic]
-        if planned.refused:
-            self._produce(topic, partition, planned.value, on_delivery=self._note_refused(truth, planned))
+        if planned.rejected:
+            self._produce(topic, partition, planned.value, on_delivery=self._note_rejected(truth, planned))
         else:
             truth.add(planned.report)
             self._produce(topic, partition, planned.value, on_delivery=self._note_error)
@@ -336,14 +336,14 @@ class TrafficWriter:
         if error is not None:
             self._errors.append(error)
 
-    def _note_refused(self, truth: Truth, planned: Planned) -> Callable[[KafkaError | None, Message], None]:
+    def _note_rejected(self, truth: Truth, planned: Planned) -> Callable[[KafkaError | None, Message], None]:
         def note(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._errors.append(error)
                 return
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             if topic is not None and partition is not None and offset is not None:
-                truth.refused.append(Refused(topic, partition, offset, planned.refused, planned.value))
+                truth.rejected.append(Rejected(topic, partition, offset, planned.rejected, planned.value))
 
         return note
 
@@ -368,7 +368,7 @@ def span(now_ms: int, duration_s: float, align_ms: int, *, is_paced: bool) -> tu
 
 
 def main() -> int:
-    """The command line. Exit codes: 0 all written, 1 the broker refused or was not there."""
+    """The command line. Exit codes: 0 all written, 1 the broker rejected them or was not there."""
     parser = argparse.ArgumentParser(description="Writes position reports of toll roads to the topics reports.0, reports.1 ...")
     parser.add_argument("--kafka", required=True, metavar="HOST:PORT", help="bootstrap address")
     parser.add_argument("--rate", type=int, default=1_000, help="reports per second and expressway (default 1000)")
@@ -402,7 +402,7 @@ def main() -> int:
         return 1
     if options.truth is not None:
         truth.write(options.truth)
-    print(f"{writer.written} records in {time.monotonic() - begin:.1f} s, {len(truth.refused)} of them bad on purpose")
+    print(f"{writer.written} records in {time.monotonic() - begin:.1f} s, {len(truth.rejected)} of them bad on purpose")
     return 0
 
 

@@ -73,7 +73,7 @@ class Follower:
         """Take what is there, waiting up to ``wait_ms`` for the first record; whether the answer changed.
 
         Raises:
-            AdapterError: the broker refuses, or retention has removed what was to be read next.
+            AdapterError: the broker rejects the request, or retention has removed what was to be read next.
         """
         changed = False
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
@@ -113,7 +113,7 @@ def follow(
 
     Raises:
         ConfigurationError: there is no such topic.
-        AdapterError: the broker refuses, or retention has removed what was to be read next.
+        AdapterError: the broker rejects the request, or retention has removed what was to be read next.
     """
     follower = Follower(kafka, topic, from_beginning=from_beginning, buckets_kept=buckets_kept)
     try:

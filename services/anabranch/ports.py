@@ -152,7 +152,7 @@ class LogAdmin(Protocol):
         """Create those that are missing (safe to race). Returns the differences of existing ones, as sentences.
 
         Raises:
-            Unavailable: the broker did not answer or refused.
+            Unavailable: the broker did not answer or rejected the request.
         """
 
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
@@ -165,14 +165,14 @@ class LogAdmin(Protocol):
         """Delete the records below these offsets, for good and for everybody. Below a partition's start: nothing happens.
 
         Raises:
-            Unavailable: the broker did not answer or refused, such as an offset beyond the end; some partitions may be done.
+            Unavailable: the broker did not answer or rejected the request, such as an offset beyond the end; some partitions may be done.
         """
 
     def delete_topics(self, topics: Sequence[str]) -> None:
         """Delete these topics with all that is in them, and wait until the cluster has forgotten them. One that is not there: nothing happens.
 
         Raises:
-            Unavailable: the broker did not answer or refused; some may be gone.
+            Unavailable: the broker did not answer or rejected the request; some may be gone.
         """
 
     def close(self) -> None:

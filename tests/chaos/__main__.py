@@ -105,11 +105,11 @@ def counts(verdict: Verdict) -> Table:
         table.add_row(f"{name}: results (expected)", f"{compared.delivered:,} ({compared.expected:,})")
         numbers = (compared.missing, compared.duplicated, compared.wrong, compared.out_of_order)
         table.add_row(f"{name}: missing / duplicated / wrong / out of order", " / ".join(map(str, numbers)))
-    table.add_row("dead letters (expected)", f"{verdict.refusals.found:,} ({verdict.refusals.expected:,})")
+    table.add_row("dead letters (expected)", f"{verdict.rejections.found:,} ({verdict.rejections.expected:,})")
     for where, number in verdict.repeats.items():
         table.add_row(f"repeated before de-duplication: {where}", f"{number:,}")
-    for stream, refused in verdict.refused_boundaries.items():
-        table.add_row(f"boundary records of {stream}", ", ".join(f"{what} {number:,}" for what, number in sorted(refused.items())))
+    for stream, rejected in verdict.rejected_boundaries.items():
+        table.add_row(f"boundary records of {stream}", ", ".join(f"{what} {number:,}" for what, number in sorted(rejected.items())))
     table.add_row("faults", ", ".join(f"{kind} {number}" for kind, number in judgement.by_kind(verdict.faults).items()) or "none")
     table.add_row("faults left out", str(verdict.left_out))
     table.add_row("peak memory", f"{verdict.memory_peak_bytes / GIB:.1f} GiB")

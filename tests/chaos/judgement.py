@@ -205,7 +205,7 @@ def made_by(entries: Iterable[tuple[int, LogEntry]], replicas: Sequence[str]) ->
             if any(part.rows for part in parts)
         }
         found[name] = Made(made, _taken_over(writer))
-    return found, reading.refused
+    return found, reading.rejected
 
 
 def _taken_over(writer: streams.Writer) -> list[tuple[int, int]]:

@@ -195,7 +195,7 @@ class Nemesis(threading.Thread):
             case Kind.REDIS_EMPTY:
                 self._empty_redis()
             case Kind.DISK:
-                self._refuse_the_last_disk(target)
+                self._reject_the_last_disk(target)
                 self._kill(target)
                 self._lose_disk(fault)
             case Kind.ZOMBIE:
@@ -257,7 +257,7 @@ class Nemesis(threading.Thread):
         except redis.RedisError as error:
             raise Unavailable(f"Redis: {error}") from error
 
-    def _refuse_the_last_disk(self, target: str) -> None:
+    def _reject_the_last_disk(self, target: str) -> None:
         """One of two may be lost; both at once are outside of what anabranch promises.
 
         Raises:

@@ -29,7 +29,7 @@ from chaos.judgement import Injected, Recovery, Seen, Waits
 from chaos.nemesis import Nemesis
 from chaos.schedule import Fault, draw
 from examples.toll_road import consuming, oracle
-from examples.toll_road.comparing import Answer, Comparison, Refusals, compare, compare_refused, followed, percentile_ms
+from examples.toll_road.comparing import Answer, Comparison, Rejections, compare, compare_rejected, followed, percentile_ms
 from examples.toll_road.consuming import received_ms
 from examples.toll_road.demo import CLOSING_MS, TOLLS_MIN, Collected, Job, read_job
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
@@ -70,10 +70,10 @@ class Verdict:
     usual_ms: list[int]
     records_in: int
     comparisons: dict[str, Comparison]
-    refusals: Refusals
+    rejections: Rejections
     repeats: dict[str, int]
     """Where records stand more than once before a reader drops repetitions: how many more."""
-    refused_boundaries: dict[str, dict[str, int]]
+    rejected_boundaries: dict[str, dict[str, int]]
     targets: list[str]
     too_slow: str
     """Why times could not be judged; empty: they were."""
@@ -252,11 +252,11 @@ class Run:
             nonlocal changed, counts
             deployment.check_running()
             self._note_ends()
-            now = (self._seen.results_total(), len(set(self._seen.refused)))
+            now = (self._seen.results_total(), len(set(self._seen.rejected)))
             if now != counts:
                 changed, counts = time.monotonic(), now
-            if now[0] < expected or now[1] < len(truth.refused):
-                return f"{now[0]} of {expected} results, {now[1]} of {len(truth.refused)} dead letters are there"
+            if now[0] < expected or now[1] < len(truth.rejected):
+                return f"{now[0]} of {expected} results, {now[1]} of {len(truth.rejected)} dead letters are there"
             known = state_file.read(self._state)
             down = [f"{row.service}/{row.name} is {row.state}" for row in (known.processes if known else ()) if row.state != "running"]
             return ", ".join([*down, *self._replicas_behind()]) or ("" if time.monotonic() - changed > STILL_S else "still changing")
@@ -279,7 +279,7 @@ class Run:
         job, truth, traffic, nemesis = self._job, happened.truth, happened.traffic, happened.nemesis
         answers = {name: oracle.results(name, frame, job.bucket_ms, job.partitions) for name, frame in self._answers(truth).items()}
         comparisons = {name: compare(answer, self._again.results[name]) for name, answer in answers.items()}
-        refusals = compare_refused(truth.refused, self._again.refused)
+        rejections = compare_rejected(truth.rejected, self._again.rejected)
         wrong = [*happened.wrong, *self._too_little(happened)]
         for name, compared in comparisons.items():
             wrong += followed(name, self._seen.results[name], self._again.results[name])
@@ -287,15 +287,15 @@ class Run:
                 counts = f"missing {compared.missing}, duplicated {compared.duplicated}, wrong {compared.wrong}"
                 wrong += [f"{name}: {counts}, out of order {compared.out_of_order}", *compared.examples]
         wrong += self._live_promises(truth, traffic.end_ms)
-        if not refusals.is_equal():
-            wrong.append(f"dead letters: {refusals.missing} missing, {refusals.unexpected} unexpected, {refusals.altered} altered")
-            wrong += refusals.examples
-        refused_boundaries = {}
+        if not rejections.is_equal():
+            wrong.append(f"dead letters: {rejections.missing} missing, {rejections.unexpected} unexpected, {rejections.altered} altered")
+            wrong += rejections.examples
+        rejected_boundaries = {}
         for stage, entries in self._logs.items():
-            made, refused_boundaries[stage] = judgement.made_by(list(entries), self._pipeline.stream_writers(stage))
+            made, rejected_boundaries[stage] = judgement.made_by(list(entries), self._pipeline.stream_writers(stage))
             wrong += judgement.compare_digests(stage, made)
         repeats = {f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic)) for topic in job.outputs.values()}
-        repeats["dead letters"] = judgement.repeated(self._again.refused)
+        repeats["dead letters"] = judgement.repeated(self._again.rejected)
         results = [Seen(record.result.event_time_ms, record.received_ms) for records in self._seen.results.values() for record in records]
         first_ms = min((fault.begun_ms for fault in nemesis.injected), default=traffic.end_ms)
         calm = (traffic.start_ms + int(WARM_S * 1_000 + CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000)
@@ -314,9 +314,9 @@ class Run:
             usual_ms=usual_ms,
             records_in=happened.records_in,
             comparisons=comparisons,
-            refusals=refusals,
+            rejections=rejections,
             repeats=repeats,
-            refused_boundaries=refused_boundaries,
+            rejected_boundaries=rejected_boundaries,
             targets=happened.targets,
             too_slow=too_slow,
             wrong=wrong,

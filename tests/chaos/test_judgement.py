@@ -173,10 +173,10 @@ def test_a_bucket_that_only_one_replica_has_is_found_unless_the_other_took_it_ov
     assert judgement.compare_digests("s", made(entries)) == []
 
 
-def test_refused_boundary_records_are_counted_by_reason() -> None:
+def test_rejected_boundary_records_are_counted_by_reason() -> None:
     entries = [*two_replicas(), started("0"), record(0, 2, 4, replica="0", timeline="0")]
-    _, refused = judgement.made_by(list(enumerate(entries)), ["0", "1"])
-    assert refused == {"accepted": 4, "fenced": 1}
+    _, rejected = judgement.made_by(list(enumerate(entries)), ["0", "1"])
+    assert rejected == {"accepted": 4, "fenced": 1}
 
 
 def test_repetitions_are_counted() -> None:

@@ -102,9 +102,9 @@ def test_the_last_disk_is_not_lost(tmp_path: Path) -> None:
     for folder in (own, other):
         (folder / "0").touch()
     with pytest.raises(Unavailable, match=r"no peer of s.0 has a checkpoint"):
-        nemesis._refuse_the_last_disk("processing/s.0")
+        nemesis._reject_the_last_disk("processing/s.0")
     (peer / "3").touch()
-    nemesis._refuse_the_last_disk("processing/s.0")
+    nemesis._reject_the_last_disk("processing/s.0")
     nemesis._lose_disk(Fault(0, 0, Kind.DISK, "processing/s.0"))
     nemesis._lose_disk(Fault(1, 0, Kind.DISK, "processing/s.0"))  # it is gone already
     assert not (tmp_path / "processing" / "s.0").exists()

@@ -62,7 +62,7 @@ class Reading:
     """What became of a boundary log."""
 
     writers: dict[str, Writer]
-    refused: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
     epochs_back: list[str] = field(default_factory=list)
 
 
@@ -80,7 +80,7 @@ def read(entries: Iterable[tuple[int, LogEntry]], writers: Iterable[str]) -> Rea
             reason = take(writer, entry)
             if reason == "accepted":
                 writer.accepted.append((offset, entry))
-            reading.refused[reason] = reading.refused.get(reason, 0) + 1
+            reading.rejected[reason] = reading.rejected.get(reason, 0) + 1
     return reading
 
 

@@ -53,7 +53,7 @@ class Traffic:
         self._topic, self._stopping = topic, threading.Event()
         self.made: list[tuple[int, int, int]] = []
         """(time, key, value)"""
-        self.refused: list[str] = []
+        self.rejected: list[str] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -70,7 +70,7 @@ class Traffic:
     def _send(self, partition: int, value: bytes | None, headers: list[tuple[str, str | bytes | None]]) -> None:
         def done(error: object, _: object) -> None:
             if error is not None:
-                self.refused.append(str(error))
+                self.rejected.append(str(error))
 
         self._producer.produce(self._topic, value, partition=partition, headers=headers, on_delivery=done)
         self._producer.poll(0)
@@ -82,7 +82,7 @@ class Traffic:
         for partition in range(PARTITIONS):
             self._send(partition, None, [("anabranch-heartbeat", str(self.made[-1][0] + 60_000))])
         assert self._producer.flush(60) == 0
-        assert self.refused == []
+        assert self.rejected == []
 
     def expected(self) -> Counter[tuple[int, int, bool]]:
         """(key, value, counted) of every result."""

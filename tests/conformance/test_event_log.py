@@ -309,7 +309,7 @@ def test_what_is_deleted_is_gone_for_everybody(rig: Rig) -> None:
     admin.close()
 
 
-def test_deleting_what_is_not_there_is_refused(rig: Rig) -> None:
+def test_deleting_what_is_not_there_is_rejected(rig: Rig) -> None:
     (at,) = rig.topic()
     rig.write(at, b"0", b"1")
     admin = rig.log.admin()
@@ -373,7 +373,7 @@ def test_reading_a_missing_topic_is_unavailable(rig: Rig) -> None:
     fetch_until_error(rig.reader({TopicPartition(f"{rig.prefix}.nothing", 0): 0}), Unavailable)
 
 
-# ---------------------------------------------------------------- refused records
+# ---------------------------------------------------------------- rejected records
 
 
 @pytest.mark.parametrize("partition", [0, 9])
@@ -387,7 +387,7 @@ def test_a_record_for_a_missing_topic_or_partition_is_unavailable(rig: Rig, part
     writer.close()
 
 
-def test_after_a_refused_record_the_writer_goes_on(rig: Rig) -> None:
+def test_after_a_rejected_record_the_writer_goes_on(rig: Rig) -> None:
     (at,) = rig.topic(max_message_bytes="100000")
     writer = rig.log.writer()
     # Incompressible: the limit is about what is sent.

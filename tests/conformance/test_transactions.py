@@ -169,7 +169,7 @@ def test_closing_a_writer_ends_its_transaction(rig: Rig) -> None:
     assert values(read(rig.reader({at: 0}), 1)) == [b"after"]
 
 
-def test_a_record_refused_in_a_transaction_can_be_aborted(rig: Rig) -> None:
+def test_a_record_rejected_in_a_transaction_can_be_aborted(rig: Rig) -> None:
     (at,) = rig.topic()
     writer = rig.log.transactional_writer(f"{rig.prefix}.w")
     writer.begin()

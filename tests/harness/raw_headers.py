@@ -1,4 +1,4 @@
-"""Records whose header names are any bytes, as producers in other languages write them; the Python client refuses such names."""
+"""Records whose header names are any bytes, as producers in other languages write them; the Python client rejects such names."""
 
 from __future__ import annotations
 

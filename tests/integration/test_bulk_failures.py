@@ -34,13 +34,13 @@ def test_a_transaction_is_not_committed_without_one_of_its_records(kafka: str, t
     admin = log.admin()
     admin.create([TopicSettings(at.topic, 1, config={"max.message.bytes": "400000"})])
     admin.close()
-    refused = random.Random(1).randbytes(500_000)
+    rejected = random.Random(1).randbytes(500_000)
     many = [b"x" * 20] * _AROUND
     writer = log.transactional_writer(f"{topic_prefix}.w")
     writer.begin()
-    sent = [*many, refused, *many]
+    sent = [*many, rejected, *many]
     writer.send_many(at.topic, [0] * len(sent), sent, [None] * len(sent), [()] * len(sent))
-    if late:  # what comes after the client knows of the failure is refused at once: its cause is still the record's
+    if late:  # what comes after the client knows of the failure is rejected at once: its cause is still the record's
         wait_until(writer.settled, 20, "the reports of the first ones")
         writer.send_many(at.topic, [0], [b"late"], [None], [()])
     with pytest.raises(Unavailable, match="MSG_SIZE_TOO_LARGE"):

@@ -119,7 +119,7 @@ def test_many_restarts(world: World) -> None:
     assert [p.last_bucket for p in outputs.progress(world.log, world.pipeline)] == [1, 2, 3, 4, 5]
 
 
-def test_results_that_the_topic_refuses_for_their_size_go_to_their_own(world: World, kafka: str) -> None:
+def test_results_that_the_topic_rejects_for_their_size_go_to_their_own(world: World, kafka: str) -> None:
     world.feed(1, {1: 10})
     service = world.service()
     output = world.pipeline.outputs["out"]

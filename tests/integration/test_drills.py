@@ -132,7 +132,7 @@ def test_cut_off_nothing_is_written_or_read_and_healed_nothing_is_lost(linked: L
     wait_until(lambda: linked.read_beside() == [0, 1, 2, 3], 10, "written all the same")
     linked.cut(WRITER, Cut(Direction.TO, reset=True))
     linked.produce(4)
-    assert not linked.flushed(1), "refused"
+    assert not linked.flushed(1), "rejected"
     linked.cut(WRITER, None)
     assert linked.flushed(20)
 

@@ -102,7 +102,7 @@ def test_branches_are_the_references_after_every_record(entries: list[LogEntry])
 @EXAMPLES
 @given(logs())
 def test_l2_a_record_may_come_again_at_any_time(entries: list[LogEntry]) -> None:
-    """A writer that sends again, or a record that arrives late, changes nothing; and the writer can tell it from a refusal."""
+    """A writer that sends again, or a record that arrives late, changes nothing; and the writer can tell it from a rejection."""
     once, twice = state_after(*entries), LogState(WRITERS)
     counted: list[BoundaryRecord] = []
     for offset, entry in enumerate(entries):
@@ -146,7 +146,7 @@ hostile = st.builds(
 
 @EXAMPLES
 @given(logs(steps=6), st.lists(hostile, max_size=15))
-def test_whatever_a_record_says_the_log_state_takes_or_refuses_it(entries: list[LogEntry], more: list[BoundaryRecord]) -> None:
+def test_whatever_a_record_says_the_log_state_takes_or_rejects_it(entries: list[LogEntry], more: list[BoundaryRecord]) -> None:
     """Numbers that no codec would pass, too. That it ends at all shows that nothing counts through bucket numbers."""
     log_state, upto, past = LogState(WRITERS), 0, 0
     for offset, entry in enumerate([*entries, *more]):

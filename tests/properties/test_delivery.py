@@ -58,7 +58,7 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
     rng = random.Random(seed)
     last = max(sizes, default=1)
     topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions + 1)])
-    refused = {RecordId(b, i) for b, n in sizes.items() for i in range(n) if rng.random() < large}
+    rejected = {RecordId(b, i) for b, n in sizes.items() for i in range(n) if rng.random() < large}
     upto, todo = rng.randint(0, last), list(outcomes)
     machine = fail_over(topic, upto)
     for _ in range(1_000):
@@ -75,11 +75,11 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
         if not batch:
             machine.advance(run, {})
             continue
-        if machine.form is Form.RECORDS and any(i in refused for _, i in batch):
-            assert machine.refused(run, {ids.index(i): 100 if i in refused else 1 for _, i in batch})
+        if machine.form is Form.RECORDS and any(i in rejected for _, i in batch):
+            assert machine.rejected(run, {ids.index(i): 100 if i in rejected else 1 for _, i in batch})
             continue
         if machine.form is not Form.RECORDS:
-            assert [i in refused for _, i in batch] == [True], "nothing else is rejected"
+            assert [i in rejected for _, i in batch] == [True], "nothing else is rejected"
             batch = [(partitions, i) for _, i in batch]
         outcome = todo.pop(0) if todo else "committed"
         topic.apply(batch, machine.progress(run, 0), outcome, rng)

@@ -100,11 +100,11 @@ def plainly(value: bytes) -> dict[str, Any] | None:
             raise ValueError
         return dict(items)
 
-    def refuse(_: str) -> Any:
+    def reject(_: str) -> Any:
         raise ValueError
 
     try:
-        found = json.loads(value.decode("utf-8"), object_pairs_hook=pairs, parse_constant=refuse)
+        found = json.loads(value.decode("utf-8"), object_pairs_hook=pairs, parse_constant=reject)
         "".join(str(item) for item in found.values()).encode()
     except (ValueError, AttributeError, RecursionError):
         return None
@@ -192,14 +192,14 @@ def test_avro_in_bulk_is_avro_one_by_one(made: tuple[RecordSchema, list[dict[str
     decoder = AvroDecoder(record)
     table, rejected = decoder.decode(values)
     table.validate(full=True)
-    expected, refused = [], []
+    expected, wrong = [], []
     for index, value in enumerate(values):
         try:
             expected.append(dict(zip(table.column_names, decoder.decode_one(value), strict=True)))
         except RecordRejected as error:
-            refused.append((index, error.reason, str(error)))
+            wrong.append((index, error.reason, str(error)))
     assert same(table.to_pylist(), expected)
-    assert [(index, error.reason, str(error)) for index, error in rejected] == refused
+    assert [(index, error.reason, str(error)) for index, error in rejected] == wrong
 
 
 @EXAMPLES

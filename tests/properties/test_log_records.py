@@ -140,7 +140,7 @@ def test_parts_come_back_from_json(made: tuple[Part, ...]) -> None:
 
 
 def harmless(value: bytes) -> None:
-    """Either it is refused, or it is a record that can be written again."""
+    """Either it is rejected, or it is a record that can be written again."""
     for decode, encode in ((boundary_records.decode, boundary_records.encode), (control_records.decode, control_records.encode)):
         try:
             entry = decode(value)
@@ -152,7 +152,7 @@ def harmless(value: bytes) -> None:
 
 
 def taken_without_harm(entry: LogEntry) -> None:
-    """Whatever can be decoded, a log state takes or refuses with a reason, and a log snapshot is a log state or refused."""
+    """Whatever can be decoded, a log state takes or rejects with a reason, and a log snapshot is a log state or rejected."""
     replica = entry.replica if not isinstance(entry, LogSnapshot) else "0"
     log_state = LogState([replica, "another"])
     epoch = entry.epoch if isinstance(entry, (BoundaryRecord, Recomputed)) else 0
@@ -169,26 +169,26 @@ def taken_without_harm(entry: LogEntry) -> None:
 
 @EXAMPLES
 @given(st.binary(max_size=60))
-def test_any_bytes_are_refused_in_one_way(value: bytes) -> None:
+def test_any_bytes_are_rejected_in_one_way(value: bytes) -> None:
     harmless(value)
 
 
 @EXAMPLES
 @given(st.sampled_from(sorted(catalog().by_fingerprint)), st.binary(max_size=80))
-def test_any_bytes_behind_a_known_fingerprint_are_refused_in_one_way(fingerprint: bytes, body: bytes) -> None:
+def test_any_bytes_behind_a_known_fingerprint_are_rejected_in_one_way(fingerprint: bytes, body: bytes) -> None:
     harmless(b"\xc3\x01" + fingerprint + body)
 
 
 @EXAMPLES
 @given(st.sampled_from(GOLDEN), st.data())
-def test_flipped_bits_and_lost_bytes_are_refused_in_one_way(value: bytes, data: st.DataObject) -> None:
+def test_flipped_bits_and_lost_bytes_are_rejected_in_one_way(value: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(value) - 1))
     harmless(value[:at] + bytes([value[at] ^ (1 << data.draw(st.integers(0, 7)))]) + value[at + 1 :])
     harmless(value[:at])
 
 
 @given(st.none() | st.booleans() | st.integers() | st.text() | st.recursive(st.integers() | st.text(max_size=3), st.lists, max_leaves=20))
-def test_any_json_is_parts_or_refused(value: object) -> None:
+def test_any_json_is_parts_or_rejected(value: object) -> None:
     try:
         boundary_records.parts_from_json(value)
     except RemoteProtocolError:

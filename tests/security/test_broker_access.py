@@ -249,9 +249,9 @@ def test_users_have_groups_of_their_own(secured: Secured) -> None:
         consumer = Consumer({**options, "group.id": group, "auto.offset.reset": "earliest"})
         consumer.subscribe(["secure-out.totals"])
         try:
-            refused = [m.error() for m in consumer.consume(1, 10) if m.error() is not None]
-            assert not refused or refused[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-            return not refused and bool(consumer.assignment())
+            rejected = [m.error() for m in consumer.consume(1, 10) if m.error() is not None]
+            assert not rejected or rejected[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            return not rejected and bool(consumer.assignment())
         finally:
             consumer.close()
 
@@ -278,11 +278,11 @@ def test_topics_are_neither_made_nor_deleted_nor_trimmed(secured: Secured) -> No
 
 
 def test_every_write_is_tried(secured: Secured) -> None:
-    """Every principal at every topic: garbage, where it may; readers refuse that and go on, which their own tests show."""
+    """Every principal at every topic: garbage, where it may; readers reject that and go on, which their own tests show."""
     done: set[tuple[str, str]] = set()
     for who in secured.principals:
         left = secured.topics
-        while left:  # a refusal may fail its neighbours in the producer, too: these are tried again, and each round has a clear answer
+        while left:  # a rejection may fail its neighbours in the producer, too: these are tried again, and each round has a clear answer
             answers = written(KafkaSettings(secured.broker.address, security=secured.broker.by_password(who)), left)
             clear = {topic for topic, code in answers.items() if code in (None, KafkaError.TOPIC_AUTHORIZATION_FAILED)}
             assert clear, answers
@@ -293,7 +293,7 @@ def test_every_write_is_tried(secured: Secured) -> None:
 
 def written(settings: KafkaSettings, topics: list[str]) -> dict[str, int | None]:
     """What became of one record to each topic: None, or the error's code."""
-    # Not idempotent: a user who may write nothing at all would be refused before its first record.
+    # Not idempotent: a user who may write nothing at all would be rejected before its first record.
     producer, answers = Producer({**settings.producer(), "enable.idempotence": False}), {}
 
     def told(error: KafkaError | None, message: Message) -> None:
@@ -323,7 +323,7 @@ def test_every_read_is_tried(secured: Secured) -> None:
         consumer.assign([KafkaPartition(topic, 0, OFFSET_BEGINNING) for topic in secured.topics])
         answers: dict[str, bool] = {}
 
-        # A topic that it may not even see is never fetched from: its metadata are refused.
+        # A topic that it may not even see is never fetched from: its metadata are rejected.
         seen = {topic for name, topic in expected("d") if name == who and topic in secured.topics}
         wait_until(partial(has_answered, consumer, seen, answers), DEADLINE_S, f"{who}: no answer")
         for topic in set(secured.topics) - seen:

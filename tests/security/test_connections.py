@@ -37,7 +37,7 @@ def once(log: KafkaEventLog, at: TopicPartition) -> None:
         writer.flush()
 
 
-def refused(address: str, security: Mapping[str, str]) -> str:
+def rejected(address: str, security: Mapping[str, str]) -> str:
     with pytest.raises(AdapterError) as caught:
         writes(address, security)
     with pytest.raises(Unavailable), closing(KafkaEventLog(address, security=security, request_timeout_ms=2_000).reader()) as reader:
@@ -58,13 +58,13 @@ def test_who_is_not_let_in(secured: Secured, tmp_path: Path) -> None:
     broker = secured.broker
     tls = {"security.protocol": "SSL", "ssl.ca.location": str(secured.authority.certificate)}
     wrong = "guessed-password"
-    assert wrong not in refused(broker.address, broker.by_password(WHO, wrong))
-    refused(broker.address, broker.by_password(WHO) | {"sasl.username": "nobody"})
-    refused(broker.address, {})  # in plain text
-    refused(broker.address, tls)  # without a password
-    refused(broker.mtls_address, tls)  # without a certificate
-    refused(broker.mtls_address, broker.by_certificate(secured.authority.issue(f"{WHO}.ended", days=0)))
-    refused(broker.mtls_address, broker.by_certificate(Authority(tmp_path, "stranger").issue(WHO)))
+    assert wrong not in rejected(broker.address, broker.by_password(WHO, wrong))
+    rejected(broker.address, broker.by_password(WHO) | {"sasl.username": "nobody"})
+    rejected(broker.address, {})  # in plain text
+    rejected(broker.address, tls)  # without a password
+    rejected(broker.mtls_address, tls)  # without a certificate
+    rejected(broker.mtls_address, broker.by_certificate(secured.authority.issue(f"{WHO}.ended", days=0)))
+    rejected(broker.mtls_address, broker.by_certificate(Authority(tmp_path, "stranger").issue(WHO)))
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def test_a_false_broker_is_told_nothing(secured: Secured, tmp_path: Path) -> Non
     """Of an unknown authority, or of another host: in both cases not even the user's name is sent."""
     for certificate in (Authority(tmp_path, "stranger").issue("broker"), secured.authority.issue("elsewhere", hosts="DNS:elsewhere")):
         with impostor(certificate) as (address, heard):
-            refused(address, secured.broker.by_password(WHO))
+            rejected(address, secured.broker.by_password(WHO))
         assert not [said for said in heard if said]
 
 

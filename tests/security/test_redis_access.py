@@ -100,9 +100,9 @@ def test_over_tls(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         works(index)
     for wrong in (authority.issue("elsewhere", hosts="DNS:elsewhere"), Authority(tmp_path / "stranger", "stranger").issue("redis")):
         with in_tls(server, wrong) as address, closing(RedisIndex(f"rediss://{address}/0", timeout_ms=5_000)) as index:
-            refused(index)
+            rejected(index)
 
 
-def refused(index: RedisIndex) -> None:
+def rejected(index: RedisIndex) -> None:
     with pytest.raises(Unavailable, match="certificate"):
         index.get(f"{MINE}a")

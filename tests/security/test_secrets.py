@@ -156,7 +156,7 @@ def test_values_do_not_show_their_secrets(monkeypatch: pytest.MonkeyPatch) -> No
     assert PLANTED not in dumped.model_dump_json()
 
 
-def test_a_password_is_refused_where_others_see_it(tmp_path: Path) -> None:
+def test_a_password_is_rejected_where_others_see_it(tmp_path: Path) -> None:
     url = f"redis://user:{PLANTED}@127.0.0.1:9/0"
     with pytest.raises(ConfigurationError) as caught:
         read_settings("ingestion", ["--pipeline", "p", "--name", "n", "--kafka", "k", "--state-dir", "s", "--redis", url])
@@ -187,9 +187,9 @@ def test_the_index_does_not_repeat_its_password(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Unavailable) as caught:
         RedisIndex("redis://127.0.0.1:9/0").get("a")
     assert PLANTED not in str(caught.value)
-    with pytest.raises(ConfigurationError) as refused:
+    with pytest.raises(ConfigurationError) as rejected:
         RedisIndex(f"redis//user:{PLANTED}@127.0.0.1")
-    assert PLANTED not in f"{refused.value} {refused.value.__context__ if not refused.value.__suppress_context__ else ''}"
+    assert PLANTED not in f"{rejected.value} {rejected.value.__context__ if not rejected.value.__suppress_context__ else ''}"
     monkeypatch.setenv("ANABRANCH_REDIS_TLS_CA", "ca.pem")
     with pytest.raises(ConfigurationError, match="rediss://"):
         RedisIndex("redis://127.0.0.1:9/0")

@@ -30,7 +30,7 @@ from simulation.options import Options
 from simulation.probes import EXPECTED, SEEDS_FOR_ROWS, unreached
 from simulation.world import World
 
-# every reader tells of every refused record: over a thousand seeds that is no news
+# every reader tells of every rejected record: over a thousand seeds that is no news
 logging.getLogger("anabranch").addHandler(logging.NullHandler())
 
 _FIRST_BELOW: Final = 1_000_000

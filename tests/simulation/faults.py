@@ -12,7 +12,7 @@ from simulation.options import OUTPUT, Options
 PROCESS_KINDS = (
     "crash", "crash", "crash", "zombie", "zombie", "double", "pause", "cut_to", "cut_from", "cut", "slow", "clock",
 )  # fmt: skip
-WRITER_KINDS = ("write lost", "write late", "write applied", "write part", "write refused")
+WRITER_KINDS = ("write lost", "write late", "write applied", "write part", "write rejected")
 DELIVERY_KINDS = ("commit lost", "commit applied", "commit torn")
 REPLICA_KINDS = ("power", "disk", "dead")
 SOURCE_KINDS = ("silent", "silent", "silent all")

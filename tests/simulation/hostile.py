@@ -1,4 +1,4 @@
-"""Records that nobody should have written, in a boundary log beside those of its writers. Every reader must refuse them, and go on."""
+"""Records that nobody should have written, in a boundary log beside those of its writers. Every reader must reject them, and go on."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Link:
     full_until_ms: int = 0
     """The disk takes nothing before."""
     planned: list[tuple[str, int]] = field(default_factory=list)
-    """(what becomes of the next write, its number): lost, late, applied, part, refused; for a commit lost, applied, torn."""
+    """(what becomes of the next write, its number): lost, late, applied, part, rejected; for a commit lost, applied, torn."""
     strikes: list[Strike] = field(default_factory=list)
     """Deaths and pauses that wait for their place."""
     branch_failures: list[int] = field(default_factory=list)
@@ -316,7 +316,7 @@ class SimulatedReader:
 
 _SOME_CHANCE: Final = 0.2
 _LATE_MS: Final = 25
-_WRITE_FAULTS: Final = {"lost": "write", "late": "write", "applied": "write", "part": "write", "refused": "write"}
+_WRITE_FAULTS: Final = {"lost": "write", "late": "write", "applied": "write", "part": "write", "rejected": "write"}
 _COMMIT_FAULTS: Final = {"lost": "commit", "applied": "commit", "torn": "commit"}
 
 
@@ -345,11 +345,11 @@ class SimulatedWriter:
         if not port.request(DELIVERY_TIMEOUT_MS):
             raise self._broken("cut off: not sent, or sent in vain")
         kind, value = port.next_fault(_WRITE_FAULTS, {at.topic for at, _ in self._queued})
-        if kind == "refused":
+        if kind == "rejected":
             self._queued = []
             self._drop()
             port.answer(DELIVERY_TIMEOUT_MS)
-            raise Unavailable("refused by the broker")
+            raise Unavailable("rejected by the broker")
         if kind in ("lost", "late", "part"):
             self._spoil(kind, value)
             port.answer(DELIVERY_TIMEOUT_MS)

@@ -150,7 +150,7 @@ def move(network: Network, port: Port, pipeline: Pipeline, label: str, node: str
             try:
                 command.do()
             except ConfigurationError as error:
-                network.history.reached("move refused: " + ("under way" if "on its way" in str(error) else "it is there"))
+                network.history.reached("move rejected: " + ("under way" if "on its way" in str(error) else "it is there"))
                 return
             except AnabranchError:
                 network.history.reached("move given again")

@@ -92,7 +92,7 @@ class Options:
     record_parts_max: int | None = None
     """Of one boundary record; None: as for real."""
     output_bytes_max: int | None = None
-    """Of a record of the output topic; in some seeds so few that results with many digits are refused. None: as for real."""
+    """Of a record of the output topic; in some seeds so few that results with many digits are rejected. None: as for real."""
     ahead: tuple[int, int] = (0, 0)
     """One record of this bucket, counted from the beginning, is so many buckets in front of it; none is where the second is 0."""
     quiet: tuple[int, int] = (0, 0)

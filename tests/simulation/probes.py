@@ -56,7 +56,7 @@ ROWS: Final[tuple[str, ...]] = (
 
 UNREACHABLE: Final[dict[str, str]] = {
     "log state recomputed": "the engine makes no range again: tests/spark/test_recomputing.py, tests/unit/processing/test_recomputing.py",
-    "log state malformed": "decoding refuses a branch of another epoch before a log state sees it: tests/unit/protocol/test_tentative.py",
+    "log state malformed": "decoding rejects a branch of another epoch before a log state sees it: tests/unit/protocol/test_tentative.py",
     "log state superseded": "no stage here is upgraded within a run: tests/unit/protocol/test_boundary_log.py",
     "log state other_width": "nobody changes the width of a bucket within a run: tests/unit/protocol/test_boundary_log.py",
     "log state pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
@@ -68,7 +68,7 @@ UNREACHABLE: Final[dict[str, str]] = {
 
 EXPECTED: Final[tuple[str, ...]] = (
     *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS, *faults.AIMED_KINDS, *faults.WIDE_KINDS, *faults.SCENARIO_KINDS} - {"commit twice"})), "fault grown",
-    *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "refused")),
+    *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "rejected")),
     *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
     *ROWS,
     *(f"scenario {name}" for name in scenarios.CHANCES),

@@ -102,7 +102,7 @@ REGRESSIONS: Final = (
             Fault(1505, "silent all", "b", 17, 1217),
             Fault(2124, "cut_from", "processing/s1.0", 13, 6000),
             Fault(2493, "cut_from", "ingestion/a", 13, 83),
-            Fault(2749, "write refused", "ingestion/a", 2, 6000),
+            Fault(2749, "write rejected", "ingestion/a", 2, 6000),
             Fault(3101, "commit applied", "delivery/out", 8, 259),
             Fault(3445, "cut", "ingestion/b", 3, 6000),
             Fault(6880, "fork zombie", "processing/s1.0", 17, 71),

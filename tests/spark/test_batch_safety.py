@@ -162,7 +162,7 @@ def sessions(a):
     return transform(a, ["key"], Sessions(), "key BIGINT, events BIGINT, total BIGINT, event_time TIMESTAMP")
 '''
 
-REFUSED = {
+REJECTED = {
     "shown": "collect_set(key) has no fixed order",
     "mean_of_longs": "adds floating-point numbers",
     "sum_of_floats": "adds floating-point numbers",
@@ -467,7 +467,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[P
         return read[-1]
 
     monkeypatch.setattr(query, "read_facts", note)
-    reads = {**{name: case[0] for name, case in CASES.items()}, **{name: ["a"] for name in REFUSED}}
+    reads = {**{name: case[0] for name, case in CASES.items()}, **{name: ["a"] for name in REJECTED}}
     stages = [f"{n}:\n  reads: [{', '.join(r)}]\n  participant: north\n  transform: MODULE:{n}\n" for n, r in reads.items()]
     pipeline = write_pipeline(tmp_path, "judged", FUNCTIONS, sources=["a", "b"], stages="".join(stages))
     session = start_session(
@@ -484,7 +484,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[P
         session.stop()
 
 
-def test_every_entry_of_the_list_has_a_case_and_what_is_not_safe_is_refused(judged: dict[str, tuple[PlanFacts, PlanTraits]]) -> None:
+def test_every_entry_of_the_list_has_a_case_and_what_is_not_safe_is_rejected(judged: dict[str, tuple[PlanFacts, PlanTraits]]) -> None:
     tried = [judged[name] for name in CASES]
     assert [traits.reasons for _, traits in tried] == [()] * len(CASES)
     operators, aggregates, joins = (
@@ -493,6 +493,6 @@ def test_every_entry_of_the_list_has_a_case_and_what_is_not_safe_is_refused(judg
     assert sorted((plans.STATELESS_OPERATORS - plans.WHOLE_BATCH_OPERATORS | plans.STATEFUL_SAFE_OPERATORS) - operators) == []
     assert sorted(plans.ORDER_FREE_AGGREGATES - aggregates) == []
     assert sorted(plans.SAFE_JOINS - joins) == []
-    for name, says in REFUSED.items():
+    for name, says in REJECTED.items():
         (reason,) = judged[name][1].reasons
         assert says in reason, name

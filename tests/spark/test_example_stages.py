@@ -43,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def reports() -> pl.DataFrame:
     traffic = Traffic(START_MS, START_MS + 30_000, rate=1_500, expressways=3, seed=3)
-    rows = [record.report for record in plan(traffic) if not record.refused]
+    rows = [record.report for record in plan(traffic) if not record.rejected]
     rows += [Report(time, 1, 20, 0, 0, 0, 50, 50 * 5280) for time in EDGES]
     return pl.DataFrame(rows, schema=list(COLUMNS), orient="row")
 

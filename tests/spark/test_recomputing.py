@@ -169,6 +169,6 @@ def test_blocks_that_are_gone_are_made_again(kafka: str, topic_prefix: str, tmp_
         world.delete("a")
         shutil.rmtree(state / "second")
         with StageProcess(pipeline, "both.0", kafka, state / "third") as both:
-            wait_until(said(both, "nobody can make"), 60, "the refusal")
+            wait_until(said(both, "nobody can make"), 60, "the rejection")
             both.check()
     world.close()

@@ -328,9 +328,14 @@ def test_rows_written_by_the_driver_and_by_tasks_make_one_bucket(
         assert made(output, end, "n") == expected
 
 
-def test_functions_that_cannot_run_are_refused_before_they_do(topic_prefix: str, tmp_path: Path) -> None:
+def test_functions_that_cannot_run_are_rejected_before_they_do(topic_prefix: str, tmp_path: Path) -> None:
     session = start_session(
-        "refused", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=Scratch(tmp_path / "scratch")
+        "rejected",
+        master="local[1]",
+        memory="512m",
+        state_partitions=1,
+        import_roots=[str(tmp_path)],
+        scratch=Scratch(tmp_path / "scratch"),
     )
     cases = {
         "raises": ["KeyError", "speed"], "nothing": ["NoneType", "DataFrame"], "no_event_time": ["no column event_time"],

@@ -12,7 +12,7 @@ Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of a source 
 From = Annotated[
     str,
     typer.Option(
-        "--from", metavar="TIME", help="Nothing before this time is given up: refused where the source is not complete up to there."
+        "--from", metavar="TIME", help="Nothing before this time is given up: rejected where the source is not complete up to there."
     ),
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Give up what lies up to here (default: now).")]

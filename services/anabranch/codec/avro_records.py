@@ -2,7 +2,7 @@
 
 Both framings are read, record by record as they come; Confluent framing is written, which every tool knows. Ids are fixed: each version of
 a record says its own (``record_schema``), so no registry is asked. A record written with an older version is read as the newest: fields by
-name, defaults for new ones, numbers widened. NaN and infinity are refused, as in JSON.
+name, defaults for new ones, numbers widened. NaN and infinity are rejected, as in JSON.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class AvroDecoder:
         self._versions = [_Version(written, record) for written in (record, *record.older)]
 
     def decode(self, values: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
-        """The records of ``values``, in order, without those that are refused. Values passed ``guards.admit``."""
+        """The records of ``values``, in order, without those that are rejected. Values passed ``guards.admit``."""
         which, headers = self._framing(values)
         tables: list[pa.Table] = []
         places: list[Any] = []
@@ -85,7 +85,7 @@ class AvroDecoder:
         table = pa.concat_tables(tables) if tables else self._schema.empty_table()
         if len(tables) > 1:
             table = table.take(pa.array(np.argsort(np.concatenate(places))))
-        return table, [(index, self.refusal(values[index])) for index in np.flatnonzero(~good).tolist()]
+        return table, [(index, self.rejection(values[index])) for index in np.flatnonzero(~good).tolist()]
 
     def decode_one(self, value: bytes) -> list[Any]:
         """The values of one record, field by field: the same as ``decode``, told in the plainest way.
@@ -118,8 +118,8 @@ class AvroDecoder:
             result.append(float(item) if field.kind == "double" and item is not None else item)
         return result
 
-    def refusal(self, value: bytes) -> RecordRejected:
-        """Why ``decode`` refuses ``value``."""
+    def rejection(self, value: bytes) -> RecordRejected:
+        """Why ``decode`` rejects ``value``."""
         try:
             self.decode_one(value)
         except RecordRejected as error:

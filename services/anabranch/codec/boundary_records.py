@@ -1,7 +1,7 @@
 """Records of a boundary log as bytes.
 
 Written as Avro single objects (schemas/records/boundary_record, epoch_started, recomputed, ``log_snapshot``). Whatever stands in a log,
-``decode`` gives a record that is whole and within the limits, or raises RemoteProtocolError: a reader refuses it, counts it and goes on.
+``decode`` gives a record that is whole and within the limits, or raises RemoteProtocolError: a reader rejects it, counts it and goes on.
 """
 
 from __future__ import annotations

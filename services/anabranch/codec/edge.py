@@ -47,7 +47,7 @@ class Decoder:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Every value becomes a row or a rejection. Raises nothing, whatever the values are."""
-        admitted, places, refused, size_bytes = admit(values)
+        admitted, places, not_admitted, size_bytes = admit(values)
         table, rejected = self._inner.decode(admitted)
         if places is None and not rejected:
             return Decoded(table, None, [], size_bytes)
@@ -55,7 +55,7 @@ class Decoder:
             places = list(range(len(values)))
         bad = {index for index, _ in rejected}
         rows = [place for index, place in enumerate(places) if index not in bad]
-        both = sorted([*refused, *((places[index], error) for index, error in rejected)], key=lambda entry: entry[0])
+        both = sorted([*not_admitted, *((places[index], error) for index, error in rejected)], key=lambda entry: entry[0])
         return Decoded(table, rows, both, size_bytes)
 
 

@@ -1,4 +1,4 @@
-"""What is looked at before a user's record is decoded, and how a refused one is told about.
+"""What is looked at before a user's record is decoded, and how a rejected one is told about.
 
 Sizes are checked first, so that a decoder never sees more than RECORD_BYTES_MAX; nothing here reads the value itself.
 """
@@ -24,10 +24,10 @@ class Admission(NamedTuple):
     """Their indexes among all; None: all may."""
     rejected: Rejected
     size_bytes: int
-    """Of all values, those that are refused included."""
+    """Of all values, those that are rejected included."""
 
 
-def refusal(value: bytes | None) -> RecordRejected | None:
+def rejection(value: bytes | None) -> RecordRejected | None:
     """Why ``value`` is not decoded at all; None: it may be."""
     if value is None:
         return RecordRejected(RejectionReason.NULL_VALUE, "the record has no value")
@@ -51,7 +51,7 @@ def admit(values: Sequence[bytes | None]) -> Admission:
     rows: list[int] = []
     rejected: Rejected = []
     for index, value in enumerate(values):
-        error = refusal(value)
+        error = rejection(value)
         if error is None:
             admitted.append(value)  # type: ignore[arg-type]
             rows.append(index)

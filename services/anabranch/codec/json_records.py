@@ -3,8 +3,8 @@
 Decisions, all the strict way round unless JSON leaves no choice:
 
 - an object with all fields of the schema and no other; a field with a default may be missing, also a nullable one only then;
-- an ``int`` or ``long`` is written without fraction and exponent (``1.0`` is refused) and fits 32 or 64 bits;
-- a ``float`` or ``double`` may be written as an integer; NaN and infinity cannot be written, and what overflows is refused;
+- an ``int`` or ``long`` is written without fraction and exponent (``1.0`` is rejected) and fits 32 or 64 bits;
+- a ``float`` or ``double`` may be written as an integer; NaN and infinity cannot be written, and what overflows is rejected;
 - a boolean is never a number, a number never a text; ``bytes`` are base64;
 - of a key that is there twice the last one counts, as with most parsers;
 - UTF-8, no byte order mark, nothing after the object but white space.
@@ -42,7 +42,7 @@ _TEXT_MAX: Final = 300
 _OPENING: Final = np.frombuffer(b"[{", np.uint8)
 _CLOSING: Final = np.frombuffer(b"]}", np.uint8)
 _BRACKETS_MAX: Final = 20_000
-"""Of a refused record that is read once more for its reason; a record of flat fields has one."""
+"""Of a rejected record that is read once more for its reason; a record of flat fields has one."""
 
 _ROWS_AT_ONCE: Final = 8_192
 """Records that are decoded before their columns are made: their objects stay in the processor's cache until then."""
@@ -68,7 +68,7 @@ class JsonDecoder:
         ]
 
     def decode(self, values: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
-        """The records of ``values``, in order, without those that are refused. Values passed ``guards.admit``."""
+        """The records of ``values``, in order, without those that are rejected. Values passed ``guards.admit``."""
         rejected: Rejected = []
         tables = [self._piece(values, start, rejected) for start in range(0, len(values), _ROWS_AT_ONCE)]
         return pa.concat_tables(tables).combine_chunks() if tables else self._schema.empty_table(), rejected
@@ -77,19 +77,19 @@ class JsonDecoder:
         """Some of ``values``, from ``start`` on."""
         rows: list[Any] = []
         rest = iter(values[start : start + _ROWS_AT_ONCE])
-        refused = 0
+        left_out = 0
         while True:
             try:
                 rows.extend(map(self._decode, rest))  # what came before an error stays in the list
                 break
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                index = start + len(rows) + refused
-                refused += 1
-                rejected.append((index, self._refusal(values[index], error)))
+                index = start + len(rows) + left_out
+                left_out += 1
+                rejected.append((index, self._rejection(values[index], error)))
         return pa.Table.from_arrays([column(rows) for column in self._columns], schema=self._schema)
 
-    def _refusal(self, value: bytes, error: Exception) -> RecordRejected:
-        """The reason's code: whether to refuse is decided already, so this may take its time."""
+    def _rejection(self, value: bytes, error: Exception) -> RecordRejected:
+        """The reason's code: whether to reject is decided already, so this may take its time."""
         text = str(error)[:_TEXT_MAX]
         if value.count(b"[") + value.count(b"{") > _BRACKETS_MAX:  # to say it better would take 26 times its size in memory
             return RecordRejected(_roughly(value, error), text)

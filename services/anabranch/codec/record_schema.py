@@ -85,7 +85,7 @@ class RecordSchema:
 
 
 def parse(text: str | bytes, name: str, version: int = 1) -> RecordSchema:
-    """The schema in ``text``, refused unless every field is one that anabranch can carry.
+    """The schema in ``text``, rejected unless every field is one that anabranch can carry.
 
     Raises:
         ConfigurationError: with one line per mistake.

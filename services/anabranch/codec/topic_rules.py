@@ -15,7 +15,7 @@ _UNBOUNDED: Final = "-1"
 _AT_LEAST: Final = {
     "retention.ms": "records would be deleted before they are read",
     "retention.bytes": "records would be deleted before they are read",
-    "max.message.bytes": "large records would be refused",
+    "max.message.bytes": "large records would be rejected",
     "min.insync.replicas": "a record would count that fewer brokers have, and be lost with them",
 }
 """Setting -> what happens with less. -1 is without bound."""

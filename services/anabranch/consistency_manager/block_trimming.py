@@ -42,7 +42,7 @@ class BlockTrimming:
         )
         self._failures = Counter(
             "anabranch_trim_failures",
-            "Deletions that the log refused or did not answer; each is made up for",
+            "Deletions that the log rejected or did not answer; each is made up for",
             _LABELS,
             registry=context.registry,
         ).labels(context.pipeline.name)

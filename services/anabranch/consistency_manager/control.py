@@ -42,13 +42,13 @@ class ControlRoom:
         self._said = Counter(
             "anabranch_control_said", "Records that the manager wrote to its topic", (*_LABELS, "record"), registry=context.registry
         )
-        self.refused = Counter(
-            "anabranch_refused_control_records", "Control records that could not be used", _LABELS, registry=context.registry
+        self.rejected = Counter(
+            "anabranch_rejected_control_records", "Control records that could not be used", _LABELS, registry=context.registry
         ).labels(self._pipeline.name)
         self._trimmable = Gauge(
             "anabranch_trim_point_bucket", "No reader needs buckets up to this one", (*_LABELS, "stream"), registry=context.registry
         )
-        self._refused = 0
+        self._rejected = 0
         self._points: dict[str, int] = {}
         """Trim points that were read in the topic."""
 
@@ -68,8 +68,8 @@ class ControlRoom:
         entries = self._reader.poll()
         for entry in entries:
             self._take(entry)
-        self.refused.inc(self._reader.refused - self._refused)
-        self._refused = self._reader.refused
+        self.rejected.inc(self._reader.rejected - self._rejected)
+        self._rejected = self._reader.rejected
         self._say(uptos)
         slowest = min(uptos.values(), default=0)
         self._heartbeats.send(Heartbeat(MANAGER_SERVICE, self._pipeline.name, "0", -1, state, slowest, 0))
@@ -102,7 +102,7 @@ class ControlRoom:
         if isinstance(entry, Heartbeat):
             self._trimming.heard(entry, now_ms)
             if not self._image.heartbeat(entry):
-                self.refused.inc()
+                self.rejected.inc()
             if entry.service == _DELIVERY and entry.rejected and entry.name in self._pipeline.outputs:
                 self.alarms.append(self._rejecting(self._pipeline.outputs[entry.name], now_ms))
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
@@ -116,12 +116,12 @@ class ControlRoom:
                 text = f"replica {entry.replica} made buckets of {entry.stream} again for {entry.reader}: {entry.reason}"
                 self.alarms.append(Alarm("recomputed_rows_differ", entry.stream, -1, text, now_ms))
         else:
-            self.refused.inc()
+            self.rejected.inc()
 
     @staticmethod
     def _rejecting(output: Output, now_ms: int) -> Alarm:
         text = (
-            f"output {output.name}: results are larger than its topics take: those that {output.corrected.topic} refused are in {output.rejected}, "
+            f"output {output.name}: results are larger than its topics take: those that {output.corrected.topic} rejected are in {output.rejected}, "
             "the live topic leaves them out; make them smaller, or raise max.message.bytes"
         )
         return Alarm(REJECTED, output.stage, -1, text, now_ms)

@@ -65,8 +65,8 @@ class LogTrimming:
         self._admin: LogAdmin | None = None
         registry, own = context.registry, pipeline.name
         self._written = Counter("anabranch_log_snapshots_written", "Log snapshots", (*_LABELS, "stream"), registry=registry)
-        self._refused = Counter(
-            "anabranch_log_snapshots_refused",
+        self._rejected = Counter(
+            "anabranch_log_snapshots_rejected",
             "Log snapshots that were due and could not be: a start takes longer and longer",
             (*_LABELS, "stream"),
             registry=registry,
@@ -79,7 +79,7 @@ class LogTrimming:
         )
         self._failures = Counter(
             "anabranch_log_snapshot_failures",
-            "Log snapshots and deletions that the log refused or did not answer; each is made up for",
+            "Log snapshots and deletions that the log rejected or did not answer; each is made up for",
             _LABELS,
             registry=registry,
         ).labels(own)
@@ -138,7 +138,7 @@ class LogTrimming:
             if log_snapshot is not None and self._append(log, log_snapshot):
                 self._written.labels(self._context.pipeline.name, stream).inc()
             else:
-                self._refused.labels(self._context.pipeline.name, stream).inc()
+                self._rejected.labels(self._context.pipeline.name, stream).inc()
         reason = _why_not(log_snapshots)
         if reason != log.told:
             log.told = reason
@@ -187,4 +187,4 @@ def _why_not(log_snapshots: LogSnapshots) -> str:
             f"a process writes to the log as {log_snapshots.stranger!r}, which no replica of this pipeline file is: restart the manager when all have "
             "the same file"
         )
-    return log_snapshots.refused
+    return log_snapshots.rejected

@@ -242,7 +242,7 @@ class ConsistencyManager:
                 try:
                     found.append(control_records.decode(value))
                 except RemoteProtocolError:
-                    self._control.refused.inc()
+                    self._control.rejected.inc()
         return found
 
     def _write_index(self) -> bool:
@@ -298,7 +298,7 @@ class ConsistencyManager:
     def _report(self) -> None:
         uptos = {stream: reader.log_state.upto for stream, reader in self._streams.items()}
         for stream, reader in self._streams.items():
-            self._context.metrics.refused(stream, reader.counts)
+            self._context.metrics.rejected(stream, reader.counts)
             self._compared.labels(self._pipeline.name, stream).set(self._audits[stream].compared)
             self._uncompared.labels(self._pipeline.name, stream).set(self._audits[stream].uncompared)
         for stream, gaps in self._gaps.items():

@@ -54,8 +54,8 @@ from anabranch.runtime.heartbeats import ControlReader
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 
 _RETRY_MS: Final = 200
-_REFUSED_RETRY_MS: Final = 10_000
-"""After the log refused a record for good, or blocks were gone: nothing changes soon, and the corrected half has to go on meanwhile."""
+_REJECTED_RETRY_MS: Final = 10_000
+"""After the log rejected a record for good, or blocks were gone: nothing changes soon, and the corrected half has to go on meanwhile."""
 _OUTGROWN_RETRY_MS: Final = 600_000
 """After an upsert view was too large for memory: reading it back again, to see whether it still is, stops the corrected half for as long."""
 _READ_BACK_MS: Final = 5_000
@@ -104,9 +104,9 @@ class LiveTopic:
         self._accepted_bytes = 0
         """Of a record, by the topic's setting."""
         self.left_out = 0
-        """Records that were left out, since the topic refuses them for their size."""
+        """Records that were left out, since the topic rejects them for their size."""
         self._fitting_bytes: int | None = None
-        """Larger records are left out; None: until the topic refuses one, all are tried, since they may become smaller by compression."""
+        """Larger records are left out; None: until the topic rejects one, all are tried, since they may become smaller by compression."""
         self._chosen: str | None = None
         self._hold = Hold(shape.waits(self._pipeline, output.stage), shape.policy(self._pipeline, output.stage))
         self._hold_ms = 0
@@ -126,7 +126,7 @@ class LiveTopic:
         self._failures = counter("failures", "Failures that began on the live topic: the first tentative bucket was shown")
         self._undos = counter("undos", "Undos that were sent")
         self._stable_rows = counter("stable_records", "Stable records delivered to the live topic")
-        self._left_out = counter("left_out", "Records left out, since the live topic refuses them for their size")
+        self._left_out = counter("left_out", "Records left out, since the live topic rejects them for their size")
         self._tentative_rows = counter("tentative_records", "Tentative records delivered to the live topic, shown again or not")
 
     # -- what the service asks ------------------------------------------------------------------------------------------------------------
@@ -187,10 +187,10 @@ class LiveTopic:
         except RecordTooLarge as error:
             # What is too large even so is no result: what a transaction ends with. Then a person has to act, and all are tried again.
             self._fitting_bytes = (self._accepted_bytes if self._fitting_bytes is None else self._fitting_bytes // 2) or None
-            self._delay(error, _REFUSED_RETRY_MS if self._fitting_bytes is None else 0)
+            self._delay(error, _REJECTED_RETRY_MS if self._fitting_bytes is None else 0)
             return False
         except (Unavailable, DataMissing) as error:
-            self._delay(error, _REFUSED_RETRY_MS)
+            self._delay(error, _REJECTED_RETRY_MS)
             return False
         except ConfigurationError as error:  # an upsert view has outgrown its bound, or a column cannot be written in this format
             self._delay(error, _OUTGROWN_RETRY_MS)

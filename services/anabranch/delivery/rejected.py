@@ -9,16 +9,16 @@ from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, DEAD_LETTER_CUT_MORE_BYTES
 
 TOPIC_HEADER: Final = "anabranch-topic"
-"""The topic that refused it."""
+"""The topic that rejected it."""
 REASON_HEADER: Final = "anabranch-reason"
 TRUNCATED_HEADER: Final = "anabranch-truncated"
 """Of one that was cut: how many bytes key, value and headers of the whole result have."""
 
 
-def send(writer: LogWriter, topic: str, refused_by: str, records: Records, *, is_cut: bool) -> None:
+def send(writer: LogWriter, topic: str, rejected_by: str, records: Records, *, is_cut: bool) -> None:
     """Queue ``records`` for ``topic``, with their ids; with ``is_cut`` only so much of key and value as any topic takes."""
     for key, value, headers, size in zip(records.keys, records.values, records.headers, records.sizes(), strict=True):
-        more = [(TOPIC_HEADER, refused_by.encode()), (REASON_HEADER, b"too_large")]
+        more = [(TOPIC_HEADER, rejected_by.encode()), (REASON_HEADER, b"too_large")]
         if is_cut:
             more.append((TRUNCATED_HEADER, b"%d" % size))
             writer.send(

@@ -39,7 +39,7 @@ from anabranch.runtime.settings import ServiceSettings
 
 _POLL_MS: Final = 100
 _RETRY_MS: Final = 200
-_REFUSED_RETRY_MS: Final = 10_000
+_REJECTED_RETRY_MS: Final = 10_000
 """After the log refused to read or write for good: a person has to act first, and the live half goes on meanwhile."""
 _ASK_MS: Final = 1_000
 _UNKNOWN_MAX: Final = 10
@@ -101,7 +101,7 @@ class DeliveryService:
         ).labels(*labels)
         self._rejected = Counter(
             "anabranch_delivery_rejected",
-            "Results that the output topic refused for their size, written to the topic of rejected ones",
+            "Results that the output topic rejected for their size, written to a topic of their own",
             _LABELS,
             registry=context.registry,
         ).labels(*labels)
@@ -160,7 +160,7 @@ class DeliveryService:
             return
         except Unavailable as error:
             self._delay(error)
-            self._retry_at_ms = self._context.clock.monotonic_ms() + _REFUSED_RETRY_MS
+            self._retry_at_ms = self._context.clock.monotonic_ms() + _REJECTED_RETRY_MS
             return
         except OutcomeUnknown as error:
             self._unknown.inc()
@@ -380,7 +380,7 @@ class DeliveryService:
         except RecordTooLarge:
             self._writing().abort()
             sizes = records.sizes()
-            if not delivery.refused(run, {place: sizes[place] for place in sent}):
+            if not delivery.rejected(run, {place: sizes[place] for place in sent}):
                 raise
             return
         if delivery.form is not Form.RECORDS:
@@ -423,8 +423,8 @@ class DeliveryService:
 
         Raises:
             OutcomeUnknown, Fenced: see there.
-            RecordTooLarge: the transaction can be aborted, and what ``delivery.refused`` says be done.
-            Unavailable: the log refuses a record for good.
+            RecordTooLarge: the transaction can be aborted, and what ``delivery.rejected`` says be done.
+            Unavailable: the log rejects a record for good.
         """
         writer, output = self._writing(), self._output.name
         progress = control_records.encode(delivery.progress(run, self._context.clock.now_ms()))
@@ -465,7 +465,7 @@ class DeliveryService:
             now_ms = self._context.clock.now_ms()
             self.status.lag_ms = now_ms - self.status.last_bucket_ms
             self.status.age_ms = self._context.metrics.closed(self.status.last_bucket_ms, now_ms)
-        self._context.metrics.refused(self._output.stage, following.counts)
+        self._context.metrics.rejected(self._output.stage, following.counts)
         self.status.detail["stable_bucket_ms"] = bound_ms(following.log_state.upto, width_ms)
 
 

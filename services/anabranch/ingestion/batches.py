@@ -145,8 +145,8 @@ def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: EventTim
     found = closed & _found_late(batch, numbers, times, limits) if limits.never_late else np.zeros(len(times), dtype=np.bool_)
     late = closed & ~found
     marks = np.where(ahead, 0, times) if ahead.any() else times
-    beats, refused_beats = _heartbeats(batch, source, limits.beat_above_ms(int(marks.max()) if len(marks) else 0))
-    rejected += refused_beats
+    beats, rejected_beats = _heartbeats(batch, source, limits.beat_above_ms(int(marks.max()) if len(marks) else 0))
+    rejected += rejected_beats
     facts = _facts(batch, numbers, marks, beats)
     drop = ahead if timed.bad is None else ahead | timed.bad
     late_count, reassigned = int(late.sum()), int(found.sum())
@@ -211,9 +211,9 @@ def _without_event_time(
 
 
 def _heartbeats(batch: Batch, source: Source, above_ms: int) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
-    """(largest event time said per chunk, refused ones). Where event time is the arrival, a heartbeat says its own arrival."""
+    """(largest event time said per chunk, rejected ones). Where event time is the arrival, a heartbeat says its own arrival."""
     said: dict[int, int] = {}
-    refused: list[tuple[int, RecordRejected]] = []
+    rejected: list[tuple[int, RecordRejected]] = []
     for number in batch.heartbeats:
         index, row = batch.locate(number)
         chunk = batch.chunks[index]
@@ -224,18 +224,18 @@ def _heartbeats(batch: Batch, source: Source, above_ms: int) -> tuple[dict[int, 
             event_time_ms = int(text)
         else:
             what = None if text is None else text[:40]
-            refused.append((number, RecordRejected(RejectionReason.NO_EVENT_TIME, f"header {HEARTBEAT} is {what!r}, not a time in ms")))
+            rejected.append((number, RecordRejected(RejectionReason.NO_EVENT_TIME, f"header {HEARTBEAT} is {what!r}, not a time in ms")))
             continue
         if not 1 <= event_time_ms <= EVENT_TIME_MS_MAX:
-            refused.append((number, event_time.unusable(event_time_ms, f"header {HEARTBEAT}")))
+            rejected.append((number, event_time.unusable(event_time_ms, f"header {HEARTBEAT}")))
         elif event_time_ms > above_ms:
             why = (
                 f"header {HEARTBEAT} is {event_time_ms}, in front of the clock, or of all that its source has said (at most {above_ms} now)"
             )
-            refused.append((number, RecordRejected(RejectionReason.AHEAD, why)))
+            rejected.append((number, RecordRejected(RejectionReason.AHEAD, why)))
         else:
             said[index] = max(event_time_ms, said.get(index, 0))
-    return said, refused
+    return said, rejected
 
 
 def _facts(batch: Batch, numbers: event_time.Times | None, marks: event_time.Times, beats: dict[int, int]) -> list[ChunkFacts]:

@@ -90,7 +90,7 @@ class DeadLetters:
         """Wait until all are in the log. After an unknown outcome, or where one is too large, all queued ones are sent again.
 
         Raises:
-            Unavailable: the topic refuses one for good, or does not say what became of WRITE_TRIES_MAX attempts.
+            Unavailable: the topic rejects one for good, or does not say what became of WRITE_TRIES_MAX attempts.
         """
         if self._queued:
             self._settle(self._queued)
@@ -105,8 +105,8 @@ class DeadLetters:
     def _settle(self, letters: Sequence[_Letter], *, is_cut: bool = False) -> None:
         """``letters`` were sent: wait until they are in the log.
 
-        It is not told which one was too large, and what is sent together with a large one is refused with it. So the large ones go each alone, and
-        one that is refused alone goes cut.
+        It is not told which one was too large, and what is sent together with a large one is rejected with it. So the large ones go each
+        alone, and one that is rejected alone goes cut.
         """
         for _ in range(WRITE_TRIES_MAX):
             try:

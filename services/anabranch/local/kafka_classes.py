@@ -1,7 +1,7 @@
 """An archive of the broker's classes, as Java has loaded and checked them once: the embedded broker starts with it in 0.6 of the time.
 
 ``anabranch classes`` makes it beside that of Spark's (``adapters.spark.class_archive``), which says what such an archive is. It lies in the cache, 50 MB
-for each version of Java and Kafka. Java itself refuses one that does not fit, and goes on without; it changes nothing that the broker does.
+for each version of Java and Kafka. Java itself rejects one that does not fit, and goes on without; it changes nothing that the broker does.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Moving:
         reader = PlacementReader(self._log, self._at.topic, places)
         try:
             reader.read_to_end()
-            self._check(places.refused(self._label, self._node))
+            self._check(places.rejected(self._label, self._node))
             self._epoch_before = self._epoch()
             left, back = places.node_of(self._label), places.came_from(self._label)
             is_under_way = places.is_under_way(self._label, self._epoch_before)
@@ -52,14 +52,14 @@ class Moving:
             self._append()
             reader.read_to_end()
             if places.node_of(self._label) != self._node:  # somebody moved it, or a peer, at the same time
-                self._check(places.refused(self._label, self._node))
+                self._check(places.rejected(self._label, self._node))
             return left
         finally:
             reader.close()
 
-    def _check(self, refused: str) -> None:
-        if refused:
-            raise ConfigurationError(f"not moved: {refused}")
+    def _check(self, rejected: str) -> None:
+        if rejected:
+            raise ConfigurationError(f"not moved: {rejected}")
 
     def _append(self) -> None:
         stage, _, replica = self._label.rpartition(".")

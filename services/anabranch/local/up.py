@@ -107,15 +107,15 @@ def up(
     ``drills``: every service reaches the embedded Kafka by a link of its own, which can be cut.
 
     Raises:
-        ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a service refuses its settings.
+        ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a service rejects its settings.
         Unavailable: Kafka cannot be reached or started.
     """
     if drills and kafka is not None:
         raise ConfigurationError("--drills is for the embedded broker, which it gives a listener for each service; leave out --kafka")
     if kafka is None:
-        kafka_security.refuse_security_for("the embedded broker has no security")
+        kafka_security.reject_security_for("the embedded broker has no security")
     if redis is None:
-        redis_security.refuse_security_for("the embedded Redis has no security")
+        redis_security.reject_security_for("the embedded Redis has no security")
     pipeline = load(pipeline_file)
     names = selected(pipeline.processes(), only)
     os.umask(OWN_FILES)

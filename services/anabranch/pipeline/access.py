@@ -2,7 +2,7 @@
 
 Made from two pieces of data: ``schemas/topics`` says which service writes and reads each kind of topic, the pipeline file says which instance of
 a service has to do with which topic. An instance writes only its own blocks, its own stream's boundary log and its own outputs; it reads only
-the streams that its stage or output reads. What no line here allows, a broker with ACLs refuses.
+the streams that its stage or output reads. What no line here allows, a broker with ACLs rejects.
 
 Read, Write and Delete imply Describe on such a broker, and a writer that may write any topic may be idempotent; so neither is listed.
 """

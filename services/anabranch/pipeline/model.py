@@ -138,7 +138,7 @@ class Output(_Model):
 
     @property
     def rejected(self) -> str:
-        """The topic of results that the corrected topic refuses for their size."""
+        """The topic of results that the corrected topic rejects for their size."""
         return f"{self.corrected.topic}.rejected"
 
 

@@ -343,7 +343,7 @@ class ReplicaRunner:
             with self.lock:
                 if query in self._queries:
                     raise
-                return False  # dropped meanwhile, and refused since a newer branch has begun
+                return False  # dropped meanwhile, and rejected since a newer branch has begun
         with self.lock:
             entry.chain.appended(record)
             entry.running = None

@@ -349,7 +349,7 @@ class StageReplica:
         self.status.detail |= {"replica_state": runner.state.value, "missing": list(runner.missing), "unread": sorted(runner.unread)}
         self._state_metrics.show(runner.state, runner.missing)
         for name, follower in self._followers.items():
-            self._context.metrics.refused(name, follower.reader.counts)
+            self._context.metrics.rejected(name, follower.reader.counts)
         if self._standby is not None:
             self._standby.say("primary", (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, runner.synced_bucket)
         if now - self._synced_ms >= CHECKPOINT_SYNC_EVERY_MS and (self._syncing is None or not self._syncing.is_alive()):

@@ -250,7 +250,7 @@ class LogState:
         if writer.version < self._version:
             return "superseded"
         is_tentative, closed = entry.kind is BoundaryKind.TENTATIVE, writer.closed
-        reason = writer.branches.refusal(entry) if is_tentative else self._continue(writer, entry)
+        reason = writer.branches.rejection(entry) if is_tentative else self._continue(writer, entry)
         if reason:
             return reason
         if is_tentative:
@@ -273,7 +273,7 @@ class LogState:
             writer.base = writer.closed
         self.bucket_ms = self.bucket_ms or entry.bucket_ms
         writer.epoch, writer.fingerprint, writer.schema, writer.version = offset, entry.fingerprint, entry.schema, entry.version
-        writer.timelines.clear()  # ids of older epochs are refused by the epoch
+        writer.timelines.clear()  # ids of older epochs are rejected by the epoch
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
 
     def _continue(self, writer: _Writer, record: BoundaryRecord) -> str:

@@ -13,10 +13,10 @@ progress records keep the positions read from, so that a second crash finds them
 If retention has removed records above those positions, the ids that stood there cannot be compared. Then records that a progress record
 names count as written in such a partition. Tuples of an unfinished run that retention removed would be written again, with the same ids.
 
-A record may be larger than its topic takes. Which one of a run that is, nobody tells, and records that are sent together are refused together.
-So a run that is refused is cut, before its largest record and at its middle, until it writes one record. That goes to the topic of rejected
-results instead, cut where that topic refuses it whole. The topic of rejected results is one more place beside the partitions: its ids are read
-back with theirs, and its position stands in the progress records beside theirs.
+A record may be larger than its topic takes. Which one of a run that is, nobody tells, and records that are sent together are rejected
+together. So a run that is rejected is cut, before its largest record and at its middle, until it writes one record. That goes to the topic
+of rejected results instead, cut where that topic rejects it whole. The topic of rejected results is one more place beside the partitions:
+its ids are read back with theirs, and its position stands in the progress records beside theirs.
 
 Invariants:
     D1  an id that stands in the topic at or after the last progress record's positions is not written.
@@ -25,8 +25,8 @@ Invariants:
     D4  every id >= the beginning of the last recorded run stands at or after that record's positions.
     D5  the number of partitions never changes: records of one key stay in one partition.
     D6  a run has at most ``rows_max`` records; it takes buckets whole unless its first bucket alone has more.
-    D7  an id of a bucket that is not stable cannot be this output's: it is foreign, and refused.
-    D8  a record is rejected only if its record was refused when it was sent alone; a rejected id counts as written, also for whoever takes
+    D7  an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
+    D8  a record goes to the topic of rejected results only if it was rejected when it was sent alone; its id counts as written, also for whoever takes
         over.
 """
 
@@ -122,7 +122,7 @@ class CorrectedDelivery:
     """One failover of an output: made after the older writer was fenced, given up when the outcome of a transaction is unknown.
 
     Order of calls: ``found`` for every id between ``read_from`` and the topics' ends, ``recovered``, then ``plan``, and ``advance`` or
-    ``refused``, for ever.
+    ``rejected``, for ever.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class CorrectedDelivery:
         self._found_count = 0
         self._found_last: RecordId | None = None
         self._recovered = False
-        self._refused_rows: int | None = None
+        self._rejected_rows: int | None = None
         self._form = Form.RECORDS
         self._cut: frozenset[int] = frozenset()
         self._cursor = self._confirmed = RecordId(after + 1, 0)
@@ -203,14 +203,14 @@ class CorrectedDelivery:
         return True
 
     def recovered(self, upto: int) -> int:
-        """Reading back is over; every bucket up to ``upto`` is stable, read from the log after fencing. Returns ids refused by D7."""
+        """Reading back is over; every bucket up to ``upto`` is stable, read from the log after fencing. Returns ids rejected by D7."""
         foreign = [bucket for bucket in self._found if bucket > upto]
-        refused = sum(len(self._found.pop(bucket)) for bucket in foreign)
+        rejected = sum(len(self._found.pop(bucket)) for bucket in foreign)
         if self._found:
             bucket = max(self._found)
             self._found_last = RecordId(bucket, max(self._found[bucket]))
         self._recovered = True
-        return refused
+        return rejected
 
     @property
     def comparing(self) -> bool:
@@ -240,7 +240,7 @@ class CorrectedDelivery:
         if upto < self._cursor.bucket:
             return None
         slices: list[Slice] = []
-        left = rows_max if self._refused_rows is None else min(rows_max, self._refused_rows)
+        left = rows_max if self._rejected_rows is None else min(rows_max, self._rejected_rows)
         for bucket, rows in sizes:
             start = self._cursor.position if bucket == self._cursor.bucket else 0
             if start > rows:
@@ -277,16 +277,16 @@ class CorrectedDelivery:
         """How the next run is to be written."""
         return self._form
 
-    def refused(self, run: Run, sizes: Mapping[int, int]) -> bool:
-        """``run`` was refused for the size of a record, and nothing of it is written; whether there is another way to write it (D8).
+    def rejected(self, run: Run, sizes: Mapping[int, int]) -> bool:
+        """``run`` was rejected for the size of a record, and nothing of it is written; whether there is another way to write it (D8).
 
         ``sizes``: bytes of each record that was sent, by its place in the run.
         """
         if len(sizes) > 1:
             largest = max(sizes, key=lambda place: sizes[place])
-            self._refused_rows = max(1, min(largest, run.rows // 2))
+            self._rejected_rows = max(1, min(largest, run.rows // 2))
             return True
-        self._refused_rows = run.rows
+        self._rejected_rows = run.rows
         ways = list(Form)
         at = ways.index(self._form) + 1
         self._form = ways[min(at, len(ways) - 1)]
@@ -295,7 +295,7 @@ class CorrectedDelivery:
     def advance(self, run: Run, ends: Mapping[int, int]) -> None:
         """``run`` is committed, or all of it was there. ``ends``: offset after the last record written, of the places written to."""
         self._cursor = run.next
-        self._refused_rows, self._form = None, Form.RECORDS
+        self._rejected_rows, self._form = None, Form.RECORDS
         self._confirmed = max(self._confirmed, run.next)
         for partition, end in ends.items():
             self._ends[partition] = max(self._ends[partition], end)

@@ -6,7 +6,7 @@
     |-- ConfigurationError            a pipeline file, a setting or a topic is not as it must be (exit code 2)
     |-- ProtocolError                 a rule was broken
     |   |-- LocalProtocolError        by this process: a bug here; the process ends
-    |   `-- RemoteProtocolError       by what another process wrote: refused, counted, never a crash
+    |   `-- RemoteProtocolError       by what another process wrote: rejected, counted, never a crash
     |-- Fenced                        a newer process of the same replica or output exists: this one ends
     |   `-- Outvoted                  the manager says that its results are wrong: it starts anew from another's state
     |-- RecordRejected                one user's record cannot be used: goes to the dead-letter topic
@@ -44,7 +44,7 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """What was read breaks a rule. It is refused and counted; the reader goes on."""
+    """What was read breaks a rule. It is rejected and counted; the reader goes on."""
 
 
 class Fenced(AnabranchError):
@@ -88,7 +88,7 @@ class DataMissing(AnabranchError):
 
 
 class TooManyParts(AnabranchError):
-    """A writer would have more open parts than its readers hold, or a batch more than its records name. It was refused, and would be again."""
+    """A writer would have more open parts than its readers hold, or a batch more than its records name. It was rejected, and would be again."""
 
 
 class StageFunctionError(AnabranchError):

@@ -25,7 +25,7 @@ BLOCK_ROWS_MAX: Final = 65_536
 """Rows of a block: bounds what a reader must hold to check one block."""
 
 BOUNDARY_BYTES_MAX: Final = 8 * MIB
-"""A boundary record as a Kafka record: refused unread above it."""
+"""A boundary record as a Kafka record: rejected unread above it."""
 
 RECORD_BYTES_ON_BROKER_MAX: Final = 16 * MIB
 """Largest record that is sent or fetched whole: twice the largest boundary record, four times the largest block."""
@@ -38,7 +38,7 @@ PIECES_MAX: Final = 1_000
 continues the record before its first piece."""
 
 PENDING_PARTS_MAX: Final = 1_000_000
-"""Named parts of one writer's open buckets: every reader of the stream holds them (about 300 bytes each). A record beyond it is refused."""
+"""Named parts of one writer's open buckets: every reader of the stream holds them (about 300 bytes each). A record beyond it is rejected."""
 
 PENDING_PARTS_HOLD: Final = 800_000
 """From so many open parts on a source reads only what holds its boundary back, until half of them are closed. The rest of PENDING_PARTS_MAX is for
@@ -145,7 +145,7 @@ DEAD_LETTER_ROOM_BYTES: Final = 64 * 1024
 """By so much a dead-letter topic must take larger records than the input: for the headers that say why, and for other compression than the user's."""
 
 DEAD_LETTER_CUT_BYTES: Final = 32 * 1024
-"""Value of a dead letter whose original its topic refuses, else one record would stop a source for ever. With it, what is left of key and headers
+"""Value of a dead letter whose original its topic rejects, else one record would stop a source for ever. With it, what is left of key and headers
 fits into DEAD_LETTER_ROOM_BYTES."""
 
 DEAD_LETTER_CUT_MORE_BYTES: Final = 4 * 1024
@@ -374,7 +374,7 @@ ASK_AGAIN_MS: Final = 15_000
 ASK_TAKEN_MS: Final = 180_000
 """A request that somebody has taken is repeated: whoever took it has died, or hangs. Also the longest that recomputing a range may take."""
 
-ASK_REFUSED_MS: Final = 60_000
+ASK_REJECTED_MS: Final = 60_000
 """A request that no replica could serve is repeated: a replica may have come back that can."""
 
 PASSIVE_REPLICAS_MIN: Final = 2

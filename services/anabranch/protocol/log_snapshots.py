@@ -66,7 +66,7 @@ class LogSnapshots:
         """Epochs of writers that this pipeline does not have."""
         self.stranger = ""
         """A process writes to the log under this name, which no replica of this pipeline has; empty: none does (S5)."""
-        self.refused = ""
+        self.rejected = ""
         """Why there was no log snapshot when one was due, in words; empty: there was."""
 
     @property
@@ -125,25 +125,25 @@ class LogSnapshots:
         upto = max(forgettable_upto, self._forgotten)
         self._not_before = as_of + self._every
         if log_state.forgotten > upto:
-            self.refused = f"readers need buckets from {upto + 1} on, and there was no room for those up to {log_state.forgotten}"
+            self.rejected = f"readers need buckets from {upto + 1} on, and there was no room for those up to {log_state.forgotten}"
             return None
         log_snapshot = log_state.snapshot(as_of, upto)
         log_snapshot = replace(
             log_snapshot, replicas=tuple(replace(r, history=histories.get(r.replica, "")) for r in log_snapshot.replicas)
         )
         if (count := items(log_snapshot)) > SNAPSHOT_ITEMS_MAX:
-            self.refused = (
+            self.rejected = (
                 f"it would have {count} items, more than {SNAPSHOT_ITEMS_MAX}: a reader far behind needs buckets from {upto + 1} on"
             )
             return None
-        self.refused = ""
+        self.rejected = ""
         # If it does not get into the log before this, it is of no use.
         self._not_before = as_of + min(self._every, SNAPSHOT_LATE_RECORDS)
         return log_snapshot
 
     def too_large(self, as_of: int, reason: str) -> None:
         """The log snapshot that was made has too many bytes (S4)."""
-        self.refused, self._not_before = reason, as_of + self._every
+        self.rejected, self._not_before = reason, as_of + self._every
 
     def overfull(self, log_state: LogState) -> bool:
         """Whether the log state holds more than a log snapshot could say (S4); looked at now and then."""

@@ -126,7 +126,7 @@ class Places:
         self._moves: dict[str, Move] = {}
         self._from: dict[str, str] = {}
 
-    def refused(self, label: str, node: str) -> str:
+    def rejected(self, label: str, node: str) -> str:
         """Why the replica ``label`` cannot be moved to ``node``; empty: it can (N1 to N3)."""
         if label not in self._node:
             return f"there is no replica {label}; there are {', '.join(self._node)}"
@@ -145,7 +145,7 @@ class Places:
     def moved(self, move: Move) -> bool:
         """A record of the log, each in its turn; whether it counts (N4)."""
         label = f"{move.stage}.{move.replica}"
-        if self.refused(label, move.node):
+        if self.rejected(label, move.node):
             return False
         self._from[label], self._node[label], self._moves[label] = self._node[label], move.node, move
         return True

@@ -15,7 +15,7 @@ state       event                                           action and next stat
 ==========  ==============================================  =====================================================
 (none)      blocks are gone                                 ask; ASKED
 ASKED       a replica has taken it                          TAKEN
-any         all replicas are unable                         REFUSED
+any         all replicas are unable                         REJECTED
 any         a replica has recomputed it                     RECOMPUTED
 any         its time is over, or other buckets are gone     ask under the next number; ASKED
 any         the blocks are there                            (none)
@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from anabranch.protocol.control import Ask, AskOutcome, AskReply
-from anabranch.protocol.limits import ASK_AGAIN_MS, ASK_REFUSED_MS, ASK_TAKEN_MS, ASK_TURN_MS, ASKS_MAX
+from anabranch.protocol.limits import ASK_AGAIN_MS, ASK_REJECTED_MS, ASK_TAKEN_MS, ASK_TURN_MS, ASKS_MAX
 
 
 class RequestState(Enum):
@@ -47,16 +47,16 @@ class RequestState(Enum):
     ASKED = auto()
     TAKEN = auto()
     RECOMPUTED = auto()
-    REFUSED = auto()
+    REJECTED = auto()
 
 
 _PATIENCE_MS = {
     RequestState.ASKED: ASK_AGAIN_MS,
     RequestState.TAKEN: ASK_TAKEN_MS,
     RequestState.RECOMPUTED: ASK_AGAIN_MS,
-    RequestState.REFUSED: ASK_REFUSED_MS,
+    RequestState.REJECTED: ASK_REJECTED_MS,
 }
-_REFUSALS = (AskOutcome.UNABLE, AskOutcome.DIFFERENT)
+_REJECTIONS = (AskOutcome.UNABLE, AskOutcome.DIFFERENT)
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Asked:
     state: RequestState
     since_ms: int
     taken_by: str = ""
-    refusals: dict[str, str] = field(default_factory=dict)
+    rejections: dict[str, str] = field(default_factory=dict)
 
 
 class RecomputeRequests:
@@ -106,9 +106,9 @@ class RecomputeRequests:
         elif answer.outcome is AskOutcome.RECOMPUTED:
             found.state = RequestState.RECOMPUTED
         else:
-            found.refusals[answer.replica] = answer.reason
-            all_refused = found.refusals.keys() == self._writers[answer.stream]
-            found.state = RequestState.REFUSED if all_refused else RequestState.ASKED
+            found.rejections[answer.replica] = answer.reason
+            all_rejected = found.rejections.keys() == self._writers[answer.stream]
+            found.state = RequestState.REJECTED if all_rejected else RequestState.ASKED
         found.since_ms = now_ms
 
     def state(self, stream: str) -> RequestState | None:
@@ -122,12 +122,12 @@ class RecomputeRequests:
         if found is None:
             return f"nobody can be asked for {stream}: it is a source" if stream not in self._writers else f"{stream} is not asked for yet"
         what = f"buckets {found.ask.bucket_first}..{found.ask.bucket_last} of {stream}"
-        refusals = "; ".join(f"replica {replica}: {reason}" for replica, reason in sorted(found.refusals.items()))
+        reasons = "; ".join(f"replica {replica}: {reason}" for replica, reason in sorted(found.rejections.items()))
         return {
-            RequestState.ASKED: f"asked for {what}" + (f" ({refusals})" if refusals else ""),
+            RequestState.ASKED: f"asked for {what}" + (f" ({reasons})" if reasons else ""),
             RequestState.TAKEN: f"replica {found.taken_by} makes {what} again",
             RequestState.RECOMPUTED: f"{what} were recomputed",
-            RequestState.REFUSED: f"nobody can make {what} again: {refusals}",
+            RequestState.REJECTED: f"nobody can make {what} again: {reasons}",
         }[found.state]
 
 
@@ -170,7 +170,7 @@ class RecomputeReplies:
         waiting = self._waiting.get(answer.reader)
         if waiting is None or waiting[0].number != answer.number:
             return
-        if answer.outcome in _REFUSALS:
+        if answer.outcome in _REJECTIONS:
             self._waiting[answer.reader] = waiting[0], min(waiting[1], now_ms - self._turn_ms)  # no need to wait for that one's turn
         else:
             del self._waiting[answer.reader]

@@ -54,7 +54,7 @@ class Branches:
         """Of the newest branch; None: this writer never had one."""
         return None if self.tip is None else self._number
 
-    def refusal(self, record: BoundaryRecord) -> str:
+    def rejection(self, record: BoundaryRecord) -> str:
         """Why ``record``, of the current epoch and not known, does not count (T1); empty: it does."""
         number = record.branch
         if number is None or number[0] != record.epoch:
@@ -68,7 +68,7 @@ class Branches:
         return "" if self._open.fits(record.parts, record.closed, PENDING_PARTS_MAX) else "pending"
 
     def take(self, record: BoundaryRecord, stable_upto: int) -> None:
-        """Take a record that ``refusal`` has nothing against; buckets up to ``stable_upto`` are stable."""
+        """Take a record that ``rejection`` has nothing against; buckets up to ``stable_upto`` are stable."""
         if record.base is not None:
             self._number, self._closed = record.branch or _NONE, record.base
             self._open.clear()

@@ -16,9 +16,9 @@ Invariants:
         the new timeline begins with a base record, and until its first commit every restart says it again (rule 6).
     G6  going back to an older batch (damage, loss of power) is safe: the new timeline has another name, and its records cut the chain (rule
         4).
-    G7  an own batch is gone on from only if its record is on the accepted chain: any other record would be refused (rule 4). A passive replica
-        finds its checkpoint cut off where another process went on from an older copy, and that one's disk was lost. Where all that such a
-        batch had closed or begun is stable it is taken as a peer's would be, under a base record (G5).
+    G7  an own batch is gone on from only if its record is on the accepted chain: any other record would be rejected (rule 4). A passive
+        replica finds its checkpoint cut off where another process went on from an older copy, and that one's disk was lost. Where all that
+        such a batch had closed or begun is stable it is taken as a peer's would be, under a base record (G5).
     G8  what a process made that a majority contradicts is gone on from by nobody (``protocol.fencing``): its state is wrong, and the next process
         would come to the same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a peer's alike: the next
         process starts from another peer's, or from the beginning. What it makes itself has a higher epoch, and counts again.

@@ -29,7 +29,7 @@ class BlockWriter:
         An attempt with an unknown outcome is abandoned and written again under a new attempt id.
 
         Raises:
-            Unavailable: the log refused for good, or does not say what became of WRITE_TRIES_MAX attempts.
+            Unavailable: the log rejected it for good, or does not say what became of WRITE_TRIES_MAX attempts.
         """
         for _ in range(WRITE_TRIES_MAX):
             try:

@@ -1,4 +1,4 @@
-"""Follows one boundary log: decodes, applies, counts what was refused, and says why in the process' log."""
+"""Follows one boundary log: decodes, applies, counts what was rejected, and says why in the process' log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BoundaryReader:
         Args:
             log: Where the topic is.
             topic: The boundary log.
-            writers: The replicas of the stream; records of others are refused.
+            writers: The replicas of the stream; records of others are rejected.
             listener: Called with every decoded record, after it was applied: (offset, record, outcome). Where the log is read from a log
                 snapshot on, that comes first, accepted: all that was applied until there.
             lock: Held while the log state changes, for callers that look at it from another thread.
@@ -61,7 +61,7 @@ class BoundaryReader:
         self._writers, self._bucket_ms = tuple(writers), bucket_ms
         self.log_state = LogState(self._writers)
         self.counts: Counter[str] = Counter()
-        self._refused: Counter[tuple[str, str]] = Counter()
+        self._rejected: Counter[tuple[str, str]] = Counter()
         self.offset_next, self._end_at_first = self._reader.offsets(self._at)
         self._start = LogStart(self.log_state, self.offset_next)
         self._reader.assign({self._at: self.offset_next})
@@ -128,13 +128,13 @@ class BoundaryReader:
             self._listener(offset, entry, outcome)
 
     def _tell(self, reason: str, writer: str, offset: int, why: str = "") -> None:
-        """Log the first, tenth, hundredth ... record refused for this reason of this writer: all together are no flood, whoever writes them."""
+        """Log the first, tenth, hundredth ... record rejected for this reason of this writer: all together are no flood, whoever writes them."""
         which = reason, writer if writer in self._writers else ""
-        self._refused[which] += 1
-        count = str(self._refused[which])
+        self._rejected[which] += 1
+        count = str(self._rejected[which])
         if count.rstrip("0") != "1":
             return
-        told = f"a boundary record is refused: {reason}{f' ({why[:_WHY_CHARS_MAX]})' if why else ''}"
+        told = f"a boundary record is rejected: {reason}{f' ({why[:_WHY_CHARS_MAX]})' if why else ''}"
         level = _NORMAL.get(reason, logging.WARNING)
         _logger.log(level, "%s; writer %r, %s offset %d, number %s", told, writer[:_WHY_CHARS_MAX], self._at.topic, offset, count)
 

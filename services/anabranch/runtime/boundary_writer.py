@@ -51,7 +51,7 @@ class BoundaryWriter:
         self._writer: LogWriter | None = None
         self._token_offset = -1
         self._superseded = False
-        self._refused: dict[BatchId, str] = {}
+        self._rejected: dict[BatchId, str] = {}
         self._listener: Listener | None = None
         self._recomputed: Recomputed | None = None
         self._seen_wait_ms = _SEEN_WAIT_MS
@@ -105,22 +105,22 @@ class BoundaryWriter:
         """Rule 2: append ``record`` and read the log until it is seen accepted.
 
         Raises:
-            Fenced: a newer epoch began, or the record was seen and refused: this process is not the writer any more.
-            TooManyParts: it was refused since too much is open.
+            Fenced: a newer epoch began, or the record was seen and rejected: this process is not the writer any more.
+            TooManyParts: it was rejected since too much is open.
         """
         if record.epoch != self.epoch:
             message = f"record of epoch {record.epoch} given to the writer of epoch {self.epoch}"
             raise LocalProtocolError(message)
-        self._refused.pop(record.id, None)
+        self._rejected.pop(record.id, None)
         self._send(record)
 
         def settled() -> bool:
             self.check_epoch()
-            if record.id in self._refused:
-                if self._refused[record.id] == "pending":
+            if record.id in self._rejected:
+                if self._rejected[record.id] == "pending":
                     message = f"{self._at.topic}: more than {PENDING_PARTS_MAX} parts would be open, the most that readers hold"
                     raise TooManyParts(message)
-                message = f"{self._at.topic}: own record {record.id} was refused: {self._refused[record.id]}"
+                message = f"{self._at.topic}: own record {record.id} was rejected: {self._rejected[record.id]}"
                 raise Fenced(message)
             return self.log_state.accepted(self._replica, record.id)
 
@@ -169,9 +169,9 @@ class BoundaryWriter:
         if outcome.accepted and entry == self._recomputed:
             self._recomputed = None
         if isinstance(entry, BoundaryRecord) and entry.replica == self._replica and not outcome.accepted and outcome.reason != "known":
-            if len(self._refused) > _SEND_TRIES:
-                self._refused.clear()  # zombies' records, not waited for
-            self._refused[entry.id] = outcome.reason
+            if len(self._rejected) > _SEND_TRIES:
+                self._rejected.clear()  # zombies' records, not waited for
+            self._rejected[entry.id] = outcome.reason
         if self._listener is not None:
             self._listener(offset, entry, outcome)
 

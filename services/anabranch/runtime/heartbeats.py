@@ -196,7 +196,7 @@ class ControlReader:
         return found
 
     @property
-    def refused(self) -> int:
+    def rejected(self) -> int:
         """Records that could not be used."""
         return self.counts["undecodable"] + self.counts["forged"]
 

@@ -57,8 +57,8 @@ class ServiceMetrics:
         self._own = (pipeline, service, name)
         self._records = Counter("anabranch_records", "Records or rows handled", (*_LABELS, "direction"), registry=registry)
         self._bytes = Counter("anabranch_bytes", "Bytes of the records handled", (*_LABELS, "direction"), registry=registry, unit="bytes")
-        self._refused = Counter(
-            "anabranch_refused_boundary_records",
+        self._rejected = Counter(
+            "anabranch_rejected_boundary_records",
             "Records of a boundary log that the reader did not accept, by reason",
             (*_LABELS, "stream", "reason"),
             registry=registry,
@@ -76,7 +76,7 @@ class ServiceMetrics:
         self._newest_ms: int | None = None
         restarted = Gauge("anabranch_restarts", "How often the supervisor has restarted this process", _LABELS, registry=registry)
         restarted.labels(*self._own).set(restarts)
-        self._refused_seen: dict[tuple[str, str], int] = {}
+        self._rejected_seen: dict[tuple[str, str], int] = {}
 
     def closed(self, bucket_ms: int, now_ms: int) -> int:
         """The bucket that ends at ``bucket_ms`` is closed here: each counts once. Returns how old buckets usually are then: the median of the last ones."""
@@ -101,13 +101,13 @@ class ServiceMetrics:
         self._records.labels(*self._own, "rejected").inc(records)
         self._bytes.labels(*self._own, "rejected").inc(size_bytes)
 
-    def refused(self, stream: str, totals: Mapping[str, int]) -> None:
+    def rejected(self, stream: str, totals: Mapping[str, int]) -> None:
         """Take over a boundary reader's ``counts`` of ``stream``: running totals by reason, which never fall."""
         for reason, total in totals.items():
-            seen = self._refused_seen.get((stream, reason), 0)
+            seen = self._rejected_seen.get((stream, reason), 0)
             if total > seen:
-                self._refused.labels(*self._own, stream, reason).inc(total - seen)
-                self._refused_seen[stream, reason] = total
+                self._rejected.labels(*self._own, stream, reason).inc(total - seen)
+                self._rejected_seen[stream, reason] = total
 
     def follow(self, last_bucket_ms: Callable[[], int | None], lag_ms: Callable[[], int | None]) -> None:
         """Ask these at every scrape; None is shown as NaN."""

@@ -82,5 +82,5 @@ class RecomputeClient:
         if told != self._told.get(stream):
             self._told[stream] = told
             state = self._requests.state(stream)
-            log = self._context.logger.error if state in (None, RequestState.REFUSED) else self._context.logger.warning
+            log = self._context.logger.error if state in (None, RequestState.REJECTED) else self._context.logger.warning
             log("blocks_gone", reader=self._reader, stream=stream, told=told)

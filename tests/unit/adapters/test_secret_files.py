@@ -29,7 +29,7 @@ def test_a_secret_by_file_or_by_environment(secret: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o620, 0o606])
-def test_a_file_that_others_may_read_or_write_is_refused(secret: Path, mode: int) -> None:
+def test_a_file_that_others_may_read_or_write_is_rejected(secret: Path, mode: int) -> None:
     secret.chmod(mode)
     with pytest.raises(ConfigurationError, match=rf"X_FILE: .* is open to others .mode {mode:03o}.: chmod 600"):
         secret_of(None, secret, "X")

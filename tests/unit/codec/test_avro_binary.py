@@ -119,6 +119,6 @@ def nested(depth: int) -> object:
         ({"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]}, "is not a type, or is part of itself"),
     ],
 )
-def test_schemas_that_cannot_be_read_safely_are_refused(schema: object, says: str) -> None:
+def test_schemas_that_cannot_be_read_safely_are_rejected(schema: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         compile_schema(schema)

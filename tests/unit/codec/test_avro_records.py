@@ -93,7 +93,7 @@ def test_rows_with_and_without_null_keep_their_places() -> None:
         (framed({**ROW, "x": float("inf")}), "not_finite"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_reason(value: bytes, reason: str) -> None:
+def test_what_does_not_fit_is_rejected_with_its_reason(value: bytes, reason: str) -> None:
     rows, rejected = decoded(record(), framed(ROW), value, framed(ROW))
     assert (rows, rejected) == ([ROW, ROW], [(1, RejectionReason(reason))])
 
@@ -162,7 +162,7 @@ def test_an_older_version_is_read_as_the_newest() -> None:
         ({"name": "a", "type": ["null", "int"]}, {"name": "a", "type": "int"}, "could be null and now cannot"),
     ],
 )
-def test_versions_that_cannot_be_read_as_the_newest_are_refused(old: dict[str, Any], new: dict[str, Any], says: str) -> None:
+def test_versions_that_cannot_be_read_as_the_newest_are_rejected(old: dict[str, Any], new: dict[str, Any], says: str) -> None:
     schemas = [record({"type": "record", "name": "r", "fields": [field]}, number) for number, field in ((1, old), (2, new))]
     with pytest.raises(ConfigurationError, match=says):
         AvroDecoder(RecordSchema("r", 2, schemas[1].avro, schemas[1].fields, 2, (schemas[0],)))
@@ -173,10 +173,10 @@ def test_no_records_are_an_empty_table() -> None:
     assert decoded(record(), b"x") == ([], [(0, RejectionReason.NOT_AVRO)])
 
 
-def test_a_value_that_one_reader_alone_refuses_still_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_one_reader_alone_rejects_still_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = AvroDecoder(record())
     monkeypatch.setattr(decoder, "decode_one", lambda _: [])
-    assert decoder.refusal(b"x").reason is RejectionReason.NOT_AVRO
+    assert decoder.rejection(b"x").reason is RejectionReason.NOT_AVRO
 
 
 def test_decode_one_says_the_same() -> None:
@@ -244,7 +244,7 @@ def test_other_columns_become_what_avro_has() -> None:
         (pa.schema([]), "none"),
     ],
 )
-def test_columns_that_cannot_become_avro_are_refused(schema: pa.Schema, says: str) -> None:
+def test_columns_that_cannot_become_avro_are_rejected(schema: pa.Schema, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         AvroEncoder(schema, "r", 1)
 

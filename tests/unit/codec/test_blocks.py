@@ -215,7 +215,7 @@ class TestHeaders:
     @pytest.mark.parametrize(
         "headers", [[], [("b", None)], [("b", b"")], [("b", bytes(20))], [("b", bytes(20) + b"no slash")], [("c", bytes(20) + b"a/0")]]
     )
-    def test_others_are_refused(self, headers: list[tuple[str, bytes | None]]) -> None:
+    def test_others_are_rejected(self, headers: list[tuple[str, bytes | None]]) -> None:
         with pytest.raises(RemoteProtocolError, match="no block header"):
             BlockHeaders.decode(headers)
 
@@ -228,12 +228,12 @@ class TestBlocks:
         assert repr(after.to_pylist()) == repr(before.to_pylist())
 
     @pytest.mark.parametrize("value", [None, b"", b"\xff" * 40, bytes(4 * BLOCK_BYTES_MAX + 1)])
-    def test_what_is_no_block_is_refused(self, value: bytes | None) -> None:
+    def test_what_is_no_block_is_rejected(self, value: bytes | None) -> None:
         with pytest.raises(RemoteProtocolError, match="block"):
             decode_block(value)
 
     @given(st.integers(0, 2_000))
-    def test_a_torn_block_is_refused_or_has_fewer_rows(self, length: int) -> None:
+    def test_a_torn_block_is_rejected_or_has_fewer_rows(self, length: int) -> None:
         value = encode_block(table([FIRST] * 3))
         try:
             assert decode_block(value[:length]).num_rows in (0, 3)
@@ -244,7 +244,7 @@ class TestBlocks:
         assert schema_from_text(schema_text(SCHEMA.with_metadata({"pandas": "x"}))).equals(SCHEMA, check_metadata=True)
 
     @pytest.mark.parametrize("text", ["", "é", "x", "AAAA", schema_text(SCHEMA)[:100]])
-    def test_what_is_no_schema_is_refused(self, text: str) -> None:
+    def test_what_is_no_schema_is_rejected(self, text: str) -> None:
         with pytest.raises(RemoteProtocolError, match="not the schema"):
             schema_from_text(text)
 

@@ -165,7 +165,7 @@ def test_what_no_writer_may_say_is_neither_written_nor_read(entry: LogEntry, mon
         boundary_records.decode(value)
 
 
-def test_more_parts_than_a_record_may_have_are_refused() -> None:
+def test_more_parts_than_a_record_may_have_are_rejected() -> None:
     with pytest.raises(LocalProtocolError, match="parts"):
         boundary_records.encode(dataclasses.replace(SMALL, parts=(PART,) * (limits.PARTS_PER_RECORD_MAX + 1)))
 
@@ -177,7 +177,7 @@ def test_the_largest_record_that_is_allowed_fits() -> None:
     assert boundary_records.decode(value) == dataclasses.replace(SMALL, parts=parts)
 
 
-def test_a_boundary_record_larger_than_a_snapshot_may_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_boundary_record_larger_than_a_snapshot_may_be_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     value, _ = boundary_records.encode(FULL)
     monkeypatch.setattr(limits, "BOUNDARY_BYTES_MAX", len(value) - 1)
     with pytest.raises(RemoteProtocolError, match="boundary record of"):
@@ -185,13 +185,13 @@ def test_a_boundary_record_larger_than_a_snapshot_may_be_is_refused(monkeypatch:
 
 
 def test_lying_counts_cost_nothing() -> None:
-    """A few bytes that claim a million parts are refused before a million is allocated."""
+    """A few bytes that claim a million parts are rejected before a million is allocated."""
     head = boundary_records.encode(dataclasses.replace(SMALL, written_ms=0))[0]
     with pytest.raises(RemoteProtocolError):
         boundary_records.decode(head[:18] + b"\x80\x89\x7a" + head[19:])
 
 
-def test_a_record_of_another_topic_is_refused() -> None:
+def test_a_record_of_another_topic_is_rejected() -> None:
     with pytest.raises(RemoteProtocolError, match="alarm in a boundary log"):
         boundary_records.decode(control_records.encode(Alarm("k", "s", 0, "t", 0)))
 
@@ -216,7 +216,7 @@ def test_parts_survive_json() -> None:
         [["a"], ["x", 2, 0, 0, 0, 0, 0, "0"]], [["a"], [1, 2, 0, 9, 0, 0, 0, "0"]], [["a"], [1, 2, 0, 0, 0, 0, 0, "1" * 17]], [[7], [1, 2, 0, 0, 0, 0, 0, "0"]],
     ],
 )  # fmt: skip
-def test_what_is_not_a_list_of_parts_is_refused(value: object) -> None:
+def test_what_is_not_a_list_of_parts_is_rejected(value: object) -> None:
     with pytest.raises(RemoteProtocolError):
         boundary_records.parts_from_json(value)
 

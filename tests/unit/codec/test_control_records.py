@@ -72,7 +72,7 @@ def test_a_reason_that_is_too_long_is_cut() -> None:
 
 
 @pytest.mark.parametrize("entry", [dataclasses.replace(HEARTBEAT, name="n" * 250), dataclasses.replace(FENCE, replica="r" * 250)])
-def test_a_name_longer_than_any_of_ours_is_refused(entry: ControlRecord) -> None:
+def test_a_name_longer_than_any_of_ours_is_rejected(entry: ControlRecord) -> None:
     with pytest.raises(RemoteProtocolError, match="has 250 characters"):
         control_records.decode(control_records.encode(entry))
 
@@ -93,12 +93,12 @@ def test_compaction_keeps_the_last_word_of_each(entry: ControlRecord, key: bytes
     assert control_records.key_of(entry) == key
 
 
-def test_a_record_of_another_topic_is_refused() -> None:
+def test_a_record_of_another_topic_is_rejected() -> None:
     with pytest.raises(RemoteProtocolError, match="epoch_started in a control topic"):
         control_records.decode(boundary_records.encode(EpochStarted("0", "f", "t"))[0])
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x", control_records.encode(ALARM)[:-1]])
-def test_anything_else_is_refused(value: bytes | None) -> None:
+def test_anything_else_is_rejected(value: bytes | None) -> None:
     with pytest.raises(RemoteProtocolError):
         control_records.decode(value)

@@ -51,6 +51,6 @@ def test_the_schema_of_avro_values_is_told() -> None:
     assert Encoder(TABLE.schema, "json").avro is None
 
 
-def test_a_key_column_that_is_not_there_is_refused() -> None:
+def test_a_key_column_that_is_not_there_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="key column b is not a column of the output; there are a, s"):
         Encoder(TABLE.schema, "json", ["a", "b"])

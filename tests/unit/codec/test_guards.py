@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from anabranch.codec.guards import admit, refusal
+from anabranch.codec.guards import admit, rejection
 from anabranch.protocol.errors import RejectionReason
 from anabranch.protocol.limits import RECORD_BYTES_MAX
 
@@ -10,7 +10,7 @@ def test_values_that_may_be_decoded_are_all_admitted() -> None:
     assert admit([]) == ([], None, [], 0)
 
 
-def test_the_others_are_refused_unseen_and_keep_their_places() -> None:
+def test_the_others_are_rejected_unseen_and_keep_their_places() -> None:
     admitted, rows, rejected, size_bytes = admit([b"a", None, b"", b"b", b"x" * (RECORD_BYTES_MAX + 1), b"c"])
     assert (admitted, rows, size_bytes) == ([b"a", b"b", b"c"], [0, 3, 5], RECORD_BYTES_MAX + 4)
     assert [(index, error.reason) for index, error in rejected] == [
@@ -24,4 +24,4 @@ def test_one_kind_of_trouble_alone_is_seen() -> None:
     assert [index for index, _ in admit([b"a", b""])[2]] == [1]
     assert [index for index, _ in admit([b"x" * (RECORD_BYTES_MAX + 1)])[2]] == [0]
     assert [index for index, _ in admit([None])[2]] == [0]
-    assert refusal(b"a") is None
+    assert rejection(b"a") is None

@@ -149,7 +149,7 @@ def test_a_record_that_fits_becomes_a_row(value: bytes, row: dict[str, object]) 
         (json.dumps({**GOOD, "f0": 1}).encode(), "extra_field"),
     ],
 )
-def test_a_record_that_does_not_fit_is_refused_with_its_reason(value: bytes, reason: str) -> None:
+def test_a_record_that_does_not_fit_is_rejected_with_its_reason(value: bytes, reason: str) -> None:
     assert decoded(value) == ([], [(0, RejectionReason(reason))])
 
 

@@ -26,12 +26,12 @@ def test_progress_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x", live_records.encode_progress(PROGRESS)[:-1]])
-def test_what_is_no_progress_is_refused(value: bytes | None) -> None:
+def test_what_is_no_progress_is_rejected(value: bytes | None) -> None:
     with pytest.raises(RemoteProtocolError):
         live_records.decode_progress(value)
 
 
-def test_progress_of_another_kind_is_refused() -> None:
+def test_progress_of_another_kind_is_rejected() -> None:
     with pytest.raises(RemoteProtocolError, match="epoch_started in a live progress topic"):
         live_records.decode_progress(boundary_records.encode(EpochStarted("0", "f", "t"))[0])
 
@@ -95,7 +95,7 @@ def test_user_records() -> None:
         ([("anabranch-kind", b"undo")], b'{"stable":1,"stable_ms":1,"last_id":7}'),
     ],
 )
-def test_what_is_none_of_ours_is_refused(headers: list[tuple[str, bytes | None]], value: bytes | None) -> None:
+def test_what_is_none_of_ours_is_rejected(headers: list[tuple[str, bytes | None]], value: bytes | None) -> None:
     with pytest.raises(RemoteProtocolError):
         live_records.decode(headers, None, value)
 

@@ -50,7 +50,7 @@ def test_the_fields_of_a_position_are_enough_to_ask_for_the_next_plan() -> None:
     assert position_of(INITIAL) == QueryPosition()
 
 
-def test_what_an_earlier_version_left_is_refused_with_what_to_do() -> None:
+def test_what_an_earlier_version_left_is_rejected_with_what_to_do() -> None:
     """It may have been read and not closed: its results would be missing."""
     with pytest.raises(ConfigurationError, match=r"earlier version of anabranch.*remove"):
         position_of(INITIAL | {"sequence": 3, "bucket": 6, "closed": 5})

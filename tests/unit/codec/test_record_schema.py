@@ -88,7 +88,7 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text(of(["null", "int"], default=1)), "default 1 is not a value of type null"),
     ],
 )
-def test_a_schema_that_cannot_be_carried_is_refused(schema: str, says: str) -> None:
+def test_a_schema_that_cannot_be_carried_is_rejected(schema: str, says: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         record_schema.parse(schema, "rec")
     assert says in str(caught.value)

@@ -38,7 +38,7 @@ def test_a_record_is_marker_fingerprint_and_body() -> None:
         (alarm() + b"\0" * 1_000, "bytes, more than 1000"),
     ],
 )
-def test_anything_else_is_refused(value: bytes | None, says: str) -> None:
+def test_anything_else_is_rejected(value: bytes | None, says: str) -> None:
     with pytest.raises(RemoteProtocolError, match=says):
         single_object.read(value, 1_000, 10)
 

@@ -26,7 +26,7 @@ def test_a_topic_as_it_must_be() -> None:
         ("retention.ms", "604800000", "deleted before they are read"),
         ("retention.bytes", "1000", "deleted before they are read"),
         ("cleanup.policy", "compact", "deleted that are needed"),
-        ("max.message.bytes", "1048588", "refused"),
+        ("max.message.bytes", "1048588", "rejected"),
         ("min.insync.replicas", "1", "lost with them"),
         ("unclean.leader.election.enable", "true", "lost with the broker"),
     ],

@@ -95,10 +95,10 @@ def test_without_a_word_of_the_delivery_nothing_is_deleted(world: World) -> None
 def test_a_restart_makes_up_for_what_was_not_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
 
-        def refuse(_self: LocalLogAdmin, _offsets: Mapping[TopicPartition, int]) -> None:
+        def reject(_self: LocalLogAdmin, _offsets: Mapping[TopicPartition, int]) -> None:
             raise Unavailable("no answer")
 
-        patch.setattr(LocalLogAdmin, "delete_before", refuse)
+        patch.setattr(LocalLogAdmin, "delete_before", reject)
         manager = stepped(world.manager())
         world.delivered(6)
         stepped(manager)
@@ -139,16 +139,16 @@ def test_a_stream_that_cannot_be_trimmed_does_not_hold_up_the_others(monkeypatch
     trimming.close()
 
 
-def test_a_refusal_is_tried_again_after_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejection_is_tried_again_after_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def refuse(_self: LocalLogAdmin, _offsets: Mapping[TopicPartition, int]) -> None:
+    def reject(_self: LocalLogAdmin, _offsets: Mapping[TopicPartition, int]) -> None:
         asked.append(1)
         raise Unavailable("no answer")
 
     manager = stepped(world.manager())
     with monkeypatch.context() as patch:
-        patch.setattr(LocalLogAdmin, "delete_before", refuse)
+        patch.setattr(LocalLogAdmin, "delete_before", reject)
         world.delivered(6)
         stepped(manager, 10)
         assert asked == [1]

@@ -109,7 +109,7 @@ def test_what_is_of_no_use_is_counted(world: World) -> None:
         writer.send(TopicPartition("p.manager", 0), control_records.encode(entry))
     writer.flush()
     room.round({}, "running")
-    assert room.refused._value.get() == 3
+    assert room.rejected._value.get() == 3
     assert world.content() == {}
 
 
@@ -128,7 +128,7 @@ def test_what_others_say_in_its_name_is_counted_and_changes_nothing(world: World
     writer.flush()
     for _ in range(3):
         room.round({"totals": 9}, "running")
-    assert room.refused._value.get() == len(forged)
+    assert room.rejected._value.get() == len(forged)
     assert room.trim_point("totals") == 0
     assert list(world.content()) == ["process:consistency_manager:p:0"], "only what it says itself"
     assert room.fence("totals", "1", 7, 3) is not None, "no fence of it is known"
@@ -157,11 +157,11 @@ def test_rows_that_came_out_differently_are_an_alarm(world: World) -> None:
     ask = Ask("totals", "delivery.out", 1, 5, 9, 0)
     answers = [AskReply("totals", "0", "delivery.out", 1, outcome, "bucket 5 has other rows", 0) for outcome in AskOutcome]
     world.hears(ask, *answers)
-    before = room.refused._value.get()
+    before = room.rejected._value.get()
     room.round({}, "running")
     assert [(alarm.kind, alarm.stream) for alarm in room.alarms] == [("recomputed_rows_differ", "totals")]
     assert "bucket 5 has other rows" in room.alarms[0].text
-    assert room.refused._value.get() == before
+    assert room.rejected._value.get() == before
     world.hears(replace(ask, stream="unknown"))
     room.round({}, "running")
-    assert room.refused._value.get() == before + 1
+    assert room.rejected._value.get() == before + 1

@@ -178,7 +178,7 @@ def test_rubbish_in_the_control_topic_is_counted(world: World) -> None:
     world.beat("", value=b"rubbish")
     world.beat("", value=control_records.encode(Alarm("k", "s", 1, "t", 1)))
     manager.step()
-    assert manager._control.refused._value.get() == 2
+    assert manager._control.rejected._value.get() == 2
 
 
 def test_an_internal_topic_that_would_lose_records_is_told_with_what_to_do() -> None:
@@ -196,10 +196,10 @@ def test_an_internal_topic_that_would_lose_records_is_told_with_what_to_do() -> 
 
 
 def test_a_manager_that_may_not_ask_for_settings_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> dict[str, str]:
+    def rejected(*_: object) -> dict[str, str]:
         raise Unavailable("not allowed")
 
-    monkeypatch.setattr(LocalLogAdmin, "settings", refused)
+    monkeypatch.setattr(LocalLogAdmin, "settings", rejected)
     manager = World().manager()
     manager.step()
     assert manager.status.detail["topics"] == ["the settings of internal topics were not looked at: not allowed"]

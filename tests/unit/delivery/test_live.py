@@ -201,7 +201,7 @@ def test_a_zombie_is_fenced_and_ends(world: World) -> None:
     assert world.transcript() == FAILURE[:1]
 
 
-def test_a_record_that_the_live_topic_refuses_does_not_stop_the_corrected_one(world: World) -> None:
+def test_a_record_that_the_live_topic_rejects_does_not_stop_the_corrected_one(world: World) -> None:
     world.log.admin().create([TopicSettings(LIVE, 1, config={"max.message.bytes": "10"})])
     service = world.service()
     feed(world, 0)
@@ -456,7 +456,7 @@ def test_heartbeats_say_what_no_failover_reads_again(world: World) -> None:
     assert (found[0], found[-1]) == (("delivery", "out", "running", 0, 0), ("delivery", "out", "running", 4, 3))
 
 
-def test_topics_that_cannot_be_right_are_refused() -> None:
+def test_topics_that_cannot_be_right_are_rejected() -> None:
     world = World(live_partitions=3)
     world.log.admin().create([TopicSettings(LIVE, 2)])
     with pytest.raises(ConfigurationError, match="has 2 partitions, the file says 3"):

@@ -78,7 +78,7 @@ def _ids(each: Ordered) -> list[tuple[Slice, int]]:
     return [(s, position) for s in each.slices for position in range(s.start, s.stop)]
 
 
-def test_a_row_of_another_bucket_is_refused() -> None:
+def test_a_row_of_another_bucket_is_rejected() -> None:
     with pytest.raises(RemoteProtocolError, match="bucket 1 holds a row of another bucket"):
         in_order([(1, old((1, 11)))], WIDTH_MS)
 

@@ -284,7 +284,7 @@ def test_partitions_are_pinned(world: World) -> None:
         world.service()
 
 
-def test_topics_that_cannot_be_right_are_refused() -> None:
+def test_topics_that_cannot_be_right_are_rejected() -> None:
     world = World(sink_partitions=3)
     world.log.admin().create([TopicSettings("p.out", 2)])
     with pytest.raises(ConfigurationError, match="has 2 partitions, the file says 3"):
@@ -500,7 +500,7 @@ def test_what_the_topic_of_rejected_results_does_not_take_either_comes_cut(world
     assert len(delivered(world.log, world.pipeline)) == 3
 
 
-def test_a_topic_that_refuses_is_waited_for_and_the_process_lives(world: World) -> None:
+def test_a_topic_that_rejects_is_waited_for_and_the_process_lives(world: World) -> None:
     """Also one of rejected results that takes nothing: a person is told, and nothing is lost."""
     world.log.admin().create([TopicSettings("p.out", 2, config={"max.message.bytes": "300"})])
     world.log.admin().create([TopicSettings("p.out.rejected", 1, config={"max.message.bytes": "10"})])

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from examples.toll_road.comparing import TEXTS_MAX, Delivered, Result, compare, compare_refused, followed, percentile_ms, result, shortened
-from examples.toll_road.traffic import Refused
+from examples.toll_road.comparing import TEXTS_MAX, Delivered, Result, compare, compare_rejected, followed, percentile_ms, result, shortened
+from examples.toll_road.traffic import Rejected
 
 
 def row(seg: int, toll: object, event_time_ms: int = 100, key: bytes = b"k", partition: int | None = 0) -> Result:
@@ -21,7 +21,7 @@ def test_equal() -> None:
 
 def test_nothing_where_nothing_must_be_shows_nothing() -> None:
     assert not compare({}, []).is_equal()
-    assert not compare_refused([], []).is_equal()
+    assert not compare_rejected([], []).is_equal()
 
 
 def test_missing() -> None:
@@ -72,10 +72,10 @@ def test_who_followed_a_topic_saw_the_beginning_of_what_is_there() -> None:
 
 
 def test_dead_letters_count_once_and_must_be_what_was_written() -> None:
-    expected = [Refused("reports.0", 0, 5, "not_json", b"x"), Refused("reports.0", 1, 5, "late", None)]
-    assert compare_refused(expected, [*expected, expected[0]]).is_equal()
+    expected = [Rejected("reports.0", 0, 5, "not_json", b"x"), Rejected("reports.0", 1, 5, "late", None)]
+    assert compare_rejected(expected, [*expected, expected[0]]).is_equal()
     for altered in (expected[0]._replace(reason="wrong_type"), expected[0]._replace(value=b"y"), expected[0]._replace(value=None)):
-        found = compare_refused(expected, [expected[0], altered, Refused("reports.0", 0, 6, "late", b"z")])
+        found = compare_rejected(expected, [expected[0], altered, Rejected("reports.0", 0, 6, "late", b"z")])
         assert (found.expected, found.found, found.missing, found.unexpected, found.altered) == (2, 2, 1, 1, 1)
         assert not found.is_equal()
 

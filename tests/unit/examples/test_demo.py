@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from examples.toll_road.comparing import Comparison, Refusals
+from examples.toll_road.comparing import Comparison, Rejections
 from examples.toll_road.demo import TOLLS_MIN, Outcome, parse, planned, read_job, report
 from examples.toll_road.story import FailureReport
 
@@ -12,7 +12,7 @@ GOOD = Outcome(
     records_in=10,
     records_min=10,
     tolls=TOLLS_MIN,
-    refusals=Refusals(1, 1, 0, 0, 0),
+    rejections=Rejections(1, 1, 0, 0, 0),
     outputs={"tolls": Comparison(3, 3, 0, 0, 0, 0)},
     changed=[],
     latency_p50_ms=5,
@@ -58,15 +58,15 @@ def test_good_only_if_nothing_is_wrong() -> None:
         replace(GOOD, records_in=0, records_min=0),
         replace(GOOD, tolls=TOLLS_MIN - 1),
         replace(GOOD, changed=["tolls, partition 0: who followed it saw something else"]),
-        replace(GOOD, refusals=Refusals(0, 0, 0, 0, 0)),
+        replace(GOOD, rejections=Rejections(0, 0, 0, 0, 0)),
         replace(GOOD, outputs={"tolls": Comparison(3, 2, 1, 0, 0, 0)}),
         replace(GOOD, outputs={"tolls": Comparison(3, 4, 0, 1, 0, 0)}),
         replace(GOOD, outputs={"tolls": Comparison(3, 3, 0, 0, 1, 0)}),
         replace(GOOD, outputs={"tolls": Comparison(3, 3, 0, 0, 0, 1)}),
         replace(GOOD, outputs={**GOOD.outputs, "toll_notices": Comparison(3, 2, 1, 0, 0, 0)}),
-        replace(GOOD, refusals=Refusals(1, 0, 1, 0, 0)),
-        replace(GOOD, refusals=Refusals(1, 2, 0, 1, 0)),
-        replace(GOOD, refusals=Refusals(1, 1, 0, 0, 1)),
+        replace(GOOD, rejections=Rejections(1, 0, 1, 0, 0)),
+        replace(GOOD, rejections=Rejections(1, 2, 0, 1, 0)),
+        replace(GOOD, rejections=Rejections(1, 1, 0, 0, 1)),
         replace(GOOD, left_processes=[4711]),
         replace(GOOD, failure=replace(FAILURE, longest_ms=3_701)),
         replace(GOOD, failure=replace(FAILURE, broken=("one cut is told as 2 failures",))),

@@ -94,6 +94,6 @@ def test_records_are_read() -> None:
         (INSERTION, {"event_time": "7"}),
     ],
 )
-def test_what_is_no_record_of_a_live_topic_is_refused(kind: str, headers: dict[str, str]) -> None:
+def test_what_is_no_record_of_a_live_topic_is_rejected(kind: str, headers: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="kind"):
         _read(kind, {"n": 1}, **headers)

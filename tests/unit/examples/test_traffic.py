@@ -20,7 +20,7 @@ def test_same_seed_makes_the_same_records_and_another_seed_others() -> None:
 
 def test_rate_order_and_out_of_orderness_are_as_asked() -> None:
     planned = list(plan(TRAFFIC))
-    good = [record for record in planned if not record.refused]
+    good = [record for record in planned if not record.rejected]
     assert len(good) == TRAFFIC.reports_total() == 18_000
     assert [record.due_ms for record in planned] == sorted(record.due_ms for record in planned)
     assert all(0 <= record.due_ms - record.report.time < OUT_OF_ORDERNESS_MS for record in good)
@@ -30,7 +30,7 @@ def test_rate_order_and_out_of_orderness_are_as_asked() -> None:
 
 def test_good_records_are_the_json_of_their_report_within_the_bounds_of_linear_road() -> None:
     for record in plan(TRAFFIC):
-        if not record.refused:
+        if not record.rejected:
             assert record.value is not None
             assert list(json.loads(record.value).items()) == list(zip(COLUMNS, record.report, strict=True))
             assert 0 <= record.report.speed <= 100
@@ -39,11 +39,11 @@ def test_good_records_are_the_json_of_their_report_within_the_bounds_of_linear_r
 
 
 def test_every_kind_of_bad_record_is_there_and_differs_from_a_good_one() -> None:
-    bad = [record for record in plan(TRAFFIC) if record.refused]
-    counts = Counter(record.refused for record in bad)
+    bad = [record for record in plan(TRAFFIC) if record.rejected]
+    counts = Counter(record.rejected for record in bad)
     assert set(counts) == set(BAD)
     for record in bad:
-        if record.refused == "late":
+        if record.rejected == "late":
             assert record.due_ms >= START_MS + 10_000
             assert record.value is not None
             assert json.loads(record.value)["time"] == record.report.time - DAY_MS
@@ -51,11 +51,11 @@ def test_every_kind_of_bad_record_is_there_and_differs_from_a_good_one() -> None
 
 def test_a_preloaded_topic_has_no_late_records() -> None:
     traffic = Traffic(start_ms=START_MS, end_ms=START_MS + 20_000, rate=300, bad_share=0.05, has_late=False)
-    assert "late" not in {record.refused for record in plan(traffic)}
+    assert "late" not in {record.rejected for record in plan(traffic)}
 
 
 def test_vehicles_enter_and_leave_and_some_segments_are_crowded() -> None:
-    reports = [record.report for record in plan(TRAFFIC) if not record.refused]
+    reports = [record.report for record in plan(TRAFFIC) if not record.rejected]
     lanes = Counter(report.lane for report in reports)
     assert lanes[0] > 100
     assert lanes[4] > 100
@@ -66,7 +66,7 @@ def test_vehicles_enter_and_leave_and_some_segments_are_crowded() -> None:
 
 def test_truth_gives_back_what_was_added() -> None:
     truth = Truth()
-    reports = [record.report for record in plan(Traffic(START_MS, START_MS + 1_000, rate=50)) if not record.refused]
+    reports = [record.report for record in plan(Traffic(START_MS, START_MS + 1_000, rate=50)) if not record.rejected]
     for report in reports:
         truth.add(report)
     assert truth.reports().rows() == [tuple(report) for report in reports]

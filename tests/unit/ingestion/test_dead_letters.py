@@ -147,7 +147,7 @@ class TestTooLarge:
         ((value, *_),) = [chunk.values for chunk in everything(log, "dead", 1)]
         assert value is not None
 
-    def test_small_ones_that_are_refused_together_go_one_by_one(self, letters: DeadLetters, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_small_ones_that_are_rejected_together_go_one_by_one(self, letters: DeadLetters, monkeypatch: pytest.MonkeyPatch) -> None:
         """A broker judges what is sent together."""
         flush = LocalLogWriter.flush
 
@@ -183,7 +183,7 @@ class TestTooLarge:
             self.send(letters, (b"x" * 200, None, ()))
 
 
-def test_that_the_topic_refuses_stop_everything(log: LocalEventLog) -> None:
+def test_that_the_topic_rejects_stop_everything(log: LocalEventLog) -> None:
     letters = DeadLetters(log, "gone", 1)
     letters.send(CHUNK, 0, RecordRejected(RejectionReason.NOT_JSON, "no"))
     with pytest.raises(Unavailable):

@@ -17,7 +17,7 @@ def times(values: list[object], unit: str, kind: pa.DataType) -> list[int | None
     """Event time of each value, None where it has none."""
     timed = event_time.from_field(pa.table({"t": pa.array(values, kind)}), "t", unit)
     bad = np.zeros(len(values), dtype=bool) if timed.bad is None else timed.bad
-    return [None if refused else int(time) for time, refused in zip(timed.event_time_ms, bad, strict=True)]
+    return [None if rejected else int(time) for time, rejected in zip(timed.event_time_ms, bad, strict=True)]
 
 
 @pytest.mark.parametrize(

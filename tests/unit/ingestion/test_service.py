@@ -495,7 +495,7 @@ def test_arrival_is_the_time_of_the_broker() -> None:
     assert [rows.column("event_time").to_pylist() for rows in world.view.stable().values()] == [[arrived]]
 
 
-def test_another_width_of_buckets_is_refused_and_disturbs_nobody() -> None:
+def test_another_width_of_buckets_is_rejected_and_disturbs_nobody() -> None:
     world = World(1)
     process = world.process()
     world.produce(0, report(1_000, 1))

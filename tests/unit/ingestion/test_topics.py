@@ -44,7 +44,7 @@ def test_makes_the_dead_letter_topic_as_the_catalog_says() -> None:
 
 
 @pytest.mark.parametrize(("largest", "needed"), [(2_000_000, 2_065_536), (20_000_000, RECORD_BYTES_ON_BROKER_MAX)])
-def test_refuses_a_dead_letter_topic_that_is_too_small(largest: int, needed: int) -> None:
+def test_rejects_a_dead_letter_topic_that_is_too_small(largest: int, needed: int) -> None:
     log, of = LocalEventLog(), pipeline("p")
     create_topics(log, of, config={"max.message.bytes": str(largest)})
     log.admin().create([TopicSettings("p.reports.rejected", 4, config={"max.message.bytes": str(needed - 1)})])

@@ -103,7 +103,7 @@ def test_nothing_is_given_up_that_was_not_asked_for(world: World) -> None:
     world.produce(0, report(2_000, 2))
     world.produce(1, report(2_000, 2))
     run(process)
-    assert world.view.closed() == 19, "it was not fenced by what was refused"
+    assert world.view.closed() == 19, "it was not fenced by what was rejected"
 
 
 def test_a_second_command_goes_on_behind_the_first(world: World) -> None:

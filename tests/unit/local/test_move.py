@@ -1,4 +1,4 @@
-"""``anabranch move``: what is written, when it has come to its end, and what is refused."""
+"""``anabranch move``: what is written, when it has come to its end, and what is rejected."""
 
 from __future__ import annotations
 

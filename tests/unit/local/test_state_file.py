@@ -33,7 +33,7 @@ def test_what_cannot_be_read_is_nothing(tmp_path: Path, content: str) -> None:
     assert state_file.read(tmp_path / "missing") is None
 
 
-def test_a_second_supervisor_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+def test_a_second_supervisor_is_rejected_and_told_who_has_it(tmp_path: Path) -> None:
     first = Lock(tmp_path)
     first.acquire()
     with pytest.raises(ConfigurationError, match=rf"already in use.*process {os.getpid()}.*anabranch down --state-dir"):

@@ -20,15 +20,15 @@ from harness.waiting import wait_until
 
 
 class _Server:
-    """An embedded server that can be made to die, and to refuse its next starts."""
+    """An embedded server that can be made to die, and to reject its next starts."""
 
     pid: int | None = 7
     address = "127.0.0.1:9"
 
     def __init__(self) -> None:
         self.up = True
-        self.refusals = 0
-        self.refusal: Exception = Unavailable("not yet")
+        self.rejections = 0
+        self.rejection: Exception = Unavailable("not yet")
         self.starts = 0
 
     def alive(self) -> bool:
@@ -36,9 +36,9 @@ class _Server:
 
     def start(self) -> str:
         self.starts += 1
-        if self.refusals:
-            self.refusals -= 1
-            raise self.refusal
+        if self.rejections:
+            self.rejections -= 1
+            raise self.rejection
         self.up = True
         return self.address
 
@@ -50,7 +50,7 @@ def test_a_dead_server_is_started_again_at_its_address_with_growing_delay(tmp_pa
     server, lines = _Server(), list[str]()
     supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
     supervisor.step()
-    server.up, server.refusals = False, 1
+    server.up, server.rejections = False, 1
 
     def restarted() -> bool:
         supervisor.step()
@@ -133,7 +133,7 @@ def test_a_state_file_that_cannot_be_written_stops_nothing(tmp_path: Path, monke
 def test_a_server_that_the_disk_stops_from_starting_is_tried_again(tmp_path: Path) -> None:
     server, lines = _Server(), list[str]()
     supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
-    server.up, server.refusals, server.refusal = False, 1, OSError("No space left on device")
+    server.up, server.rejections, server.rejection = False, 1, OSError("No space left on device")
 
     def restarted() -> bool:
         supervisor.step()

@@ -106,7 +106,7 @@ def test_drills_need_the_embedded_broker(tmp_path: Path) -> None:
         up(_FILE, state_dir=tmp_path, say=print, stopping=stop, stop_now=stop, kafka="b:1", drills=True)
 
 
-def test_a_state_directory_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_a_state_directory_in_use_is_rejected_before_anything_starts(tmp_path: Path) -> None:
     lock = Lock(tmp_path)
     lock.acquire()
     said: list[str] = []

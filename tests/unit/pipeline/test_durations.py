@@ -33,7 +33,7 @@ def test_a_number_with_a_unit_is_a_duration(text: str, milliseconds: int) -> Non
         ("9" * 30 + "s", "not a duration"),
     ],
 )
-def test_anything_else_is_refused_with_the_way_to_write_it(value: object, says: str) -> None:
+def test_anything_else_is_rejected_with_the_way_to_write_it(value: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_ms(value)
 

@@ -280,7 +280,7 @@ def test_a_schema_that_does_not_fit_is_told_line_by_line(folder: Path) -> None:
     assert all(line.startswith("5: sources.reports.record: ") for line in found)
 
 
-def test_a_file_with_too_many_inputs_is_refused(folder: Path) -> None:
+def test_a_file_with_too_many_inputs_is_rejected(folder: Path) -> None:
     many = ", ".join(f"s{number}" for number in range(limits.INPUTS_MAX + 1))
     assert any("inputs are possible" in line for line in mistakes(folder, SMALL.replace("reads: reports", f"reads: [{many}]")))
 

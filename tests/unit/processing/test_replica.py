@@ -185,13 +185,13 @@ class TestAnswers:
 
 
 class TestBatches:
-    def test_a_batch_whose_inputs_do_not_agree_is_refused(self) -> None:
+    def test_a_batch_whose_inputs_do_not_agree_is_rejected(self) -> None:
         _, process = running()
         offsets = [INITIAL | {"bucket": 6, "sequence": 9}, INITIAL | {"bucket": 7, "sequence": 9}]
         with pytest.raises(LocalProtocolError, match="different positions"):
             process.runner.begin(process.runner.stable_query, offsets, 0, position_of(INITIAL))
 
-    def test_a_stateful_batch_under_another_watermark_is_refused(self) -> None:
+    def test_a_stateful_batch_under_another_watermark_is_rejected(self) -> None:
         _, process = running(STATEFUL)
         with pytest.raises(LocalProtocolError, match="watermark"):
             process.runner.begin(process.runner.stable_query, [INITIAL, INITIAL], 17, position_of(INITIAL))
@@ -211,7 +211,7 @@ class TestBatches:
         )
         assert start.rows == sum(p.rows for o in offsets for _, _, parts in taken_of(o) for p in parts)
 
-    def test_an_end_without_a_beginning_is_refused(self) -> None:
+    def test_an_end_without_a_beginning_is_rejected(self) -> None:
         _, process = running()
         with pytest.raises(LocalProtocolError, match="never began"):
             process.runner.finish(process.runner.stable_query, 99, ())
@@ -396,7 +396,7 @@ class TestFork:
         assert (start.kind, start.after) == (BoundaryKind.TENTATIVE, before), "answered in part: it is void anyway"
 
     def test_a_branch_that_is_dropped_while_its_record_is_on_the_way(self) -> None:
-        """The next branch has begun: the record is refused, which is no reason to end."""
+        """The next branch has begun: the record is rejected, which is no reason to end."""
         world, process = failing()
         branch = process.runner.branch
         assert branch is not None
@@ -440,7 +440,7 @@ class TestFork:
 
 class TestFencing:
     @TRAITS
-    def test_a_zombies_stable_record_is_refused(self, traits: PlanTraits) -> None:
+    def test_a_zombies_stable_record_is_rejected(self, traits: PlanTraits) -> None:
         world, zombie = running(traits)
         world.close("a", 7, 6)
         world.close("b", 7, 7)
@@ -468,7 +468,7 @@ class TestFencing:
             zombie.runner.check_epoch()
         assert not zombie.runner.log_lock.locked()
 
-    def test_a_zombies_branch_is_refused(self) -> None:
+    def test_a_zombies_branch_is_rejected(self) -> None:
         world, zombie = failing()
         second = world.start()
         second.begin()

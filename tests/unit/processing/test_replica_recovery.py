@@ -415,7 +415,7 @@ def test_a_damaged_timeline_file_is_as_good_as_none(stage: Stage, content: bytes
     stage.bounded("1")
 
 
-def test_a_checkpoint_of_an_earlier_version_is_refused(stage: Stage) -> None:
+def test_a_checkpoint_of_an_earlier_version_is_rejected(stage: Stage) -> None:
     """It said up to where the output was closed, beside what had been read."""
     zero = told(stage)
     zero.close()

@@ -235,7 +235,7 @@ def test_what_is_not_a_stable_record_of_a_known_writer_changes_nothing() -> None
     assert log_state.upto == 0
 
 
-def test_forgetting_bounds_memory_and_is_refused_later() -> None:
+def test_forgetting_bounds_memory_and_is_rejected_later() -> None:
     log_state = state_after(started(), record(0, 0, 9, tuple(part(n) for n in range(1, 10))))
     log_state.forget(5)
     log_state.forget(3)
@@ -372,7 +372,7 @@ def test_a_bucket_that_was_closed_behind_a_hole_is_open_for_branches() -> None:
         assert each.open_parts(5) == ("", ())
 
 
-def test_more_open_parts_than_the_limit_are_refused_until_something_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_open_parts_than_the_limit_are_rejected_until_something_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
     log_state = state_after(started(), record(0, 0, 1, (part(2), part(3))))
     assert log_state.apply(2, record(0, 1, 1, (part(4),))).reason == "pending"
@@ -413,7 +413,7 @@ def test_l8_a_log_state_goes_on_from_its_snapshot() -> None:
     assert again.past_upto == log_state.past_upto == 6
 
 
-def test_a_snapshot_that_names_a_stranger_is_refused() -> None:
+def test_a_snapshot_that_names_a_stranger_is_rejected() -> None:
     log_snapshot = dataclasses.replace(state_after(started()).snapshot(1), ranges=(StableRange(1, 1, "stranger", (part(1),)),))
     with pytest.raises(RemoteProtocolError, match="stranger"):
         LogState.from_snapshot(log_snapshot)
@@ -462,7 +462,7 @@ def test_a_log_state_becomes_what_a_snapshot_says_in_place_and_knows_its_own_wri
     assert log_state.apply(5, started("2")).accepted
 
 
-def test_a_snapshot_of_others_is_refused_and_changes_nothing() -> None:
+def test_a_snapshot_of_others_is_rejected_and_changes_nothing() -> None:
     log_state = LogState(("7",))
     with pytest.raises(RemoteProtocolError, match="other writers"):
         log_state.adopt(two_writers().snapshot(4))

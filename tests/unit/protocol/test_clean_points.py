@@ -71,7 +71,7 @@ def test_what_does_not_count_is_no_point() -> None:
     log.add(EpochStarted("3", "f", "token"))
     assert log.points.base("3", BatchId("a", 0), "f", 9) is None, "nobody listens to it"
     log.batch(0, 4, prev=7)
-    assert log.base(0) is None, "refused"
+    assert log.base(0) is None, "rejected"
     tentative = BoundaryRecord("1", 1, BatchId("a", 0), None, 4, base=0, kind=BoundaryKind.TENTATIVE, branch=(1, 1))
     log.add(tentative)
     assert log.base(0, replica="1") is None

@@ -301,7 +301,7 @@ def test_buckets_that_are_not_its_own_are_not_compared(log: Log) -> None:
     assert len(log.close("0", 9, {9: 2})) == 1
 
 
-def test_refused_records_say_nothing(log: Log) -> None:
+def test_rejected_records_say_nothing(log: Log) -> None:
     log.close("0", 2, {1: 3})
     old = log.epochs["1"]
     log.begin("1")

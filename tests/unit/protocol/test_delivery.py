@@ -140,7 +140,7 @@ def test_partitions_are_pinned() -> None:
         CorrectedDelivery("out", progress(), [0] * 4, [9] * 4)
 
 
-def test_a_topic_that_was_made_anew_is_refused() -> None:
+def test_a_topic_that_was_made_anew_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="partition 1 of its topic ends at 4"):
         CorrectedDelivery("out", progress(), [0, 0, 0], [9, 4, 9])
 
@@ -191,11 +191,11 @@ def test_ids_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         machine.found(RecordId(1, 2))
 
 
-def test_a_refused_run_is_cut_until_it_is_one_record() -> None:
+def test_a_rejected_run_is_cut_until_it_is_one_record() -> None:
     machine = fresh()
     run = machine.plan(2, [(2, 9)], 9)
     assert run is not None
-    assert machine.refused(run, {0: 10, 1: 10, 2: 99, 5: 10, 8: 10})
+    assert machine.rejected(run, {0: 10, 1: 10, 2: 99, 5: 10, 8: 10})
     run = machine.plan(2, [(2, 9)], 9)
     assert run is not None
     assert run.slices == (Slice(2, 0, 2),), "up to the largest"
@@ -203,7 +203,7 @@ def test_a_refused_run_is_cut_until_it_is_one_record() -> None:
     run = machine.plan(2, [(2, 9)], 9)
     assert run is not None
     assert run.slices == (Slice(2, 2, 9),), "the next one is whole again"
-    assert machine.refused(run, {0: 99, 1: 10})
+    assert machine.rejected(run, {0: 99, 1: 10})
     run = machine.plan(2, [(2, 9)], 9)
     assert run is not None
     assert (run.slices, machine.form) == ((Slice(2, 2, 3),), Form.RECORDS), "alone"
@@ -213,19 +213,19 @@ def test_records_that_are_too_large_together_only_are_cut_in_the_middle() -> Non
     machine = fresh()
     run = machine.plan(2, [(2, 9)], 9)
     assert run is not None
-    assert machine.refused(run, {7: 10, 8: 11})
+    assert machine.rejected(run, {7: 10, 8: 11})
     run = machine.plan(2, [(2, 9)], 9)
     assert run is not None
     assert run.slices == (Slice(2, 0, 4),)
 
 
-def test_what_is_refused_alone_is_rejected_whole_then_cut_then_nothing_helps() -> None:
+def test_what_is_rejected_alone_goes_to_its_topic_whole_then_cut_then_nothing_helps() -> None:
     machine = fresh()
     run = machine.plan(2, [(2, 9)], 1)
     assert run is not None
     forms = []
     for _ in range(3):
-        forms.append((machine.refused(run, {0: 99}), machine.form))
+        forms.append((machine.rejected(run, {0: 99}), machine.form))
         assert machine.plan(2, [(2, 9)], 9) == run
     assert forms == [(True, Form.REJECTED), (True, Form.CUT), (False, Form.CUT)]
     machine.advance(run, {REJECTED: 5})

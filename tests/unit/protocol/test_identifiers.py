@@ -28,7 +28,7 @@ def test_record_ids_come_back(bucket: int, position: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "1.", ".1", "1", "1.2.3", "-1.2", "1.-2", "a.b", "1 .2", "1." + "2" * 40])
-def test_what_is_no_record_id_is_refused(text: str) -> None:
+def test_what_is_no_record_id_is_rejected(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="is not a record id"):
         RecordId.parse(text)
 

@@ -96,7 +96,7 @@ def test_a_snapshot_is_what_was_read_less_what_is_not_needed() -> None:
     plain = log_state.snapshot(2, 4)
     assert log_snapshot == replace(plain, replicas=(replace(plain.replicas[0], history="h"), plain.replicas[1]))
     assert log_snapshot.forgotten == 4
-    assert (made.refused, log_state.forgotten) == ("", 0)
+    assert (made.rejected, log_state.forgotten) == ("", 0)
 
 
 def test_two_managers_write_the_same() -> None:
@@ -124,10 +124,10 @@ def test_s3_where_what_readers_need_is_forgotten_there_is_no_log_snapshot() -> N
     log_state.forget(5)
     made = seen(10)
     assert made.make(log_state, 10, 4, {}) is None
-    assert made.refused == "readers need buckets from 5 on, and there was no room for those up to 5"
+    assert made.rejected == "readers need buckets from 5 on, and there was no room for those up to 5"
     assert [made.due(end) for end in (10, 19, 20)] == [False, False, True]
     assert made.make(log_state, 20, 5, {}) is not None
-    assert made.refused == ""
+    assert made.rejected == ""
 
 
 def test_s3_what_a_snapshot_has_forgotten_may_be_forgotten() -> None:
@@ -146,12 +146,12 @@ def test_s4_one_that_is_too_large_is_not_made(monkeypatch: pytest.MonkeyPatch) -
     log_state = state_after(started(), record(0, 0, 9, tuple(part(n) for n in range(1, 10))))
     made = seen(10)
     assert made.make(log_state, 10, 0, {}) is None
-    assert "more than 20: a reader far behind needs buckets from 1 on" in made.refused
+    assert "more than 20: a reader far behind needs buckets from 1 on" in made.rejected
     assert not made.due(19)
     log_state = state_after(started(), record(0, 0, 9, (part(3),)), record(0, 1, 9))
     assert made.make(log_state, 20, 5, {}) is not None
     made.too_large(20, "too many bytes")
-    assert (made.refused, made.due(29), made.due(30)) == ("too many bytes", False, True)
+    assert (made.rejected, made.due(29), made.due(30)) == ("too many bytes", False, True)
 
 
 def test_s4_now_and_then_it_is_looked_how_much_the_log_state_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_names_of_strangers_do_not_fill_memory() -> None:
 
 
 def test_items_are_counted_as_the_codec_counts_them() -> None:
-    """Never fewer: the decoder refuses a record of more."""
+    """Never fewer: the decoder rejects a record of more."""
     tentative = record(0, 1, 12, (part(11), part(14)), branch=(0, 1), base=9, prev=None, missing=("a", "b"))
     last = BoundaryRecord(
         **{name: getattr(record(0, 0, 9, (part(3), part(12))), name) for name in ("replica", "epoch", "id", "prev", "closed", "parts")},

@@ -136,7 +136,7 @@ def test_a_replica_has_its_place_where_it_was_moved_last() -> None:
 )
 def test_what_cannot_be_moved_is_said_and_counts_for_nobody(label: str, node: str, says: str) -> None:
     places = moved()
-    assert says in places.refused(label, node)
+    assert says in places.rejected(label, node)
     assert not places.moved(move(label, node))
     assert [places.of_node(each) for each in place(STAGES, SPARE)] == list(place(STAGES, SPARE).values())
 

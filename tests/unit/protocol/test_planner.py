@@ -246,7 +246,7 @@ def test_missing_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.missing == ("x", "y")
 
 
-def test_u1_inputs_at_different_positions_are_refused() -> None:
+def test_u1_inputs_at_different_positions_are_rejected() -> None:
     position = QueryPosition(3, 7)
     assert check_joint({"a": position, "b": position}) == position
     with pytest.raises(LocalProtocolError, match="different positions"):

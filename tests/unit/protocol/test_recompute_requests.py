@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.protocol.control import Ask, AskOutcome, AskReply
-from anabranch.protocol.limits import ASK_AGAIN_MS, ASK_REFUSED_MS, ASK_TAKEN_MS, ASK_TURN_MS, ASKS_MAX
+from anabranch.protocol.limits import ASK_AGAIN_MS, ASK_REJECTED_MS, ASK_TAKEN_MS, ASK_TURN_MS, ASKS_MAX
 from anabranch.protocol.recompute_requests import RecomputeReplies, RecomputeRequests, RequestState
 
 NOW = 1_700_000_000_000
@@ -54,7 +54,7 @@ class TestReader:
             ([("0", AskOutcome.UNABLE)], RequestState.ASKED, ASK_AGAIN_MS),
             ([("0", AskOutcome.UNABLE), ("1", AskOutcome.TAKEN)], RequestState.TAKEN, ASK_TAKEN_MS),
             ([("0", AskOutcome.UNABLE), ("0", AskOutcome.UNABLE)], RequestState.ASKED, ASK_AGAIN_MS),
-            ([("0", AskOutcome.UNABLE), ("1", AskOutcome.DIFFERENT)], RequestState.REFUSED, ASK_REFUSED_MS),
+            ([("0", AskOutcome.UNABLE), ("1", AskOutcome.DIFFERENT)], RequestState.REJECTED, ASK_REJECTED_MS),
             ([("stranger", AskOutcome.TAKEN)], RequestState.ASKED, ASK_AGAIN_MS),
         ],
     )
@@ -182,7 +182,7 @@ class TestReplica:
         assert one.due(ASK_TAKEN_MS - 1) is None
         assert one.due(ASK_TAKEN_MS) == ask_of(2)
 
-    def test_a_refusal_makes_it_the_turn_of_the_next(self) -> None:
+    def test_a_rejection_makes_it_the_turn_of_the_next(self) -> None:
         one = replica("1")
         one.heard(ask_of(), 0)
         one.heard(answer(ask_of(), AskOutcome.UNABLE, "0"), 5)

@@ -31,7 +31,7 @@ def record(
 def taken(*records: BoundaryRecord, upto: int = 0) -> Branches:
     branches = Branches()
     for entry in records:
-        assert not branches.refusal(entry)
+        assert not branches.rejection(entry)
         branches.take(entry, upto)
     return branches
 
@@ -78,15 +78,15 @@ def test_parts_of_open_buckets_of_a_branch_belong_to_the_record_that_closes_them
     ],
 )
 def test_t1_what_counts_continues_the_newest_branch_or_begins_a_newer_one(entry: BoundaryRecord, reason: str) -> None:
-    assert taken(record(5, 8, base=4)).refusal(entry) == reason
+    assert taken(record(5, 8, base=4)).rejection(entry) == reason
 
 
-def test_t1_more_open_parts_than_the_limit_are_refused_unless_they_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t1_more_open_parts_than_the_limit_are_rejected_unless_they_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     branches = taken(record(5, 8, (part(9), part(10), part(11)), base=4))
     monkeypatch.setattr(tentative, "PENDING_PARTS_MAX", 3)
-    assert branches.refusal(record(6, 8, (part(12),))) == "pending"
-    assert not branches.refusal(record(6, 9, (part(12),)))
-    assert branches.refusal(record(6, 9, (part(12), part(13)))) == "pending"
+    assert branches.rejection(record(6, 8, (part(12),))) == "pending"
+    assert not branches.rejection(record(6, 9, (part(12),)))
+    assert branches.rejection(record(6, 9, (part(12), part(13)))) == "pending"
 
 
 def test_t2_a_newer_branch_covers_what_it_closed_and_no_more() -> None:

@@ -90,7 +90,7 @@ def test_g6_the_record_of_an_older_batch_is_known_too() -> None:
     assert [back.tip(batch) for batch in (3, 6, 7)] == [BatchId(first.name, 3), BatchId(second.name, 6), BatchId(back.name, 7)]
 
 
-def test_a_directory_that_stands_before_its_timelines_start_is_refused() -> None:
+def test_a_directory_that_stands_before_its_timelines_start_is_rejected() -> None:
     peer = Timeline.from_peer(timeline_name(8, 0), 4, base=9)
     with pytest.raises(LocalProtocolError, match="began after batch 4"):
         peer.tip(3)

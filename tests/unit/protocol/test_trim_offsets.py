@@ -62,7 +62,7 @@ def test_d2_tentative_blocks_say_nothing_of_stable_ones_to_come() -> None:
     assert offsets.below(2) == {("0", 0): 9}, "a bucket that is trimmed, by a slower replica"
 
 
-def test_what_was_refused_does_not_count() -> None:
+def test_what_was_rejected_does_not_count() -> None:
     offsets = TrimOffsets()
     offsets.seen(record(part(1, 0, 2)), NO)
     offsets.seen(EpochStarted("0", "f", "t"), YES)

@@ -103,7 +103,7 @@ def test_after_an_unknown_outcome_all_is_written_again_as_another_attempt(
     assert len(garbage) == (2 if applied is None else applied)
 
 
-def test_what_the_log_refuses_is_an_error_and_the_writer_can_be_used_again(log: LocalEventLog, writer: BlockWriter) -> None:
+def test_what_the_log_rejects_is_an_error_and_the_writer_can_be_used_again(log: LocalEventLog, writer: BlockWriter) -> None:
     with pytest.raises(Unavailable):
         writer.write([(7, 4, rows(0, 1))])
     (part,) = writer.write([(0, 4, rows(0, 2))])

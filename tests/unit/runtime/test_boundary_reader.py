@@ -52,7 +52,7 @@ def append(log: LocalEventLog, *entries: LogEntry | bytes | None) -> None:
     writer.close()
 
 
-def test_a_stream_with_buckets_of_another_width_is_refused(log: LocalEventLog) -> None:
+def test_a_stream_with_buckets_of_another_width_is_rejected(log: LocalEventLog) -> None:
     append(log, replace(STARTED, bucket_ms=250), record(0, 3))
     BoundaryReader(log, AT.topic, ["0"], bucket_ms=250).read_to_end()
     with pytest.raises(ConfigurationError, match="`bucket: 250ms`"):
@@ -80,23 +80,23 @@ def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(entry.levelname, entry.getMessage()) for entry in caplog.records if entry.name == "anabranch.boundaries"]
 
 
-def test_why_a_record_is_refused_is_logged(log: LocalEventLog, reader: BoundaryReader, caplog: pytest.LogCaptureFixture) -> None:
+def test_why_a_record_is_rejected_is_logged(log: LocalEventLog, reader: BoundaryReader, caplog: pytest.LogCaptureFixture) -> None:
     """What restarts and repeated writes bring about is no warning."""
     caplog.set_level(logging.DEBUG, "anabranch.boundaries")
     append(log, STARTED, record(0, 3), record(0, 3), record(1, 4, epoch=7), record(5, 6), record(0, 4, replica="x" * 60), b"{}")
     reader.poll(0)
     place = f"{AT.topic} offset"
     assert said(caplog)[:4] == [
-        ("DEBUG", f"a boundary record is refused: known; writer '0', {place} 2, number 1"),
-        ("INFO", f"a boundary record is refused: fenced; writer '0', {place} 3, number 1"),
-        ("WARNING", f"a boundary record is refused: off_chain; writer '0', {place} 4, number 1"),
-        ("WARNING", f"a boundary record is refused: unknown_writer; writer '{'x' * 60}', {place} 5, number 1"),
+        ("DEBUG", f"a boundary record is rejected: known; writer '0', {place} 2, number 1"),
+        ("INFO", f"a boundary record is rejected: fenced; writer '0', {place} 3, number 1"),
+        ("WARNING", f"a boundary record is rejected: off_chain; writer '0', {place} 4, number 1"),
+        ("WARNING", f"a boundary record is rejected: unknown_writer; writer '{'x' * 60}', {place} 5, number 1"),
     ]
     level, text = said(caplog)[4]
-    assert (level, text.startswith("a boundary record is refused: undecodable (")) == ("WARNING", True)
+    assert (level, text.startswith("a boundary record is rejected: undecodable (")) == ("WARNING", True)
 
 
-def test_many_refused_records_are_few_lines(log: LocalEventLog, reader: BoundaryReader, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_rejected_records_are_few_lines(log: LocalEventLog, reader: BoundaryReader, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever may write to the topic may give any number of names."""
     append(log, *(record(0, 4, replica=f"other{number}") for number in range(1_234)), *(b"{" for _ in range(20)))
     reader.read_to_end()

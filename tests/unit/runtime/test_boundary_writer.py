@@ -137,7 +137,7 @@ def test_a_log_that_is_not_there_for_a_while_is_asked_again(log: LocalEventLog, 
     assert log.clock.monotonic_ms() >= 3 * 200
 
 
-def test_a_log_that_refuses_for_good_is_an_error(log: LocalEventLog, make: Make) -> None:
+def test_a_log_that_rejects_for_good_is_an_error(log: LocalEventLog, make: Make) -> None:
     writer = make()
     for _ in range(10):
         log.fail_next(Operation.FLUSH, applied=0, error=Unavailable, topic=AT.topic)
@@ -210,7 +210,7 @@ class TestFenced:
         with pytest.raises(Fenced):
             older.start()
 
-    def test_by_a_refusal_of_its_record(self, make: Make) -> None:
+    def test_by_a_rejection_of_its_record(self, make: Make) -> None:
         """A record that does not continue the chain is never accepted: waiting for it would be for ever."""
         writer = make()
         writer.start()
@@ -236,7 +236,7 @@ def test_a_record_of_another_epoch_is_a_mistake_of_the_caller(make: Make) -> Non
         writer.append(BoundaryRecord("0", 9, BatchId("l", 0), None, 1))
 
 
-def test_refusals_of_others_are_not_gathered_for_ever(log: LocalEventLog, make: Make) -> None:
+def test_rejections_of_others_are_not_gathered_for_ever(log: LocalEventLog, make: Make) -> None:
     zombie, writer = make(), make()
     zombie.start()
     writer.start()
@@ -246,7 +246,7 @@ def test_refusals_of_others_are_not_gathered_for_ever(log: LocalEventLog, make: 
         other.send(AT, value, headers=headers)
     other.flush()
     writer.append(record(writer, 0, 1))
-    assert len(writer._refused) < 20
+    assert len(writer._rejected) < 20
 
 
 def test_a_second_epoch_of_one_writer_is_a_new_one(make: Make) -> None:

@@ -83,7 +83,7 @@ def test_what_could_not_be_said_is_said_later_with_what_is_true_then(
 
 
 class SilentWriter(LocalLogWriter):
-    """Of a broker that takes nothing and refuses nothing, until it answers."""
+    """Of a broker that takes nothing and rejects nothing, until it answers."""
 
     is_silent = True
 
@@ -133,7 +133,7 @@ def test_a_broker_that_does_not_answer_holds_the_manager_up_for_a_moment_only(
 
 
 @pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
-def test_a_refusal_that_is_told_later_is_no_news(log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]) -> None:
+def test_a_rejection_that_is_told_later_is_no_news(log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]) -> None:
     """Of a heartbeat that was under way; and one that a writer refuses to take at all."""
     silent = SilentWriter(log)
     log.writer = lambda: silent  # type: ignore[method-assign]
@@ -202,7 +202,7 @@ def test_only_what_its_writer_may_say_counts(log: LocalEventLog) -> None:
     while len(found) < 2:
         found += reader.poll(100)
     assert set(found) == {BEAT, TrimPoint("s", 3, 1)}
-    assert (reader.counts["forged"], reader.refused) == (4, 4)
+    assert (reader.counts["forged"], reader.rejected) == (4, 4)
 
 
 def test_what_retention_took_is_no_loss(log: LocalEventLog) -> None:

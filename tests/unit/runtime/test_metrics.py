@@ -29,14 +29,14 @@ def test_records_and_bytes_by_direction() -> None:
     assert registry.get_sample_value("anabranch_restarts", _OWN) == 3
 
 
-def test_refused_takes_running_totals() -> None:
+def test_rejected_takes_running_totals() -> None:
     metrics, registry = _metrics()
-    metrics.refused("a", {"old_epoch": 2})
-    metrics.refused("a", {"old_epoch": 5, "gap": 1})
-    metrics.refused("b", {"old_epoch": 1})
-    assert registry.get_sample_value("anabranch_refused_boundary_records_total", {**_OWN, "stream": "a", "reason": "old_epoch"}) == 5
-    assert registry.get_sample_value("anabranch_refused_boundary_records_total", {**_OWN, "stream": "a", "reason": "gap"}) == 1
-    assert registry.get_sample_value("anabranch_refused_boundary_records_total", {**_OWN, "stream": "b", "reason": "old_epoch"}) == 1
+    metrics.rejected("a", {"old_epoch": 2})
+    metrics.rejected("a", {"old_epoch": 5, "gap": 1})
+    metrics.rejected("b", {"old_epoch": 1})
+    assert registry.get_sample_value("anabranch_rejected_boundary_records_total", {**_OWN, "stream": "a", "reason": "old_epoch"}) == 5
+    assert registry.get_sample_value("anabranch_rejected_boundary_records_total", {**_OWN, "stream": "a", "reason": "gap"}) == 1
+    assert registry.get_sample_value("anabranch_rejected_boundary_records_total", {**_OWN, "stream": "b", "reason": "old_epoch"}) == 1
 
 
 def test_lag_and_last_bucket_are_asked_at_each_scrape_in_seconds() -> None:

@@ -183,7 +183,7 @@ def test_check_config_only_checks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [["--check-config"], []])
-def test_a_name_that_the_pipeline_does_not_have_is_refused_with_those_that_it_has(tmp_path: Path, more: list[str]) -> None:
+def test_a_name_that_the_pipeline_does_not_have_is_rejected_with_those_that_it_has(tmp_path: Path, more: list[str]) -> None:
     code, lines, _ = _ended(_start(tmp_path, "well", "--name", "nope", *more))
     assert code == 2
     assert [line["error"] for line in lines] == ["--name nope: pipeline p has no such ingestion; there are reports, more"]

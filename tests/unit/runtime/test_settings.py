@@ -44,7 +44,7 @@ def test_every_missing_setting_is_named_by_its_option_and_variable() -> None:
     ]
 
 
-def test_a_port_out_of_range_is_refused() -> None:
+def test_a_port_out_of_range_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="--metrics-port"):
         read_settings("ingestion", [*_COMPLETE, "--metrics-port", "65536"])
 

@@ -43,7 +43,7 @@ class KafkaLogAdmin:
     def __init__(self, settings: KafkaSettings) -> None:
         """Nothing is contacted yet."""
         self._settings = settings
-        self._refused: KafkaError | None = None
+        self._rejected: KafkaError | None = None
         self._copies: dict[str, int] = {}
         """Of each topic, as the last metadata said."""
         self._brokers = 0
@@ -58,7 +58,7 @@ class KafkaLogAdmin:
         That is how those that were there differ, and that new ones have one copy where the cluster could keep more.
 
         Raises:
-            Unavailable: the broker did not answer, refused, or a new topic did not appear in time.
+            Unavailable: the broker did not answer, rejected the request, or a new topic did not appear in time.
         """
         if not topics:
             return []
@@ -96,7 +96,7 @@ class KafkaLogAdmin:
         """Delete the records below these offsets, for good and for everybody.
 
         Raises:
-            Unavailable: the broker did not answer or refused; some partitions may be done.
+            Unavailable: the broker did not answer or rejected the request; some partitions may be done.
         """
         if not offsets:
             return
@@ -113,7 +113,7 @@ class KafkaLogAdmin:
         """Delete these topics with all that is in them, and wait until the cluster has forgotten them. One that is not there: nothing happens.
 
         Raises:
-            Unavailable: the broker did not answer or refused, or one did not vanish in time; some may be gone.
+            Unavailable: the broker did not answer or rejected the request, or one did not vanish in time; some may be gone.
         """
         there = [topic for topic in topics if topic in self._metadata()]
         if not there:
@@ -139,7 +139,7 @@ class KafkaLogAdmin:
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):  # noqa: SLF001 - librdkafka's own codes
-            self._refused = error
+            self._rejected = error
 
     def _result(self, future: Future[Any], what: str) -> Any:
         """What a request gave."""
@@ -161,10 +161,10 @@ class KafkaLogAdmin:
         except KafkaException as error:
             # That nobody answered is what a broker that let nobody in looks like: what it said then is in the callback.
             self._open().poll(0)
-            if self._refused is None and nobody_answers(error.args[0]):
+            if self._rejected is None and nobody_answers(error.args[0]):
                 raise no_answer(error.args[0], self._settings.address, self._timeout_s) from error
-            raise translated(self._refused or error.args[0], Doing.ASKING, "list topics") from error
-        self._refused = None
+            raise translated(self._rejected or error.args[0], Doing.ASKING, "list topics") from error
+        self._rejected = None
         self._brokers = len(answer.brokers)
         self._copies = {
             name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)

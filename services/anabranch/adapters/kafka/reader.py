@@ -100,7 +100,7 @@ class KafkaLogReader:
 
         Raises:
             DataMissing: an assigned offset does not exist, or a record does not match its checksum. Assign anew to go on.
-            Unavailable: the broker refuses, or a topic does not exist.
+            Unavailable: the broker rejects the request, or a topic does not exist.
         """
         consumer = self._open()
         if self._failure is not None:

@@ -42,7 +42,7 @@ class KafkaSecurity(BaseSettings):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        """Refuse what would quietly be less secure than it was meant."""
+        """Reject what would quietly be less secure than it was meant."""
         tls, sasl = self.security_protocol != "PLAINTEXT", self.security_protocol == "SASL_SSL"
         for fields, wanted, needed in ((_TLS, tls, "SSL or SASL_SSL"), (_SASL, sasl, "SASL_SSL")):
             for name in fields:
@@ -114,7 +114,7 @@ def security_from_environment() -> KafkaSecurity:
     return from_environment(KafkaSecurity)
 
 
-def refuse_security_for(what: str) -> None:
+def reject_security_for(what: str) -> None:
     """For a broker that has none.
 
     Raises:

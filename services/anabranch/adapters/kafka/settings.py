@@ -46,7 +46,7 @@ class KafkaSettings:
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
+        """Reject what cannot be meant.
 
         Raises:
             ConfigurationError: no address, or an option in ``security`` that has nothing to do with security.

@@ -34,7 +34,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         """Fences older writers of ``transactional_id`` and aborts what they left open, before it returns.
 
         Raises:
-            Unavailable: the broker did not answer in time or refused; nothing was written.
+            Unavailable: the broker did not answer in time or rejected it; nothing was written.
         """
         super().__init__(settings, settings.transactional_producer(transactional_id))
         self._transactional_id = transactional_id
@@ -97,7 +97,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         Raises:
             Fenced: a newer writer exists; the transaction was aborted by it.
             OutcomeUnknown: the transaction may be committed, aborted or torn: open a new writer and read back.
-            Unavailable: a record was refused, nothing is committed: call ``abort`` and go on.
+            Unavailable: a record was rejected, nothing is committed: call ``abort`` and go on.
         """
         self._must_be_begun("commit")
         delivered = self.flush()

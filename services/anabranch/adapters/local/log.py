@@ -129,8 +129,8 @@ class LocalEventLog:
                 return fault
         return None
 
-    def refusal(self, sent: _Sent) -> Unavailable | None:
-        """Why a broker would refuse this record, if it would; the caller holds ``changed``."""
+    def rejection(self, sent: _Sent) -> Unavailable | None:
+        """Why a broker would reject this record, if it would; the caller holds ``changed``."""
         try:
             self.partition(sent.at)
         except Unavailable as error:
@@ -288,19 +288,19 @@ class LocalLogWriter:
 
         Raises:
             OutcomeUnknown: a planned fault; this writer is of no more use.
-            Unavailable: a record was refused; the others are in the log.
+            Unavailable: a record was rejected; the others are in the log.
         """
         self._check()
         with self._log.changed:
             sent, self._sent = self._sent, []
             fault = self._log.fault(Operation.FLUSH, {each.at.topic for each in sent})
             applied = sent if fault is None or fault.applied is None else sent[: fault.applied]
-            delivered, refused = self._append(applied)
+            delivered, rejected = self._append(applied)
             self._log.changed.notify_all()
             if fault is not None:
                 raise self._break(fault.error("planned failure of a flush"))
-            if refused is not None:
-                raise refused
+            if rejected is not None:
+                raise rejected
             return delivered
 
     def settled(self) -> bool:
@@ -314,15 +314,15 @@ class LocalLogWriter:
         self._sent = []
 
     def _append(self, sent: Sequence[_Sent]) -> tuple[list[Delivered], Unavailable | None]:
-        """Append what a broker would take; the places, and a refusal, one for another reason than its size before others."""
+        """Append what a broker would take; the places, and a rejection, one for another reason than its size before others."""
         delivered: list[Delivered] = []
         first: Unavailable | None = None
         for each in sent:
-            refusal = self._log.refusal(each)
-            if refusal is None:
+            rejection = self._log.rejection(each)
+            if rejection is None:
                 delivered.append(Delivered(each.at, self._log.partition(each.at).append(each.record)))
-            if first is None or (isinstance(first, RecordTooLarge) and refusal is not None):
-                first = refusal
+            if first is None or (isinstance(first, RecordTooLarge) and rejection is not None):
+                first = rejection
         return delivered, first
 
     def _check(self) -> None:

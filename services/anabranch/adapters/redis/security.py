@@ -80,7 +80,7 @@ def security_from_environment() -> RedisSecurity:
     return from_environment(RedisSecurity)
 
 
-def refuse_security_for(what: str) -> None:
+def reject_security_for(what: str) -> None:
     """For a server that has none.
 
     Raises:

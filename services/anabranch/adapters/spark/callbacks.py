@@ -18,7 +18,7 @@ _LOCAL, _REMOTE, _INODE = 1, 2, 9
 
 
 def guard(gateway: Any) -> None:
-    """Let the callback server of ``gateway``, which is not started yet, refuse whatever does not come from its Java. Without /proc nothing is refused."""
+    """Let the callback server of ``gateway``, which is not started yet, reject whatever does not come from its Java. Without /proc nothing is rejected."""
     if (_PROC / "self" / "fd").exists():
         gateway.callback_server_parameters.ssl_context = OnlyFrom(gateway.proc.pid)
 
@@ -36,7 +36,7 @@ class OnlyFrom:
         """
         if _is_of(self._pid, connection):
             return connection
-        _logger.warning("refused a connection to the port for Java's calls: it did not come from Spark's Java")
+        _logger.warning("rejected a connection to the port for Java's calls: it did not come from Spark's Java")
         connection.close()
         over, other_end = socket.socketpair()
         other_end.close()

@@ -2,7 +2,7 @@
 
 ``anabranch classes`` makes it, once for each version of Java and Spark on a machine: it runs a small query of the
 kinds that stages run, and lets Java write down what it has loaded at its end (``-XX:ArchiveClassesAtExit``). Half a minute and 170 MB, in the
-cache. A stage that finds no archive starts without; Java itself refuses one that does not fit, and goes on without. It changes no result.
+cache. A stage that finds no archive starts without; Java itself rejects one that does not fit, and goes on without. It changes no result.
 
 Java compares the class path of the archive with its own, so the folder that Spark runs from is in the cache, too, and always the same.
 """

@@ -46,7 +46,7 @@ REQUIRED: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.ui.enabled": "false",
-    # who else is on the machine reaches Java's ports: with a secret that is made anew for each session they refuse him
+    # who else is on the machine reaches Java's ports: with a secret that is made anew for each session they reject him
     "spark.authenticate": "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",

@@ -68,6 +68,6 @@ def test_security_options_reach_the_client() -> None:
     assert settings.administrator()["sasl.username"] == "u"
 
 
-def test_an_empty_address_is_refused() -> None:
+def test_an_empty_address_is_rejected() -> None:
     with pytest.raises(ConfigurationError):
         KafkaSettings(" ")

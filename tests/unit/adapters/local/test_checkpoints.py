@@ -172,10 +172,10 @@ class TestCopy:
     def test_on_a_disk_without_links_copies(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
         fill(disk.directory(ONE))
 
-        def refused(_source: str, _target: str) -> None:
+        def rejected(_source: str, _target: str) -> None:
             raise PermissionError(1, "links are not permitted")
 
-        monkeypatch.setattr(os, "link", refused)
+        monkeypatch.setattr(os, "link", rejected)
         disk.copy(ONE, TWO)
         assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
         assert (disk.directory(TWO) / "offsets/0").stat().st_nlink == 1

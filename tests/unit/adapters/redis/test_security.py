@@ -16,13 +16,13 @@ from anabranch.protocol.errors import ConfigurationError
         "ssl%5Fcert_reqs=none", "ssl_cert_reqs=", "socket_timeout=1000", "connection_class=Connection", "SSL_CERT_REQS=none",
     ],
 )  # fmt: skip
-def test_options_that_change_how_a_connection_is_made_are_refused(query: str) -> None:
+def test_options_that_change_how_a_connection_is_made_are_rejected(query: str) -> None:
     for make in (RedisIndex, RedisSecurity().options):
         with pytest.raises(ConfigurationError, match="the URL of the index has the option"):
             make(f"rediss://example:6380/0?{query}")
 
 
-def test_a_refusal_does_not_repeat_a_password() -> None:
+def test_a_rejection_does_not_repeat_a_password() -> None:
     with pytest.raises(ConfigurationError) as caught:
         RedisIndex("rediss://:planted@example:6380/0?password=planted&ssl_cert_reqs=none")
     assert "planted" not in str(caught.value)

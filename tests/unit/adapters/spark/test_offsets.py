@@ -25,7 +25,7 @@ def test_a_logged_batch_has_the_watermark_and_an_offset_per_input(tmp_path: Path
 
 
 @pytest.mark.parametrize("lines", [[""], ["v1"], ["v1", '{"batchWatermarkMs":0}'], ["v2", '{"batchWatermarkMs":0}', "{}"]])
-def test_a_log_of_another_version_of_spark_is_refused(tmp_path: Path, lines: list[str]) -> None:
+def test_a_log_of_another_version_of_spark_is_rejected(tmp_path: Path, lines: list[str]) -> None:
     write_log(tmp_path, 0, *lines)
     with pytest.raises(LocalProtocolError, match="another format"):
         LoggedBatch(tmp_path, 0)

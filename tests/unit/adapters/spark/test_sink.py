@@ -244,7 +244,7 @@ class TestBatch:
         assert isinstance(bench.sink.failure, StageFunctionError)
         assert bench.driver.told[-1] == "processing.batch_logged", "nothing was said in the log"
 
-    def test_a_refused_record_ends_the_batch(self, bench: Bench) -> None:
+    def test_a_rejected_record_ends_the_batch(self, bench: Bench) -> None:
         bench.driver.error = Fenced("a newer process")
         bench.logged(0, 5)
         with pytest.raises(Fenced):
@@ -273,11 +273,11 @@ class TestRows:
         slices = slices_of(result(150_000, 250_000, 260_000), OUT, 1)
         assert [(partition, bucket, rows.num_rows) for partition, bucket, rows in slices] == [(0, 2, 1), (1, 3, 2)]
 
-    def test_an_old_row_is_refused_by_its_bucket_and_its_values_stay_private(self) -> None:
-        with pytest.raises(StageFunctionError, match=r"bucket 1 \(event_time up to 100\), but buckets up to 1 are closed") as refused:
+    def test_an_old_row_is_rejected_by_its_bucket_and_its_values_stay_private(self) -> None:
+        with pytest.raises(StageFunctionError, match=r"bucket 1 \(event_time up to 100\), but buckets up to 1 are closed") as rejected:
             slices_of(result(100_000), OUT, 1)
-        assert "'n'" not in str(refused.value)
+        assert "'n'" not in str(rejected.value)
 
-    def test_a_row_without_event_time_is_refused(self) -> None:
+    def test_a_row_without_event_time_is_rejected(self) -> None:
         with pytest.raises(StageFunctionError, match="no event_time"):
             slices_of(result(250_000, None), OUT, 1)

@@ -31,7 +31,7 @@ def test_a_new_enough_java_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "script", ["echo 'java version \"1.8.0_402\"' >&2", "echo 'openjdk version \"11.0.2\"' >&2", "echo nonsense", "exit 3"]
 )
-def test_an_old_or_broken_java_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+def test_an_old_or_broken_java_is_rejected_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     pretend(tmp_path, script)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
