@@ -64,7 +64,7 @@ MUTANTS: Final = (
     Mutant("out_of_orderness_ignored", f"{_SOURCE}._raise_low", "- self._rules.out_of_orderness_ms", "", "G2", by=("ingestion",)),
     Mutant("closes_the_open_bucket", "protocol.buckets:closed_by", "- 1", "", "B3", by=("ingestion",)),
     Mutant("silence_not_observed", f"{_SOURCE}._leave_out", "silent = observed is not None and observed[1] - observed[0] >= idle_ms", "silent = True", "G3", ("cut", "cut_to", "cut_from", "pause")),
-    Mutant("found_partition_is_late", f"{_SOURCE}.limits", "ahead, never_late, said_ms)", "ahead, {}, said_ms)", "G9", ("grown",), by=("ingestion",)),
+    Mutant("found_partition_is_late", f"{_SOURCE}.limits", "ahead, never_late, stated_ms)", "ahead, {}, stated_ms)", "G9", ("grown",), by=("ingestion",)),
     Mutant("no_read_back", f"{_DELIVERY}.there", "return True", "return False", "rule 19, D1", by=("corrected",)),
     Mutant("last_run_believed", f"{_DELIVERY}._go_on", "= begin_of(progress), end_of", "= end_of(progress), end_of", "D2", by=("corrected",)),
     Mutant("second_recovery_blind", f"{_DELIVERY}.progress", "self._read_from if self.comparing else self._ends", "self._ends", "D4", ("commit lost", "commit applied", "commit torn"), by=("corrected",)),
@@ -101,7 +101,7 @@ MUTANTS: Final = (
     Mutant("undo_again", "protocol.live_delivery:LiveDelivery.plan", "after = replace(after, undone=True)", "pass", "rule 20, V3", by=("live",)),
     Mutant("undo_names_the_new", "delivery.live_writing:KindSequence.write", "Kind.UNDO, run.before", "Kind.UNDO, run.after", "rule 20, V3", by=("live",)),
     Mutant("rec_done_too_early", "protocol.live_delivery:LiveDelivery._is_over", "0 < at.shown <= at.stable", "at.shown > 0 and at.undone", "rule 20, V5", by=("live",)),
-    Mutant("one_failure_told_as_two", "protocol.live_delivery:LiveDelivery._is_over", "there.settled and ", "", "rule 20, V5", ("silent",), by=("live",)),
+    Mutant("one_failure_shown_as_two", "protocol.live_delivery:LiveDelivery._is_over", "there.settled and ", "", "rule 20, V5", ("silent",), by=("live",)),
     Mutant("old_branch_shown_at_once", "protocol.live_hold:Hold.left_ms", "self._long_ms if is_over and not failing else LIVE_HOLD_MS", "LIVE_HOLD_MS", "H2, V5", ("silent",), by=("live",)),
     Mutant("live_not_fenced", "delivery.live:LiveTopic._fail_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie"), by=("live",)),
     Mutant("live_outcome_believed", "delivery.live:LiveTopic.step", "self._delay(error, _RETRY_MS if self._unknown_before else 0)", "self._machine.advance(run)", "rule 19", ("commit lost",), by=("live",)),
@@ -150,7 +150,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "blocks_of_any_attempt": 10, "gate_always_open": 49, "never_forgets": 10, "branch_directory_stays": 10, "nothing_cleaned": 54,
     "second_recovery_blind": 7, "older_branch_wins": 191, "second_fork_unwaited": 25, "failed_branch_again": 179, "failed_branch_stays": 9,
     "peer_not_asked": 63, "snapshot_forgets_all": 68, "trims_beyond_the_snapshot": 6, "snapshot_without_pending": 6,
-    "no_room_for_what_is_missing": 141, "one_failure_told_as_two": 3137, "waits_too_long": 34, "old_branch_shown_at_once": 2539,
+    "no_room_for_what_is_missing": 141, "one_failure_shown_as_two": 3137, "waits_too_long": 34, "old_branch_shown_at_once": 2539,
     "clocks_of_readers_decide": 1484, "late_limit_off_by_one": 577, "digest_not_compared": 1253, "never_sent_again": 4, "keep_pending": 119, "trims_for_the_fastest": 73, "record_too_large": 960, "pieces_not_chained": 960, "piece_closes_too_much": 5812, "ahead_is_taken": 12, "source_waits_too_little": 31,
 }  # fmt: skip
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""

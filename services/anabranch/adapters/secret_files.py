@@ -62,7 +62,7 @@ def secret_of(value: SecretStr | None, file: Path | None, variable: str) -> str 
 
 
 def readable_files(files: Mapping[str, Path | None]) -> None:
-    """Check that the files (by their variable) can be read, so that a mistake is told by name and not by a library.
+    """Check that the files (by their variable) can be read, so that a mistake is reported by name and not by a library.
 
     Raises:
         ConfigurationError: one cannot.

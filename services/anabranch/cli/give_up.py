@@ -48,7 +48,7 @@ def give_up(
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.adapters.system.entropy import SystemEntropy
-    from anabranch.local.give_up import GiveUp, time_of, told, until_when
+    from anabranch.local.give_up import GiveUp, describe, time_of, until_when
     from anabranch.pipeline.file import load
     from anabranch.protocol.given_up import Times
 
@@ -56,7 +56,7 @@ def give_up(
     loaded, clock = load(named), SystemClock()
     asked = Times(time_of("--from", from_time), until_when(loaded, source, until, clock.now_ms()))
     command = GiveUp(KafkaEventLog(address), loaded, source, asked, clock, SystemEntropy())
-    told(source, command.plan(), loaded.bucket_ms, typer.echo)
+    describe(source, command.plan(), loaded.bucket_ms, typer.echo)
     if not yes:
         typer.confirm("Give it up? This cannot be taken back.", abort=True)
     done = command.do()

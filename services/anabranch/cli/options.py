@@ -68,8 +68,8 @@ def file_and_broker(file: Path | None, state_dir: Path | None, kafka: str | None
     """
     known = deployment_of(file, state_dir)
     if known is None and kafka is None:
-        said = state_file.nothing_runs(state_file.directory_of(state_dir, file))
-        raise ConfigurationError(f"{said}; for one that runs elsewhere give --kafka")
+        stated = state_file.nothing_runs(state_file.directory_of(state_dir, file))
+        raise ConfigurationError(f"{stated}; for one that runs elsewhere give --kafka")
     address = kafka if kafka is not None or known is None else known.kafka
     # With a state directory and no file the deployment itself tells its file, wherever the command is given.
     named = file if file is not None else Path(known.pipeline) if known is not None else pipeline_file(None)

@@ -73,8 +73,8 @@ def status(
         wide = Console(width=_TABLE_WIDTH_MAX)
         needed = Measurement.get(wide, wide.options, table).maximum
         Console(width=max(Console().width, needed)).print(table)
-        if told := _slowest_hop(directory, rows):
-            typer.echo(told)
+        if reported := _slowest_hop(directory, rows):
+            typer.echo(reported)
     if rows is None:
         raise typer.Exit(1)
 
@@ -114,15 +114,15 @@ def _status_table(rows: list[Row]) -> Table:
     for row in rows:
         stages = stages_of(row)
         # What a node waits for, or failed with, is said of its replicas.
-        told = () if stages else _told(row)
-        table.add_row(*_cells(str(row["service"]), row, told or (str(row["cut"] or ""),)))
+        reported = () if stages else _describe(row)
+        table.add_row(*_cells(str(row["service"]), row, reported or (str(row["cut"] or ""),)))
         for stage in stages:
             shown = {**stage, "name": f"  {stage['stage']}.{stage['replica']}", "pid": None, "metrics_port": None}
-            table.add_row(*_cells("", shown, _told(shown)))
+            table.add_row(*_cells("", shown, _describe(shown)))
     return table
 
 
-def _told(row: Row) -> tuple[str, ...]:
+def _describe(row: Row) -> tuple[str, ...]:
     """What a person should know: what is unusual, then why, or what it waits for, or where it is."""
     from anabranch.local.status import detail_in_words
 
@@ -130,7 +130,7 @@ def _told(row: Row) -> tuple[str, ...]:
     return detail_in_words(row), str(row.get("cut") or row["error"] or waiting or row.get("address") or "").partition("\n")[0]
 
 
-def _cells(service: str, row: Row, told: tuple[str, ...]) -> tuple[str, ...]:
+def _cells(service: str, row: Row, reported: tuple[str, ...]) -> tuple[str, ...]:
     """A line of the table."""
     state = str(row["state"])
     style = _STATE_STYLES.get(state, "")
@@ -143,7 +143,7 @@ def _cells(service: str, row: Row, told: tuple[str, ...]) -> tuple[str, ...]:
         str(row["restarts"]),
         _or_dash(row["pid"]),
         _or_dash(row["metrics_port"]),
-        escape("; ".join(filter(None, told))),
+        escape("; ".join(filter(None, reported))),
     )
 
 

@@ -1,6 +1,6 @@
 """How a topic that exists differs from what it must be, and what to do about it.
 
-A topic may give more than is asked for: keep records longer, take larger ones, ask for more copies. What is told is what gives less.
+A topic may give more than is asked for: keep records longer, take larger ones, ask for more copies. What is reported is what gives less.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXACTLY: Final = {
     "unclean.leader.election.enable": "acknowledged records would be lost with the broker that leads",
     "message.timestamp.type": "times would be another clock's",
 }
-"""Setting -> what happens with another value. Settings that stand nowhere here cost space or time only, and are not told."""
+"""Setting -> what happens with another value. Settings that stand nowhere here cost space or time only, and are not reported."""
 
 _BROKERS_FOR_COPIES: Final = 3
 """Of three copies one may always be missing; with fewer brokers there is no such number."""

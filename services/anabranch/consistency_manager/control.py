@@ -26,7 +26,7 @@ _DELIVERY: Final = "delivery"
 
 
 class ControlRoom:
-    """Created with the manager; ``start`` reads the topics whole, so that nothing is said twice."""
+    """Created with the manager; ``start`` reads the topics whole, so that nothing is written twice."""
 
     def __init__(self, context: ServiceContext, image: IndexImage) -> None:
         self._clock, self._log, self._pipeline, self._image = context.clock, context.log, context.pipeline, image
@@ -39,8 +39,11 @@ class ControlRoom:
         self._unsent: list[Fence] = []
         self.alarms: list[Alarm] = []
         """What was heard that a person should look at; whoever writes it takes it out."""
-        self._said = Counter(
-            "anabranch_control_said", "Records that the manager wrote to its topic", (*_LABELS, "record"), registry=context.registry
+        self._stated = Counter(
+            "anabranch_control_records_written",
+            "Records that the manager wrote to its topic",
+            (*_LABELS, "record"),
+            registry=context.registry,
         )
         self.rejected = Counter(
             "anabranch_rejected_control_records", "Control records that could not be used", _LABELS, registry=context.registry
@@ -135,7 +138,7 @@ class ControlRoom:
         crash_point("manager.control_written")
         self._unsent.clear()
         for entry in entries:
-            self._said.labels(self._pipeline.name, type(entry).__name__.lower()).inc()
+            self._stated.labels(self._pipeline.name, type(entry).__name__.lower()).inc()
             if isinstance(entry, TrimPoint):
                 self._trimmable.labels(self._pipeline.name, entry.stream).set(entry.bucket)
 

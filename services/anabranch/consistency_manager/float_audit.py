@@ -35,7 +35,7 @@ class FloatAudit:
     def __init__(self, context: ServiceContext) -> None:
         self._context, self._names = context, context.pipeline.topic_names
         self._next_ms: dict[str, int] = {}
-        self._told: set[tuple[str, str, str]] = set()
+        self._reported: set[tuple[str, str, str]] = set()
         """Streams and pairs of replicas that are known to differ: a person needs to know once."""
         self._samples: queue.Queue[tuple[str, Agreed]] = queue.Queue(1)
         self._findings: queue.Queue[Alarm] = queue.Queue(1)
@@ -71,7 +71,7 @@ class FloatAudit:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="compare floats", daemon=True)
             self._thread.start()
-        if (stream, agreed.first[0], agreed.second[0]) not in self._told and not self._samples.full():
+        if (stream, agreed.first[0], agreed.second[0]) not in self._reported and not self._samples.full():
             self._samples.put_nowait((stream, agreed))
 
     def _run(self) -> None:
@@ -102,7 +102,7 @@ class FloatAudit:
         self._compared.labels(self._context.pipeline.name, stream).inc()
         difference = float_difference(one, two)
         if difference:
-            self._told.add((stream, first, second))
+            self._reported.add((stream, first, second))
             text = f"replicas {first} and {second} of {stream} differ in bucket {agreed.bucket}, {difference}"
             self._findings.put(Alarm(FLOAT_MISMATCH, stream, agreed.bucket, text, self._context.clock.now_ms()))
 

@@ -41,7 +41,7 @@ class _Log:
     horizon_buckets: int
     log_snapshots: LogSnapshots
     deleted_below: int = 0
-    told: str = ""
+    reported: str = ""
     retry_at_ms: int = 0
 
 
@@ -140,8 +140,8 @@ class LogTrimming:
             else:
                 self._rejected.labels(self._context.pipeline.name, stream).inc()
         reason = _why_not(log_snapshots)
-        if reason != log.told:
-            log.told = reason
+        if reason != log.reported:
+            log.reported = reason
             if reason:
                 self._context.logger.warning("no_log_snapshot", stream=stream, reason=reason)
 

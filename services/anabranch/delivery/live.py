@@ -410,7 +410,7 @@ class LiveTopic:
         self.left_out += form.left_out
         self._failures.inc(run.before.shown == 0 and run.after.shown > 0)
         if run.rec_done:
-            self._hold.told_over({replica: self._following.log_state.branch(replica) for replica in self._replicas})
+            self._hold.failure_ended({replica: self._following.log_state.branch(replica) for replica in self._replicas})
             self._buckets.rest()
         self._report(run.after)
 

@@ -216,8 +216,8 @@ class DeliveryService:
         if output_begins_after(self._reader().gone_upto, has_delivered=progress is not None) >= delivery.cursor.bucket:
             self._give_up_writer()  # the next failover begins after it
             return
-        told = self._recompute_client.ask({stage: gone})
-        self.status.state, self.status.waiting_for = "waiting", f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {told}"
+        reported = self._recompute_client.ask({stage: gone})
+        self.status.state, self.status.waiting_for = "waiting", f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {reported}"
         self._following().poll(_ASK_MS)
 
     def _stand(self, delivery: CorrectedDelivery) -> None:

@@ -212,7 +212,7 @@ def _without_event_time(
 
 def _heartbeats(batch: Batch, source: Source, above_ms: int) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
     """(largest event time said per chunk, rejected ones). Where event time is the arrival, a heartbeat says its own arrival."""
-    said: dict[int, int] = {}
+    stated: dict[int, int] = {}
     rejected: list[tuple[int, RecordRejected]] = []
     for number in batch.heartbeats:
         index, row = batch.locate(number)
@@ -229,13 +229,11 @@ def _heartbeats(batch: Batch, source: Source, above_ms: int) -> tuple[dict[int, 
         if not 1 <= event_time_ms <= EVENT_TIME_MS_MAX:
             rejected.append((number, event_time.unusable(event_time_ms, f"header {HEARTBEAT}")))
         elif event_time_ms > above_ms:
-            why = (
-                f"header {HEARTBEAT} is {event_time_ms}, in front of the clock, or of all that its source has said (at most {above_ms} now)"
-            )
+            why = f"header {HEARTBEAT} is {event_time_ms}, in front of the clock, or of all that its source has stated (at most {above_ms} now)"
             rejected.append((number, RecordRejected(RejectionReason.AHEAD, why)))
         else:
-            said[index] = max(event_time_ms, said.get(index, 0))
-    return said, rejected
+            stated[index] = max(event_time_ms, stated.get(index, 0))
+    return stated, rejected
 
 
 def _facts(batch: Batch, numbers: event_time.Times | None, marks: event_time.Times, beats: dict[int, int]) -> list[ChunkFacts]:

@@ -304,8 +304,8 @@ class IngestionService:
         was_pushed_back = machine.is_pushed_back
         chosen = machine.to_read(open_parts, self._blocks_kept)
         if machine.is_pushed_back != was_pushed_back:
-            told = "nothing is read: readers are too far behind" if machine.is_pushed_back else "the source reads again"
-            logger.warning(told, blocks_kept=self._blocks_kept)
+            reported = "nothing is read: readers are too far behind" if machine.is_pushed_back else "the source reads again"
+            logger.warning(reported, blocks_kept=self._blocks_kept)
         if machine.is_full and not was_full:
             logger.warning("too much is open: only what holds the boundary back is read", open_parts=open_parts, held_by=_names(chosen))
         elif was_full and not machine.is_full:

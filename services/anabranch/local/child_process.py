@@ -94,7 +94,7 @@ class ChildProcess:
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait(_KILL_WAIT_S)
 
-    def said(self, bytes_max: int = _TAIL_BYTES) -> str:
+    def log_tail(self, bytes_max: int = _TAIL_BYTES) -> str:
         """The end of what it wrote to its log; empty where that was moved or removed meanwhile."""
         try:
             with self.log.open("rb") as file:

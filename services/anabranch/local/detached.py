@@ -34,13 +34,13 @@ def start(
     with log.open("ab") as output:
         place = output.tell()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-    with log.open(encoding="utf-8", errors="replace") as said:
-        said.seek(place)
+    with log.open(encoding="utf-8", errors="replace") as stated:
+        stated.seek(place)
         while True:
             ended = process.poll()
             known = state_file.read(state_dir)
             ready = known is not None and known.ready and known.pid == process.pid
-            for line in said:
+            for line in stated:
                 say(line.rstrip("\n"))
             if ended is not None:
                 return ended

@@ -148,7 +148,7 @@ class EmbeddedKafka(OwnedServer):
             command = [str(java.executable), *options, *self._java_options]
             if self._run([*command, "-cp", classpath, "kafka.Kafka", str(properties)], self._answers, timeout_s):
                 return self.address
-            if self._port_wanted or not any(sign in self._said() for sign in _PORT_TAKEN):
+            if self._port_wanted or not any(sign in self._log_tail() for sign in _PORT_TAKEN):
                 break
         raise self._ended()
 

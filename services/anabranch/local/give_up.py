@@ -148,7 +148,7 @@ def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) 
     return found
 
 
-def told(source: str, given_up: GivenUp, width_ms: int, say: Callable[[str], None]) -> None:
+def describe(source: str, given_up: GivenUp, width_ms: int, say: Callable[[str], None]) -> None:
     """Say what is given up, and what follows."""
     first, last = in_words(bound_ms(given_up.first - 1, width_ms)), in_words(bound_ms(given_up.last, width_ms))
     say(f"source {source}: given up after {first} up to {last} ({given_up.last - given_up.first + 1} buckets)")

@@ -14,7 +14,7 @@ from anabranch.local.child_process import ChildProcess
 from anabranch.local.tcp_ports import LOOPBACK, free_port, port_is_free
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
-_SAID_CHARS_MAX: Final = 2_000
+_TAIL_CHARS_MAX: Final = 2_000
 
 
 class OwnedServer:
@@ -104,17 +104,17 @@ class OwnedServer:
                 return True
             if clock.monotonic_ms() >= deadline_ms:
                 process.kill()
-                raise Unavailable(f"the {self._title} did not answer within {timeout_s:g} s; its log ends: {self._said()}")
+                raise Unavailable(f"the {self._title} did not answer within {timeout_s:g} s; its log ends: {self._log_tail()}")
             clock.sleep_ms(self._pause_ms)
         return False
 
-    def _said(self) -> str:
+    def _log_tail(self) -> str:
         """The end of what it wrote since its last start."""
-        return self._process.said()[-_SAID_CHARS_MAX:] if self._process is not None else ""
+        return self._process.log_tail()[-_TAIL_CHARS_MAX:] if self._process is not None else ""
 
     def _ended(self) -> Unavailable:
         """The error that says that it ended by itself."""
-        how = f"code {self._process.exit_code}; its log ends: {self._said()}" if self._process is not None else "no attempt"
+        how = f"code {self._process.exit_code}; its log ends: {self._log_tail()}" if self._process is not None else "no attempt"
         return Unavailable(f"the {self._title} ended with {how}")
 
 

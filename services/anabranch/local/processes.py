@@ -106,7 +106,7 @@ class ManagedProcess:
 
     def last_error(self) -> str:
         """Why it ended, from the end of its log: the ``error`` of its last JSON line that has one, else the last line."""
-        return reason_in(self._child.said(_REASON_BYTES).splitlines())
+        return reason_in(self._child.log_tail(_REASON_BYTES).splitlines())
 
 
 def reason_in(lines: Sequence[str]) -> str:

@@ -283,7 +283,7 @@ class Proxy:
         self._proxies = {link.label: LinkProxy(link, self._selector) for link in links.read_links(folder)}
         self._clock = SystemClock()
         self._look_at_ms = 0
-        self._said: dict[str, Cut] | None = None
+        self._stated: dict[str, Cut] | None = None
 
     def step(self) -> None:
         """Pass on what comes until the next look at the wanted cuts, at most."""
@@ -302,7 +302,7 @@ class Proxy:
 
     def _look(self) -> None:
         wanted = {label: cut for label, cut in links.wanted(self._folder).items() if label in self._proxies}
-        if wanted == self._said:
+        if wanted == self._stated:
             return
         for label, proxy in self._proxies.items():
             cut = wanted.get(label)
@@ -313,7 +313,7 @@ class Proxy:
                     what = f"slow ({cut.direction}, {cut.delay_ms} ms)"
                 self._say(json.dumps({"event": what, "link": label, "connections": proxy.connections, "at_ms": self._clock.now_ms()}))
         links.write_applied(self._folder, wanted)
-        self._said = wanted
+        self._stated = wanted
 
     def close(self) -> None:
         """Close all connections and ports."""

@@ -126,25 +126,25 @@ def detail_in_words(row: Row) -> str:
     detail = row["detail"]
     if not isinstance(detail, dict):
         return ""
-    said = []
+    stated = []
     missing = detail.get("missing")
     match detail.get("replica_state"):
         case ReplicaState.UP_FAILURE:
-            said.append(f"tentative: without {', '.join(missing)}" if missing else "tentative")
+            stated.append(f"tentative: without {', '.join(missing)}" if missing else "tentative")
         case ReplicaState.STABILIZATION:
-            said.append("correcting")
+            stated.append("correcting")
         case ReplicaState.FAILURE:
-            said.append("behind")
+            stated.append("behind")
     if unread := detail.get("unread"):
-        said.append(f"no room for more of {', '.join(unread)}: new results stand still")
+        stated.append(f"no room for more of {', '.join(unread)}: new results stand still")
     if detail.get("pushed_back"):
-        said.append("nothing is read: readers of this source are too far behind")
+        stated.append("nothing is read: readers of this source are too far behind")
     if (live := detail.get("live", "running")) != "running":
-        said.append(f"live topic {live}")
+        stated.append(f"live topic {live}")
     elif detail.get("live_failure"):
-        said.append("live topic tentative")
+        stated.append("live topic tentative")
     if "given_up_ms" in detail:
-        said.append("results were given up: --json")
+        stated.append("results were given up: --json")
     if topics := detail.get("topics"):
-        said.append(f"{len(topics)} settings of topics give less than they must: --json")
-    return "; ".join(said)
+        stated.append(f"{len(topics)} settings of topics give less than they must: --json")
+    return "; ".join(stated)

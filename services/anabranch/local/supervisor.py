@@ -128,14 +128,14 @@ class Supervisor:
         now_ms = clock.monotonic_ms()
         self._servers = [_WatchedServer(name, server, started_ms=now_ms) for name, server in (servers or {}).items()]
         self._starter = ThreadPoolExecutor(max(1, len(self._servers)), thread_name_prefix="start-servers")
-        self._said_ready, self._when_ready = False, when_ready
+        self._announced_ready, self._when_ready = False, when_ready
         self._written: Deployment | None = None
         self._unwritable = False
 
     @property
     def ready(self) -> bool:
         """Whether every service was ready at the same time, once."""
-        return self._said_ready
+        return self._announced_ready
 
     def run(self, stopping: threading.Event) -> None:
         """Until ``stopping`` is set. The caller then calls ``stop``, whatever happened.
@@ -160,8 +160,8 @@ class Supervisor:
             self._watch_server(server)
         for service in self._services:
             self._watch(service)
-        became_ready = not self._said_ready and all(service.ready for service in self._services)
-        self._said_ready |= became_ready
+        became_ready = not self._announced_ready and all(service.ready for service in self._services)
+        self._announced_ready |= became_ready
         self._publish()
         if became_ready:  # after the file: who has read this line finds everything ready in it
             index = f"  redis {without_password(self._redis)}" if self._redis else "  without redis"
@@ -291,7 +291,7 @@ class Supervisor:
 
     def _deployment(self, rows: Sequence[ProcessRow]) -> Deployment:
         index = None if self._redis is None else without_password(self._redis)
-        return Deployment(os.getpid(), self._pipeline, self._kafka, index, self._said_ready, tuple(rows), self._drills)
+        return Deployment(os.getpid(), self._pipeline, self._kafka, index, self._announced_ready, tuple(rows), self._drills)
 
     def _publish(self) -> None:
         rows = [*(server.row() for server in self._servers), *(service.row() for service in self._services)]

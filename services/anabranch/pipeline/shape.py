@@ -61,7 +61,7 @@ def waits(pipeline: Pipeline, stage: str) -> Waits:
     return waits_of(pipeline.max_delay_ms, normal_ms(pipeline, stage), depth(pipeline, stage), height(pipeline, stage))
 
 
-def told(pipeline: Pipeline) -> list[str]:
+def describe(pipeline: Pipeline) -> list[str]:
     """One sentence per stage, for people: what it does while an input is missing."""
     found = []
     for stage in pipeline.order():

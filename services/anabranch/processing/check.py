@@ -19,7 +19,7 @@ from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Encoder
 from anabranch.pipeline.file import load
-from anabranch.pipeline.shape import told, too_short
+from anabranch.pipeline.shape import describe, too_short
 from anabranch.pipeline.transforms import import_roots
 from anabranch.processing.inputs import source_schema
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> int:
     try:
         pipeline = load(Path(arguments[0]))
         errors, facts = check_plans(pipeline)
-        facts += [*told(pipeline), *too_short(pipeline)]
+        facts += [*describe(pipeline), *too_short(pipeline)]
     except ConfigurationError as error:
         errors, facts = [str(error)], []
     for line in [*facts, *(f"error: {text}" for text in errors)]:

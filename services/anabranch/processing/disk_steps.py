@@ -1,6 +1,6 @@
 """Carries out the steps of ``protocol.timeline`` and ``protocol.standby`` that need nothing but the replica's disk.
 
-What holds after a crash between two of them is said where the steps are.
+What holds after a crash between two of them stands where the steps are.
 """
 
 from __future__ import annotations

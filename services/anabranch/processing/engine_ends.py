@@ -26,7 +26,7 @@ class EngineEnds:
         """``path``: of the file, in the node's state directory."""
         self._path, self._clock = path, clock
 
-    def told(self, error: EngineEnded) -> EngineEnded:
+    def describe(self, error: EngineEnded) -> EngineEnded:
         """Remember an end. Returns it with who ran at this one and at those shortly before, where that was the same each time."""
         ends = remembered(self._before(), EngineEnd(self._clock.now_ms(), error.during))
         text = json.dumps([[end.at_ms, list(end.during)] for end in ends])
@@ -38,8 +38,8 @@ class EngineEnds:
         names = ", ".join(suspects(ends))
         if not names:
             return error
-        said = f"{error}; {len(ends)} times now while a batch of {names} ran: give Spark more memory (ANABRANCH_SPARK_MEMORY), or mend the function"
-        return EngineEnded(said, error.during)
+        stated = f"{error}; {len(ends)} times now while a batch of {names} ran: give Spark more memory (ANABRANCH_SPARK_MEMORY), or mend the function"
+        return EngineEnded(stated, error.during)
 
     def _before(self) -> Iterator[EngineEnd]:
         try:

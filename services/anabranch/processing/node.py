@@ -119,7 +119,7 @@ class Node:
             try:
                 self._engine.check()
             except EngineEnded as error:
-                raise self._ends.told(error) from error
+                raise self._ends.describe(error) from error
         self._look_at_places()
         for each in list(self._hosted.values()):
             each.look()

@@ -37,7 +37,7 @@ from anabranch.protocol.planner import EmptyBatches
 from anabranch.protocol.state_horizon import StateHorizon, buckets_of
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, said_so_far
+from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, records_so_far
 from anabranch.runtime.logs import short
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceStatus
@@ -207,7 +207,7 @@ class StageReplica:
 
     def _fenced(self) -> dict[str, int]:
         """The newest fenced epoch of each replica of the stage, read in the control topic where somebody may be fenced at all."""
-        return fenced_epochs(self._stage_name, self._peers, said_so_far(self._context.log, speakers(self._pipeline)))
+        return fenced_epochs(self._stage_name, self._peers, records_so_far(self._context.log, speakers(self._pipeline)))
 
     def _wait_for_blocks(self, missing: str) -> None:
         """There is nothing to start from: say so, ask for the blocks that are gone, and look again in a while."""
@@ -215,9 +215,9 @@ class StageReplica:
             self._context.logger.warning("waiting_for_peer", stage=self._settings.name, missing=missing)
         if self._standby is not None:
             self._standby.copy()  # another process of the stage may have become reachable
-        told = self._recompute_client.ask(self._inputs.gone())
+        reported = self._recompute_client.ask(self._inputs.gone())
         self.status.state = "waiting"
-        self.status.waiting_for = f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica has none; {told}"
+        self.status.waiting_for = f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica has none; {reported}"
         for _ in range(_PEER_STEPS):
             self._pause_start()
 

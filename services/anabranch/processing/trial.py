@@ -174,18 +174,18 @@ def _expected_rows(path: Path) -> list[str]:
 
 def judge(case: Case, given: Mapping[str, list[str]], *, update: bool) -> tuple[list[str], bool]:
     """(lines for people, all as expected). ``update``: what is given becomes what is expected."""
-    said, good = [], True
+    stated, good = [], True
     for stage, path in case.expected.items():
         if update:
             path.write_text("".join(f"{row}\n" for row in given[stage]), encoding="utf-8")
-            said.append(f"{case.name}: {stage}: wrote {len(given[stage])} rows to {path}")
+            stated.append(f"{case.name}: {stage}: wrote {len(given[stage])} rows to {path}")
             continue
         wrong = differences(_expected_rows(path), given[stage])
         good = good and not wrong
         missing = sum(line.startswith("-") for line in wrong)
         what = f"{missing} rows are missing (-), {len(wrong) - missing} are not expected (+)" if wrong else "as expected"
-        said += [f"{case.name}: {stage}: {len(given[stage])} rows, {what}", *(f"  {line}" for line in wrong)]
-    return said, good
+        stated += [f"{case.name}: {stage}: {len(given[stage])} rows, {what}", *(f"  {line}" for line in wrong)]
+    return stated, good
 
 
 def main(arguments: list[str]) -> int:
@@ -210,9 +210,9 @@ def main(arguments: list[str]) -> int:
             )
             try:
                 for case in cases:
-                    said, good = judge(case, run_case(pipeline, case, SampleRun(session, Path(folder) / case.name)), update=update)
+                    stated, good = judge(case, run_case(pipeline, case, SampleRun(session, Path(folder) / case.name)), update=update)
                     all_good = all_good and good
-                    sys.stdout.write("".join(f"{line}\n" for line in said))
+                    sys.stdout.write("".join(f"{line}\n" for line in stated))
             finally:
                 session.stop()
     except (ConfigurationError, StageFunctionError) as error:

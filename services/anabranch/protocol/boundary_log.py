@@ -5,7 +5,7 @@ same answer. A writer's records form a chain: each has an id (timeline, batch) a
 writer, its epoch, the accepted chain, and the *pending* parts: parts of buckets that the writer has not closed yet. A record that closes up
 to c closes the writer's buckets up to c. The stream's stable bucket n is the one of the writer that closed it first, whole.
 
-Beside it the log state keeps, per writer, what its branches said of buckets that are not stable yet (``protocol.tentative``).
+Beside it the log state keeps, per writer, what its branches wrote of buckets that are not stable yet (``protocol.tentative``).
 
 Buckets are numbered from the beginning of time, so almost all are empty: only buckets with parts are stored, everything else is ranges.
 Whatever a record says, applying it raises nothing and costs what it changes; a record that does not count has a reason, which the reader

@@ -1,7 +1,7 @@
 """What the consistency manager decides: do replicas agree, and what should stand in the index.
 
 Theory of operation. Replicas of a stage make the same rows, so the digests of a bucket (sum modulo 2**64 of the hashes of its rows, over
-all its parts) must be equal where the plans are. ``StreamAudit`` is told every record of a boundary log after the log state took it, and
+all its parts) must be equal where the plans are. ``StreamAudit`` gets every record of a boundary log after the log state took it, and
 compares a bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a difference is a true one.
 They depend on the order of additions, so they are compared row by row with a tolerance (``codec.float_comparison``), in samples: ``agreed``
 is the newest bucket of which two replicas have the same digest.
@@ -176,13 +176,13 @@ class StreamAudit:
 
     def _adopt(self, log_state: LogState, log_snapshot: LogSnapshot) -> None:
         """A4."""
-        said = {r.replica: r for r in log_snapshot.replicas}
+        stated = {r.replica: r for r in log_snapshot.replicas}
         for name, replica in self._replicas.items():
             replica.closed = replica.base = log_state.closed(name)
             replica.open = {part.bucket for part in log_state.pending(name)}
             replica.fingerprint = log_state.fingerprint(name)
-            if name in said and (last := said[name].last) is not None:
-                history = said[name].history
+            if name in stated and (last := stated[name].last) is not None:
+                history = stated[name].history
                 replica.points = {last.id: _Point(log_state.origin(name).tip_by, history, _place(last))}
                 replica.spans = [(replica.closed + 1, history)]
         self.floor = max(r.closed for r in self._replicas.values())

@@ -1,7 +1,7 @@
 """Which process must end because its peers contradict it?
 
 Theory of operation. Two replicas whose digests of a bucket differ cannot both be right, and nobody can tell which one is: the first record in
-the log stands, and a person is told. Of three or more that closed the bucket by the same plan, those that a majority contradicts are wrong as
+the log stands, and a person is notified. Of three or more that closed the bucket by the same plan, those that a majority contradicts are wrong as
 far as anybody can know, and go on from a wrong state. Their processes are named in a fence. It names an epoch, so a process that was started
 anew, by a person who mended it or from a copy of a peer, is not meant. The next process reads the fences before it looks for a checkpoint:
 what a fenced process left is of no use to it (``protocol.timeline``, G8), whether that process heard of its fence or died before. One that
@@ -29,8 +29,8 @@ def outvoted(votes: Mapping[str, Hashable]) -> tuple[str, ...]:
     """The replicas that a majority contradicts, by id (F2). ``votes``: what each replica made of one bucket."""
     if len(votes) < VOTERS_MIN:
         return ()
-    ((said, count),) = Counter(votes.values()).most_common(1)
-    return tuple(sorted(r for r, vote in votes.items() if vote != said)) if 2 * count > len(votes) else ()
+    ((stated, count),) = Counter(votes.values()).most_common(1)
+    return tuple(sorted(r for r, vote in votes.items() if vote != stated)) if 2 * count > len(votes) else ()
 
 
 def fenced_epochs(stage: str, peers: Collection[str], entries: Iterable[ControlRecord]) -> dict[str, int]:

@@ -78,7 +78,7 @@ class Times:
     until_ms: int
 
 
-def to_give_up(source: str, closed: int, asked: Times, width_ms: int, said: str) -> GivenUp:
+def to_give_up(source: str, closed: int, asked: Times, width_ms: int, stated: str) -> GivenUp:
     """The buckets to close as given up.
 
     Args:
@@ -86,7 +86,7 @@ def to_give_up(source: str, closed: int, asked: Times, width_ms: int, said: str)
         closed: The last bucket that it has closed.
         asked: By the operator.
         width_ms: Of a bucket.
-        said: How the operator is told the time of the boundary: what to write after ``--from``.
+        stated: How the operator reads the time of the boundary: what to write after ``--from``.
 
     Raises:
         ConfigurationError: the source is not complete up to ``from_ms`` (Q2), or it has closed everything up to ``until_ms`` (Q1).
@@ -96,12 +96,12 @@ def to_give_up(source: str, closed: int, asked: Times, width_ms: int, said: str)
         raise ConfigurationError(f"source {source}: --until is not after --from: nothing lies between them")
     if boundary_ms < asked.from_ms:
         raise ConfigurationError(
-            f"source {source} is complete up to {said} only, which is before --from: what lies between would be given up too. "
-            f"If that is what you want: --from {said}"
+            f"source {source} is complete up to {stated} only, which is before --from: what lies between would be given up too. "
+            f"If that is what you want: --from {stated}"
         )
     last = asked.until_ms // width_ms
     if last <= closed:
-        raise ConfigurationError(f"source {source} is complete up to {said}: there is nothing to give up until then")
+        raise ConfigurationError(f"source {source} is complete up to {stated}: there is nothing to give up until then")
     return GivenUp(source, closed + 1, last)
 
 

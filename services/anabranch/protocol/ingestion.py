@@ -15,7 +15,7 @@ So what belongs below the boundary at which it was found is not late, as long as
 the first time of the open bucket, whatever the source does with late records. From then on the partition holds the boundary back like the others.
 
 What is read of buckets that are still open is held by every reader of the stream; so where much is open only those partitions are read that hold
-the boundary back. The machine holds no records and no clock: it is told what was read and what time it is, and answers with plain numbers that the
+the boundary back. The machine holds no records and no clock: it gets what was read and what time it is, and answers with plain numbers that the
 service applies to whole columns.
 
 Times named ``now_ms`` are of a monotonic clock, except in ``limits``, where the wall clock is meant.
@@ -28,7 +28,7 @@ Invariants:
         back speaks while it has records to be read. One that was left out before a restart is so again by the first look that finds nothing.
     G4  a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms`` (by observed time) or ``ends``.
     G5  a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary, nor does a heartbeat beyond ``limits().beat_above_ms``.
-    G6  ``positions`` names exactly what ``read`` was told, and a machine made from ``positions`` and ``closed`` goes on as this one would.
+    G6  ``positions`` names exactly what ``read`` got, and a machine made from ``positions`` and ``closed`` goes on as this one would.
     G7  a partition's position never goes back.
     G8  some partition is always read, the lowest of those that are not left out, unless the source is pushed back (G10).
     G9  a record at or below the boundary at which its partition was found is not late before the partition's low mark has passed that boundary.
@@ -98,7 +98,7 @@ class EventTimeLimits:
     ahead_above_ms: int
     never_late: Mapping[InputPartition, int] = field(default_factory=dict)
     """Records of these partitions up to this event time are not late but reassigned (G9)."""
-    said_ms: int | None = None
+    stated_ms: int | None = None
     """Largest event time that any partition has said, or the wall clock while none has; None: the clock bounds heartbeats as it does records."""
 
     @property
@@ -112,9 +112,9 @@ class EventTimeLimits:
         One heartbeat closes its partition up to what it says. Where no clock bounds that (``max_ahead_ms`` None) the times of the source
         itself do.
         """
-        if self.said_ms is None:
+        if self.stated_ms is None:
             return self.ahead_above_ms
-        return min(self.ahead_above_ms, max(self.said_ms, newest_ms) + HEARTBEAT_AHEAD_MS)
+        return min(self.ahead_above_ms, max(self.stated_ms, newest_ms) + HEARTBEAT_AHEAD_MS)
 
 
 @dataclass(slots=True)
@@ -235,8 +235,8 @@ class SourceMachine:
             for at, p in self._partitions.items()
             if p.found_after > max(0, closed_by(p.event_time_max_ms - out_of_orderness_ms, width_ms))
         }
-        said_ms = None if self._rules.max_ahead_ms is not None else self._event_time_max() or wall_ms
-        return EventTimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, said_ms)
+        stated_ms = None if self._rules.max_ahead_ms is not None else self._event_time_max() or wall_ms
+        return EventTimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, stated_ms)
 
     def to_read(self, open_parts: int, blocks_kept: int = 0) -> frozenset[InputPartition]:
         """The partitions to read from now on, where ``open_parts`` of this source's parts are open. Right after ``advance``.

@@ -13,7 +13,7 @@ An output begins late in the same way, as long as it has delivered nothing.
 
 Invariants:
     C1  a stage begins late only while every stable record of its stream is one that says so: nothing is ever left out between results.
-    C2  once one replica has said where, all that begin late begin there.
+    C2  once one replica has written where, all that begin late begin there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def live_begins_after(delivered: int | None, forgotten: int, gone: Callable[[], 
         delivered: The last bucket that the corrected topic has whole; None: it has nothing, so the live one begins where the corrected one will.
         forgotten: Up to here the log state describes nothing any more.
         gone: The last bucket of which nobody has all blocks.
-        begun: What an earlier process said. By now more may be gone, but where anything is delivered it stands.
+        begun: What an earlier process wrote. By now more may be gone, but where anything is delivered it stands.
     """
     if delivered is None:
         return max(gone(), begun or 0)
@@ -59,8 +59,8 @@ class LateStart:
     def decide(self, log_state: LogState) -> int:
         """The bucket after which a process without a checkpoint begins; 0: nothing is left out, or may be (C1). ``log_state``: of the stage's own stream."""
         origins = [log_state.origin(writer) for writer in log_state.writers]
-        said = max(origin.late_upto for origin in origins)
-        self.after = 0 if any(origin.has_results for origin in origins) else said or self._gone()
+        stated = max(origin.late_upto for origin in origins)
+        self.after = 0 if any(origin.has_results for origin in origins) else stated or self._gone()
         return self.after
 
     @property

@@ -34,7 +34,7 @@ PARTS_PER_RECORD_MAX: Final = 20_000
 """Parts of one boundary record, about 2 MiB: a source ends its batch earlier, a stage says it in pieces (``protocol.record_pieces``)."""
 
 PIECES_MAX: Final = 1_000
-"""Records in which one batch of a stage is said: far more parts than the memory of a stage holds. Well below CHAIN_RECORDS_MAX: a batch that is run again
+"""Records in which one batch of a stage is written: far more parts than the memory of a stage holds. Well below CHAIN_RECORDS_MAX: a batch that is run again
 continues the record before its first piece."""
 
 PENDING_PARTS_MAX: Final = 1_000_000

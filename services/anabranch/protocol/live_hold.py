@@ -56,7 +56,7 @@ class Hold:
         self._offered = BucketTimers()
         """The timer of bucket n started when bucket n - 1 could first be shown."""
 
-    def told_over(self, branches: Mapping[str, BranchNumber | None]) -> None:
+    def failure_ended(self, branches: Mapping[str, BranchNumber | None]) -> None:
         """The end of a failure was told. ``branches``: the newest one of each replica; None: it never had one."""
         self._over = {replica: number for replica, number in branches.items() if number is not None}
 

@@ -14,7 +14,7 @@ Invariants:
     S1  nothing is deleted that the first snapshot that is left does not cover: a start from there is a start from the beginning (L8).
     S2  between the end of what is deleted and the newest log snapshot there are at least ``every_records`` offsets.
     S3  a log snapshot describes every bucket above the trim point; where the log state does not know them any more there is none.
-    S4  a log snapshot too large to be read is not written. The log state does not keep more than could be said in one.
+    S4  a log snapshot too large to be read is not written. The log state does not keep more than fits into one.
     S5  while a process that this pipeline does not have writes to the log there is none: what it writes would be missing in it for good.
 """
 

@@ -4,7 +4,7 @@ Theory of operation. A log that begins at offset 0 is read from there. Where it 
 further on: the manager deletes only below the ``as_of`` of one that is in the log already (``protocol.log_snapshots``). The reader holds
 records back until it meets the first log snapshot of a state that it can go on from: one that begins where the log does, or later, and was
 written soon after. It takes that state, then the records that were held back from there on, and from then on goes on as ever. Until then
-its log state is as at the beginning: nothing is known, and nothing wrong is said.
+its log state is as at the beginning: nothing is known, and nothing wrong is stated.
 
 Invariants:
     W1  the log state is, after each step, that of a beginning of the whole log, or still at its beginning.

@@ -6,7 +6,7 @@ topic, for a range of buckets. One replica of the stage that makes the stream ta
 own, from the input, an older checkpoint or its own blocks, writes it as fresh blocks to its block topic, and names them in the boundary log
 (``Recomputed``) if rows and digest of every bucket are those of the records before. Readers then take these parts for the old ones.
 
-A reply on the control topic decides only about asking again, and what people are told. What a reader may read stands in the boundary log.
+A reply on the control topic decides only about asking again, and what people read. What a reader may read stands in the boundary log.
 
 Of a reader, per stream (``RecomputeRequests``):
 
@@ -116,7 +116,7 @@ class RecomputeRequests:
         found = self._asked.get(stream)
         return None if found is None else found.state
 
-    def told(self, stream: str) -> str:
+    def describe(self, stream: str) -> str:
         """For people: what has come of the request for ``stream``."""
         found = self._asked.get(stream)
         if found is None:

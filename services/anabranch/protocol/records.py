@@ -69,7 +69,7 @@ class EpochStarted:
     version: int = 1
     """Of what the stage computes, as the pipeline file says: a higher one replaces the lower ones (invariant L15 of ``boundary_log``)."""
     bucket_ms: int = 0
-    """Width of the writer's buckets; 0: not said. A stream keeps the first one (L16)."""
+    """Width of the writer's buckets; 0: not known. A stream keeps the first one (L16)."""
 
 
 BranchNumber = tuple[int, int]
@@ -221,9 +221,9 @@ class LogSnapshot:
     version_after: int = 0
     """It alone counts for the buckets after this one."""
     bucket_ms: int = 0
-    """Width of the stream's buckets; 0: nobody has said it."""
+    """Width of the stream's buckets; 0: not known."""
     given_up: tuple[GivenUp, ...] = ()
-    """All that the stream's records said of it."""
+    """All that the stream's records name of it."""
 
 
 @dataclass(frozen=True, slots=True)

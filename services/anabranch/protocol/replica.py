@@ -438,7 +438,7 @@ class RecordChain:
     def __init__(self, replica: str, epoch: int, timeline: Timeline, *, is_stateful: bool, given_up: int = 0) -> None:
         """``is_stateful``: what was missing once is missing in everything that the branch makes afterwards.
 
-        ``given_up``: buckets up to this one are closed empty, and said to be missing (``protocol.state_horizon``).
+        ``given_up``: buckets up to this one are closed empty, and named as missing (``protocol.state_horizon``).
         """
         self._given_up = given_up
         self._replica, self._epoch, self._timeline, self._is_stateful = replica, epoch, timeline.name, is_stateful

@@ -13,7 +13,7 @@ this needs. No results are lost, and by their ids none comes twice: precise.
 
 ``amnesia``: a new process begins at what is complete now. The buckets from its output's last closed one to there are lost, and
 those within the horizon after there would be partial: all of them are closed *empty*, and their records name every input as missing. So
-what is lost is said in the log, and what comes after the gap is right.
+what is lost stands in the log, and what comes after the gap is right.
 
 Invariants:
     B1  a query that begins at ``after`` makes every bucket above ``after`` + horizon whole.

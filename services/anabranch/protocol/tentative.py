@@ -1,9 +1,9 @@
-"""What one writer has said while it worked on incomplete input: its branches (rule 16).
+"""What one writer has written while it worked on incomplete input: its branches (rule 16).
 
 Theory of operation. When a replica's wait is over it forks: the running query goes on as a *branch*, with a number (epoch, counter) that
 grows over forks and restarts. The records of a branch form a chain of their own, which begins at a stable record and says up to which bucket
 the output was closed there (``base``). A record that closes up to c makes the branch's buckets up to c tentative: they may be shown and used,
-and are replaced by stable ones as these come. A newer branch of the same writer replaces what the older ones said of the same buckets.
+and are replaced by stable ones as these come. A newer branch of the same writer replaces what the older ones wrote of the same buckets.
 
 Coverage is kept as ranges (``TentativeRange``), parts only for the buckets that have any.
 

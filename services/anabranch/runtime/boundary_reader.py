@@ -22,7 +22,7 @@ _WHY_CHARS_MAX: Final = 200
 
 _logger = logging.getLogger("anabranch.boundaries")
 _NORMAL: Final = {"fenced": logging.INFO, "older_branch": logging.INFO, "known": logging.DEBUG, "log_snapshot": logging.DEBUG}
-"""Reasons that restarts, failovers and repeated writes bring about. Any other is told as a warning: no writer that works does that."""
+"""Reasons that restarts, failovers and repeated writes bring about. Any other is a warning: no writer that works does that."""
 
 Listener = Callable[[int, LogEntry, Outcome], None]
 
@@ -134,9 +134,9 @@ class BoundaryReader:
         count = str(self._rejected[which])
         if count.rstrip("0") != "1":
             return
-        told = f"a boundary record is rejected: {reason}{f' ({why[:_WHY_CHARS_MAX]})' if why else ''}"
+        reported = f"a boundary record is rejected: {reason}{f' ({why[:_WHY_CHARS_MAX]})' if why else ''}"
         level = _NORMAL.get(reason, logging.WARNING)
-        _logger.log(level, "%s; writer %r, %s offset %d, number %s", told, writer[:_WHY_CHARS_MAX], self._at.topic, offset, count)
+        _logger.log(level, "%s; writer %r, %s offset %d, number %s", reported, writer[:_WHY_CHARS_MAX], self._at.topic, offset, count)
 
     def end(self) -> int:
         """Where the log ends now.

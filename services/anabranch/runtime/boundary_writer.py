@@ -63,7 +63,7 @@ class BoundaryWriter:
         return self._reader.log_state
 
     def listen(self, listener: Listener | None) -> None:
-        """From now on ``listener`` is told every record that is read, right after it was applied; before ``start``: all of the log."""
+        """From now on ``listener`` gets every record that is read, right after it was applied; before ``start``: all of the log."""
         self._listener = listener
 
     def tip(self) -> BatchId | None:

@@ -135,8 +135,8 @@ class HeartbeatSender:
         Waits for nothing: that the broker has it is looked at when the next one is due.
         """
         now_ms = self._clock.monotonic_ms()
-        said = _news(beat)
-        wait_ms = HEARTBEAT_NEWS_MS if self._last is not None and said != _news(self._last) else self._every_ms
+        stated = _news(beat)
+        wait_ms = HEARTBEAT_NEWS_MS if self._last is not None and stated != _news(self._last) else self._every_ms
         if self._last is not None and now_ms - self._sent_ms < wait_ms:
             return False
         sent = self._writer.offer(replace(beat, written_ms=self._clock.now_ms()))
@@ -173,7 +173,7 @@ class ControlReader:
         try:
             chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
         except DataMissing:
-            # Old news is no loss; what counts is said again.
+            # Old news is no loss; what counts is written again.
             self.counts["lost"] += 1
             for at, (start, end) in [(at, self._reader.offsets(at)) for at in self._next]:
                 self._next[at] = self._next[at] if start <= self._next[at] <= end else start
@@ -211,7 +211,7 @@ class ControlReader:
         self._reader.close()
 
 
-def said_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[ControlRecord]:
+def records_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[ControlRecord]:
     """Everything that stands in the control topics, which are opened when the first record is asked for.
 
     Raises:
@@ -242,7 +242,7 @@ class ReplicaControl:
         """``gate.epoch`` is this process's epoch: set it before the first ``poll``.
 
         ``detector``: what is heard of its peers, and of the replicas of its inputs.
-        ``listener`` is told every record. ``lock``: held while what follows changes, for callers that ask from other threads; not while the
+        ``listener`` gets every record. ``lock``: held while what follows changes, for callers that ask from other threads; not while the
         topic is read.
         """
         self._listener, self._lock = listener, lock

@@ -75,5 +75,5 @@ def configure(service: str, name: str, level: str = "info", stream: TextIO | Non
 def short(text: str) -> str:
     """The last lines of a Python traceback in Spark's message, or its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "File ", "..."))]
-    told = [line for line in lines if "Error" in line or "Exception" in line]
-    return " | ".join(dict.fromkeys(told[-3:] or lines[:2]))[:_STATUS_TEXT_MAX]
+    reported = [line for line in lines if "Error" in line or "Exception" in line]
+    return " | ".join(dict.fromkeys(reported[-3:] or lines[:2]))[:_STATUS_TEXT_MAX]

@@ -1,4 +1,4 @@
-"""A reader's side of ASK (``protocol.recompute_requests``): sends requests on the control topic, hears the replies, and tells people."""
+"""A reader's side of ASK (``protocol.recompute_requests``): sends requests on the control topic, hears the replies, and reports to people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RecomputeClient:
         service, _, name = reader.partition(".")
         self._topic = pipeline.topic_names.control(service, name)
         self._control: tuple[ControlReader, ControlWriter] | None = None
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._asks = Counter(
             "anabranch_recompute_requests", "Requests to recompute blocks that are gone", _LABELS, registry=context.registry
         )
@@ -62,7 +62,7 @@ class RecomputeClient:
                 self._asks.labels(self._context.pipeline.name, self._reader, stream).inc()
             self._stuck.labels(self._context.pipeline.name, self._reader, stream).set(1)
             self._tell(stream)
-        return "; ".join(self._requests.told(stream) for stream in gone)
+        return "; ".join(self._requests.describe(stream) for stream in gone)
 
     def there(self) -> None:
         """Nothing is needed that is gone."""
@@ -78,9 +78,9 @@ class RecomputeClient:
                 end.close()
 
     def _tell(self, stream: str) -> None:
-        told = self._requests.told(stream)
-        if told != self._told.get(stream):
-            self._told[stream] = told
+        reported = self._requests.describe(stream)
+        if reported != self._reported.get(stream):
+            self._reported[stream] = reported
             state = self._requests.state(stream)
             log = self._context.logger.error if state in (None, RequestState.REJECTED) else self._context.logger.warning
-            log("blocks_gone", reader=self._reader, stream=stream, told=told)
+            log("blocks_gone", reader=self._reader, stream=stream, reported=reported)

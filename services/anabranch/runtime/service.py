@@ -275,20 +275,20 @@ def _ended(logger: FilteringBoundLogger, error: Exception, status: ServiceStatus
         status.state, status.error = "failed", text
     if code is ExitCode.ERROR:
         text = f"{type(error).__name__}: {text}"
-    # What a person is to mend is told in words; only a surprise needs the traceback.
-    told = code in (ExitCode.CONFIGURATION, ExitCode.FENCED)
-    logger.error("stopped", exit_code=int(code), error=text, exc_info=None if told else error)
+    # What a person is to mend is reported in words; only a surprise needs the traceback.
+    expected = code in (ExitCode.CONFIGURATION, ExitCode.FENCED)
+    logger.error("stopped", exit_code=int(code), error=text, exc_info=None if expected else error)
     return code
 
 
 def _stop_on_signals(stopping: threading.Event, logger: FilteringBoundLogger) -> None:
     """A thread of its own is told of signals: handlers in Python wait for the main thread, which may be in a call that does not return."""
-    told, tells = socket.socketpair()
+    wakes, tells = socket.socketpair()
     tells.setblocking(False)
 
     def listen() -> None:
         while not stopping.is_set():
-            stops = [number for number in told.recv(_SIGNALS_AT_ONCE) if number in _STOPPING_SIGNALS]
+            stops = [number for number in wakes.recv(_SIGNALS_AT_ONCE) if number in _STOPPING_SIGNALS]
             if stops:
                 stopping.set()
                 # A start that takes long, or a step that hangs, must not outlive the time for an orderly end.

@@ -106,10 +106,12 @@ def read_settings(service: str, arguments: Sequence[str]) -> ServiceSettings:
         for mistake in error.errors():
             option = str(mistake["loc"][0]) if mistake["loc"] else "settings"
             name = option.removeprefix(ENVIRONMENT_PREFIX.lower())
-            lines.append(f"--{name.replace('_', '-')} (or {ENVIRONMENT_PREFIX}{name.upper()}): {_told(mistake['type'], mistake['msg'])}")
+            lines.append(
+                f"--{name.replace('_', '-')} (or {ENVIRONMENT_PREFIX}{name.upper()}): {_describe(mistake['type'], mistake['msg'])}"
+            )
         raise ConfigurationError("\n".join(lines)) from error
 
 
-def _told(kind: str, text: str) -> str:
+def _describe(kind: str, text: str) -> str:
     """A mistake in our words where pydantic's are about its own fields."""
     return "is missing" if kind == "missing" else text

@@ -120,7 +120,7 @@ class TestArrival:
 
 class TestHeartbeats:
     def test_one_from_the_year_2100_closes_nothing_where_nothing_is_ahead(self) -> None:
-        limits = EventTimeLimits(0, EVENT_TIME_MS_MAX, said_ms=3_000)
+        limits = EventTimeLimits(0, EVENT_TIME_MS_MAX, stated_ms=3_000)
         result = judged(
             chunk(0, report(90_000_000, 1), (BEAT, b"176400000"), (BEAT, b"176400001"), (BEAT, b"4102444800000")), limits=limits
         )

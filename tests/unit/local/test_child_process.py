@@ -39,14 +39,14 @@ def runs(pid: int) -> bool:
 def test_a_log_that_was_moved_away_says_nothing(tmp_path: Path) -> None:
     child = ChildProcess([sys.executable, "-c", "print('bye')"], tmp_path / "log")
     wait_until(lambda: child.exit_code == 0, 20, "its end")
-    assert child.said() == "bye\n"
+    assert child.log_tail() == "bye\n"
     (tmp_path / "log").rename(tmp_path / "log.1")
-    assert child.said() == ""
+    assert child.log_tail() == ""
 
 
 def test_stops_when_asked_and_twice(tmp_path: Path) -> None:
     child = ChildProcess(SLEEPER, tmp_path / "log")
-    wait_until(lambda: "ready" in child.said(), 20, "the child's first word")
+    wait_until(lambda: "ready" in child.log_tail(), 20, "the child's first word")
     assert child.alive()
     child.stop(10)
     assert not child.alive()
@@ -56,7 +56,7 @@ def test_stops_when_asked_and_twice(tmp_path: Path) -> None:
 
 def test_a_stubborn_child_is_killed(tmp_path: Path) -> None:
     child = ChildProcess(STUBBORN, tmp_path / "log")
-    wait_until(lambda: "ready" in child.said(), 20, "the child's first word")
+    wait_until(lambda: "ready" in child.log_tail(), 20, "the child's first word")
     child.stop(0.1)
     assert child.exit_code == -signal.SIGKILL
 
@@ -73,7 +73,7 @@ def test_said_is_of_this_run_only(tmp_path: Path) -> None:
     for word in ("first", "second"):
         child = ChildProcess([sys.executable, "-c", f"print('{word}')"], tmp_path / "log")
         wait_until(lambda child=child: not child.alive(), 20, "the end of the child")  # type: ignore[misc]
-        assert child.said().strip() == word
+        assert child.log_tail().strip() == word
     assert (tmp_path / "log").read_text() == "first\nsecond\n"
 
 
@@ -83,7 +83,7 @@ def test_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     (child,) = children
-    wait_until(lambda: "ready" in child.said(), 20, "the child's first word")
+    wait_until(lambda: "ready" in child.log_tail(), 20, "the child's first word")
     assert child.alive()
     child.stop(10)
 

@@ -7,7 +7,7 @@ import pytest
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
 from anabranch.ingestion.service import IngestionService
-from anabranch.local.give_up import GiveUp, in_words, time_of, told, until_when
+from anabranch.local.give_up import GiveUp, describe, in_words, time_of, until_when
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError, Fenced
 from anabranch.protocol.given_up import Times
@@ -143,6 +143,6 @@ def test_until_now_and_never_later(world: World) -> None:
 
 def test_it_says_what_follows() -> None:
     lines: list[str] = []
-    told("reports", GivenUp("reports", 11, 20), 100, lines.append)
+    describe("reports", GivenUp("reports", 11, 20), 100, lines.append)
     assert lines[0] == "source reports: given up after 1970-01-01T00:00:01.000Z up to 1970-01-01T00:00:02.000Z (10 buckets)"
     assert "anabranch-missing" in lines[-1]

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.codec.record_schema import Field, RecordSchema
 from anabranch.pipeline.model import EventTime, LiveSink, Output, Pipeline, Sink, Source, Stage
-from anabranch.pipeline.shape import depth, has_live, height, normal_ms, policy, told, too_short, waits
+from anabranch.pipeline.shape import depth, describe, has_live, height, normal_ms, policy, too_short, waits
 from anabranch.protocol.availability import Policy, waits_of
 from anabranch.protocol.limits import HOP_MS, SLACK_MS
 
@@ -91,7 +91,7 @@ def test_a_stage_does_what_the_file_says_where_somebody_sees_it(on_missing_input
 
 def test_people_are_told() -> None:
     stages = (stage("a", "s"), stage("b", "a", on_missing_input="delay"), stage("c", "b", on_missing_input="suspend"), stage("d", "b"))
-    sentences = told(pipeline(*stages, live="c"))
+    sentences = describe(pipeline(*stages, live="c"))
     first = waits_of(3_000, 290, 0, 3)
     assert sentences[0] == f"stage a: goes on without an input after {first.first_ms} ms, tentatively; then {first.next_ms} ms per bucket"
     assert sentences[1].endswith(f"then {waits_of(3_000, 290, 1, 2).first_ms} ms per bucket")

@@ -43,7 +43,7 @@ def test_held_only_while_a_peer_is_stable_and_not_for_long() -> None:
 @pytest.mark.parametrize("states", [{}, {"0": STABLE}, {"0": STABLE, "1": FAILING}, {"0": FAILING, "1": ReplicaState.FAILURE}])
 def test_otherwise_shown_at_once(states: dict[str, ReplicaState]) -> None:
     held = hold()
-    held.told_over({"0": OLD})
+    held.failure_ended({"0": OLD})
     assert left_ms(held, 1_000, states=states) == 0
 
 
@@ -63,7 +63,7 @@ def test_a_bucket_behind_another_does_not_begin_its_wait_anew(first: int) -> Non
 
 def test_a_branch_whose_failure_is_over_is_held_for_what_later_waits_are_shorter() -> None:
     held = hold()
-    held.told_over({"0": OLD, "1": None})
+    held.failure_ended({"0": OLD, "1": None})
     assert left_ms(held, 1_000) == SAVED_MS
     assert left_ms(held, 1_000 + SAVED_MS) == 0
 
@@ -71,26 +71,26 @@ def test_a_branch_whose_failure_is_over_is_held_for_what_later_waits_are_shorter
 @pytest.mark.parametrize("branch", [NEW, (4, 0), None])
 def test_a_new_branch_has_waited_already(branch: BranchNumber | None) -> None:
     held = hold()
-    held.told_over({"0": OLD})
+    held.failure_ended({"0": OLD})
     assert left_ms(held, 1_000, branch=branch) == LIVE_HOLD_MS
 
 
 def test_only_the_replica_whose_branch_ran_is_held_longer() -> None:
     held = hold()
-    held.told_over({"0": None, "1": OLD})
+    held.failure_ended({"0": None, "1": OLD})
     assert left_ms(held, 1_000) == LIVE_HOLD_MS
 
 
 def test_within_a_failure_nothing_is_held_longer() -> None:
     held = hold()
-    held.told_over({"0": OLD})
+    held.failure_ended({"0": OLD})
     assert left_ms(held, 1_000, failing=True) == LIVE_HOLD_MS
 
 
 @pytest.mark.parametrize(("policy", "saved_ms"), [(Policy.DELAY, SAVED_MS), (Policy.PROCESS, 0), (Policy.PROCESS, LIVE_HOLD_MS - 1)])
 def test_where_later_waits_save_nothing_none_is_held_longer(policy: Policy, saved_ms: int) -> None:
     held = hold(policy, saved_ms)
-    held.told_over({"0": OLD})
+    held.failure_ended({"0": OLD})
     assert left_ms(held, 1_000) == LIVE_HOLD_MS
 
 

@@ -30,15 +30,15 @@ def asked(requests: RecomputeRequests, first: int = 5, last: int = 9, now_ms: in
 
 class TestReader:
     def test_an_ask_names_what_is_gone(self, requests: RecomputeRequests) -> None:
-        assert requests.told("means") == "means is not asked for yet"
+        assert requests.describe("means") == "means is not asked for yet"
         assert asked(requests) == Ask("means", READER, NOW, 5, 9, NOW)
         assert requests.state("means") is RequestState.ASKED
-        assert requests.told("means") == "asked for buckets 5..9 of means"
+        assert requests.describe("means") == "asked for buckets 5..9 of means"
 
     def test_nobody_is_asked_for_a_source(self, requests: RecomputeRequests) -> None:
         assert requests.lacking("reports", 5, 9, NOW) is None
         assert requests.state("reports") is None
-        assert requests.told("reports") == "nobody can be asked for reports: it is a source"
+        assert requests.describe("reports") == "nobody can be asked for reports: it is a source"
 
     def test_a2_it_is_not_repeated_while_there_is_hope(self, requests: RecomputeRequests) -> None:
         asked(requests)
@@ -96,13 +96,13 @@ class TestReader:
     def test_people_are_told(self, requests: RecomputeRequests) -> None:
         ask = asked(requests)
         requests.heard(answer(ask, AskOutcome.UNABLE, "0", "its input is gone"), NOW)
-        assert requests.told("means") == "asked for buckets 5..9 of means (replica 0: its input is gone)"
+        assert requests.describe("means") == "asked for buckets 5..9 of means (replica 0: its input is gone)"
         requests.heard(answer(ask, AskOutcome.TAKEN, "1"), NOW)
-        assert requests.told("means") == "replica 1 makes buckets 5..9 of means again"
+        assert requests.describe("means") == "replica 1 makes buckets 5..9 of means again"
         requests.heard(answer(ask, AskOutcome.RECOMPUTED, "1"), NOW)
-        assert requests.told("means") == "buckets 5..9 of means were recomputed"
+        assert requests.describe("means") == "buckets 5..9 of means were recomputed"
         requests.heard(answer(ask, AskOutcome.DIFFERENT, "1", "bucket 6 has other rows"), NOW)
-        assert requests.told("means") == (
+        assert requests.describe("means") == (
             "nobody can make buckets 5..9 of means again: replica 0: its input is gone; replica 1: bucket 6 has other rows"
         )
 

@@ -19,7 +19,7 @@ from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.replica_states import ReplicaState
 from anabranch.protocol.speaking import Speaker
-from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl, said_so_far
+from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl, records_so_far
 from harness.sources import everything
 
 TOPIC = "p.control.processing.tolls.0"
@@ -162,7 +162,11 @@ def test_a_writer_that_failed_while_nobody_looked(log: LocalEventLog, clock: Vir
 
 def test_a_reader_begins_now_or_at_the_beginning(log: LocalEventLog) -> None:
     write(log, BEAT)
-    now, all_of_it, later = ControlReader(log, SPEAKERS), said_so_far(log, SPEAKERS), said_so_far(log, {"no_such_topic": SPEAKERS[TOPIC]})
+    now, all_of_it, later = (
+        ControlReader(log, SPEAKERS),
+        records_so_far(log, SPEAKERS),
+        records_so_far(log, {"no_such_topic": SPEAKERS[TOPIC]}),
+    )
     write(log, replace(BEAT, bucket=4))
     assert [entry.bucket for entry in now.poll() if isinstance(entry, Heartbeat)] == [4]
     assert [entry.bucket for entry in all_of_it if isinstance(entry, Heartbeat)] == [3, 4]

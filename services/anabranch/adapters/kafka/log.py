@@ -42,7 +42,7 @@ class KafkaEventLog:
             transaction_timeout_ms=transaction_timeout_ms,
             security=dict(security or {}),
         )
-        self.settings()  # mistakes are told now
+        self.settings()  # mistakes are reported now
 
     def settings(self) -> KafkaSettings:
         """Of a client that is made now: a password's file is read anew for each.

@@ -9,7 +9,7 @@ from typing import Final
 from anabranch.protocol.errors import AnabranchError, DataMissing, StageFunctionError, Unavailable
 from anabranch.runtime.logs import short
 
-_TOLD: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
+_REPORTED: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
 """An error of this project in the traceback of a task."""
 _FUNCTION_SIGNS: Final = ("PythonException", "UDF", "SparkArithmeticException", "SparkRuntimeException", "MapInBatchEvaluator")
 """What stands in Spark's text when a function fails in a task; the last: its batches have too few columns."""
@@ -33,11 +33,11 @@ def cause_of(
     if isinstance(known, Exception):
         return known
     text = str(error)
-    told = _TOLD.search(text)
-    if told is not None and told[1] == "StageFunctionError":
-        return StageFunctionError(f"stage {stage}{where}: {told[2]}")
-    if told is not None:  # of the reader or writer in a task: not the function's fault
-        return {"DataMissing": DataMissing, "Unavailable": Unavailable}.get(told[1], AnabranchError)(told[2])
+    reported = _REPORTED.search(text)
+    if reported is not None and reported[1] == "StageFunctionError":
+        return StageFunctionError(f"stage {stage}{where}: {reported[2]}")
+    if reported is not None:  # of the reader or writer in a task: not the function's fault
+        return {"DataMissing": DataMissing, "Unavailable": Unavailable}.get(reported[1], AnabranchError)(reported[2])
     if any(sign in text for sign in _FUNCTION_SIGNS):
         return StageFunctionError(f"stage {stage}{where}, function {', '.join(functions)}: {short(text)}")
     return error
