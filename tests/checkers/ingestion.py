@@ -1,4 +1,4 @@
-"""What a source's writer must make of its input, by a second, smaller reading of the rules (17, G1-G7).
+"""What a source's writer must make of its input, by a second, smaller reading of the rules (17, IN1-IN7).
 
 Every boundary record of a source says how far it has read and what it closes. So the records that it took are known, and the boundary that they met is
 that of the record before: each of them is in the parts, or is late, or was never a row. What it closes is held against the input, too: no
@@ -123,7 +123,7 @@ def replay(name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequen
 
 
 def _kept_ms(partition: _Partition, rules: Rules) -> int:
-    """Up to this time no record of the partition is late: nobody had waited for it before it was found (G9)."""
+    """Up to this time no record of the partition is late: nobody had waited for it before it was found (IN9)."""
     is_past = (partition.mark_ms - rules.out_of_orderness_ms - 1) // rules.width_ms >= partition.found_after
     return 0 if is_past else partition.found_after * rules.width_ms
 

@@ -11,10 +11,10 @@ more input (``Split``), so it serves a boundary log (``tests/simulation``) and a
     wrong = check(judged, without, {"north", "south"}, split)
 
 Rules:
-    T1  the streams that are named are ones that can have been missing, none of them twice.
-    T2  each key of the answer without the named streams is there, as often, with measures that are no less.
-    T3  no key that is not in the whole answer is there, none more often, none with measures that are more.
-    T4  where no stream is named, the rows are the whole answer.
+    TE1 the streams that are named are ones that can have been missing, none of them twice.
+    TE2 each key of the answer without the named streams is there, as often, with measures that are no less.
+    TE3 no key that is not in the whole answer is there, none more often, none with measures that are more.
+    TE4 where no stream is named, the rows are the whole answer.
 """
 
 from __future__ import annotations

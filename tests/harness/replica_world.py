@@ -287,7 +287,7 @@ class Process:
                 self.queries.remove(order.timeline)
                 self.point("stopping")
                 self.runner.stopped(order.timeline)
-        assert len(self.queries) <= 2, "R6"
+        assert len(self.queries) <= 2, "RE6"
 
     def ask(self, query: str, order: str = "") -> list[Offset] | None:
         """One trigger: every input is asked once, the first one leads. The offsets of the batch, if there is one."""

@@ -38,7 +38,7 @@ def assert_same_tentative(log_state: LogState, reference: Reference) -> None:
         ranges = log_state.tentative_ranges(w, 1, LAST)
         assert {n: (r.branch, r.missing) for r in ranges for n in range(r.first, r.last + 1)} == {
             n: (e[0], e[2]) for n in ALL if (e := expected[n]) is not None
-        }, "T3"
+        }, "TE3"
         assert log_state.branch(w) == reference.branch.get(w)
         assert log_state.tentative_upto(w) == max(reference.branch_own[w], default=0)
 
@@ -64,24 +64,24 @@ def test_the_log_state_is_the_reference(entries: list[LogEntry]) -> None:
         outcome = log_state.apply(offset, entry)
         assert outcome.accepted == reference.apply(offset, entry)
         if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.TENTATIVE:
-            assert chain_of(log_state) == before, "L9"
+            assert chain_of(log_state) == before, "BL9"
             assert log_state.accepted(entry.replica, entry.id) or not outcome.accepted
         if not outcome.accepted:
             assert chain_of(log_state) == before
         assert log_state.upto == len(reference.stable)
-        assert log_state.upto >= upto, "L7"
-        assert log_state.past_upto >= max(past, log_state.upto), "L12"
+        assert log_state.upto >= upto, "BL7"
+        assert log_state.past_upto >= max(past, log_state.upto), "BL12"
         assert log_state.past_upto == reference.past
         upto, past = log_state.upto, log_state.past_upto
         now = stable_of(log_state)
         assert now == {b: v for b, v in reference.stable.items() if v[1]}
-        assert known.items() <= now.items(), "L5"
+        assert known.items() <= now.items(), "BL5"
         known = now
         for w in WRITERS:
             own = reference.own[w]
             for n in ALL:
                 found = log_state.replica_bucket(w, n)
-                assert found is None or found == own[n], "L4"
+                assert found is None or found == own[n], "BL4"
                 assert found is not None or own.get(n) is None or n <= max(e.base or 0 for e in entries if isinstance(e, BoundaryRecord))
             assert sorted(log_state.pending(w), key=str) == sorted((p for _, p in reference.pending[w] if p.bucket not in own), key=str)
     assert_same_tentative(log_state, reference)
@@ -101,7 +101,7 @@ def test_branches_are_the_references_after_every_record(entries: list[LogEntry])
 
 @EXAMPLES
 @given(logs())
-def test_l2_a_record_may_come_again_at_any_time(entries: list[LogEntry]) -> None:
+def test_bl2_a_record_may_come_again_at_any_time(entries: list[LogEntry]) -> None:
     """A writer that sends again, or a record that arrives late, changes nothing; and the writer can tell it from a rejection."""
     once, twice = state_after(*entries), LogState(WRITERS)
     counted: list[BoundaryRecord] = []
@@ -115,7 +115,7 @@ def test_l2_a_record_may_come_again_at_any_time(entries: list[LogEntry]) -> None
 
 @EXAMPLES
 @given(logs(), st.integers(0, 30), st.integers(0, 12))
-def test_l8_from_a_snapshot_it_is_the_same(entries: list[LogEntry], cut: int, forgotten: int) -> None:
+def test_bl8_from_a_snapshot_it_is_the_same(entries: list[LogEntry], cut: int, forgotten: int) -> None:
     whole = state_after(*entries)
     first = state_after(*entries[:cut])
     first.forget(forgotten)
@@ -152,15 +152,15 @@ def test_whatever_a_record_says_the_log_state_takes_or_rejects_it(entries: list[
     for offset, entry in enumerate([*entries, *more]):
         outcome = log_state.apply(offset, entry)
         assert outcome.reason
-        assert log_state.upto >= upto, "L7"
-        assert log_state.past_upto >= past, "L12"
+        assert log_state.upto >= upto, "BL7"
+        assert log_state.past_upto >= past, "BL12"
         upto, past = log_state.upto, log_state.past_upto
     for w in WRITERS:
         for covered in log_state.tentative_ranges(w, 1, 2**63):
-            assert upto < covered.first <= covered.last, "L10"
+            assert upto < covered.first <= covered.last, "BL10"
             assert log_state.tentative(w, covered.last) is not None
         for bucket in log_state.tentative_filled(w, -(2**63), 2**63):
-            assert bucket > upto, "L10"
+            assert bucket > upto, "BL10"
             found = log_state.tentative(w, bucket)
             assert found is not None
             assert found.parts
@@ -170,7 +170,7 @@ def test_whatever_a_record_says_the_log_state_takes_or_rejects_it(entries: list[
 
 @EXAMPLES
 @given(logs(), st.data())
-def test_l14_whatever_is_recomputed_no_bucket_has_other_contents_and_nothing_else_changes(
+def test_bl14_whatever_is_recomputed_no_bucket_has_other_contents_and_nothing_else_changes(
     entries: list[LogEntry], data: st.DataObject
 ) -> None:
     """Beside a log state of the same log that hears nothing of it."""

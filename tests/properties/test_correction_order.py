@@ -47,7 +47,7 @@ def apply(stage: CorrectingStage, fault: Fault) -> bool:
 
 
 class Watch:
-    """For how long more than one has been open (G1)."""
+    """For how long more than one has been open (CO1)."""
 
     def __init__(self, stage: CorrectingStage) -> None:
         self._stage, self._since_ms, self.settled_ms = stage, stage.now_ms, stage.now_ms
@@ -63,12 +63,12 @@ class Watch:
         if any(replica.deaf or replica.mute or replica.stuck for replica in stage.replicas.values()):
             self.settled_ms = stage.now_ms
         heard_since_ms = max(self._since_ms, self.settled_ms + FAILURE_AFTER_MS)
-        assert stage.now_ms - heard_since_ms <= HEARD_MS, f"G1: {stage.why()}"
+        assert stage.now_ms - heard_since_ms <= HEARD_MS, f"CO1: {stage.why()}"
 
 
 @examples(150)
 @given(replicas=st.integers(1, 3), wanting=st.booleans(), skews=st.tuples(*[st.integers(-400, 400)] * 3), steps=STEPS)
-def test_g1_never_two_and_g2_never_none(
+def test_co1_never_two_and_co2_never_none(
     replicas: int, wanting: bool, skews: tuple[int, int, int], steps: list[tuple[Fault, int, list[str]]]
 ) -> None:
     stage = CorrectingStage(replicas)
@@ -82,7 +82,7 @@ def test_g1_never_two_and_g2_never_none(
             watch.settled_ms = stage.now_ms
         for _ in range(ticks):
             watch.tick(order)
-    # G2: whoever lives and wants is served, one after the other, whatever was said before, and whoever is gone or hangs.
+    # CO2: whoever lives and wants is served, one after the other, whatever was said before, and whoever is gone or hangs.
     running = [name for name, replica in stage.replicas.items() if replica.runs and not replica.stuck]
     for name in running:
         stage.replicas[name].deaf = stage.replicas[name].mute = False
@@ -92,7 +92,7 @@ def test_g1_never_two_and_g2_never_none(
         waited_ms = 0
         while not (opened := [name for name in stage.open() if name in running and name not in served]):
             patience_ms = replicas * CORRECTION_STALL_MS + FAILURE_AFTER_MS + CORRECTION_TURN_MS + HEARD_MS
-            assert waited_ms <= patience_ms, f"G2: {stage.why()} wait for each other after {waited_ms} ms"
+            assert waited_ms <= patience_ms, f"CO2: {stage.why()} wait for each other after {waited_ms} ms"
             watch.tick(order)
             waited_ms += TICK_MS
         for name in opened:

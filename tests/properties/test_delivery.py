@@ -1,4 +1,4 @@
-"""Delivery against a topic whose transactions end in any way: every id once (D2), in order where nothing was torn (D3)."""
+"""Delivery against a topic whose transactions end in any way: every id once (DE2), in order where nothing was torn (DE3)."""
 
 from __future__ import annotations
 

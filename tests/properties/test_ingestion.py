@@ -1,4 +1,4 @@
-"""Properties of ``protocol.ingestion``: any chunking, any crash, any silence (invariants G1-G7, rule 17)."""
+"""Properties of ``protocol.ingestion``: any chunking, any crash, any silence (invariants IN1-IN7, rule 17)."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_record_of_the_year_2100_closes_nothing(
 @examples(100)
 @given(st.lists(st.lists(st.integers(1, 9), max_size=30), min_size=2, max_size=3), st.data())
 def test_much_that_is_open_delays_but_neither_loses_nor_stops(steps: list[list[int]], choices: st.DataObject) -> None:
-    """G8: partitions that end together are read to their end in any order, with little open; each record is in a bucket of its own."""
+    """IN8: partitions that end together are read to their end in any order, with little open; each record is in a bucket of its own."""
     hold, at_once = 8, 3
     end = WIDTH * (1 + max(sum(each) for each in steps))
     data = [[*(WIDTH * event_time for event_time in accumulate(each)), end] for each in steps]
@@ -224,7 +224,7 @@ events = st.lists(
 @examples(400)
 @given(events, st.integers(2_000, 6_000))
 def test_a_partition_is_left_out_only_after_observed_silence_while_others_speak(history: list[tuple[str, int, int]], idle_ms: int) -> None:
-    """An independent reading of G3 from the history: who passed the low mark of a partition had the right to."""
+    """An independent reading of IN3 from the history: who passed the low mark of a partition had the right to."""
     rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=0, partition_idle_ms=idle_ms)
     machine = SourceMachine(rules, {("t", i): 0 for i in range(3)}, (), 0, 0)
     now, marks = 0, [0, 0, 0]

@@ -52,7 +52,7 @@ class Reader:
         for offset, entry in entries[self.position : end]:
             for at, taken, outcome in self.start.apply(offset, entry):
                 self.heard.hear(self.log_state, at, taken, outcome)
-            assert self.start.is_over or self.log_state.snapshot(0) == self.blank, "W1"
+            assert self.start.is_over or self.log_state.snapshot(0) == self.blank, "LS1"
         self.position = end
         return True
 
@@ -110,7 +110,7 @@ def agrees(reader: Reader, world: World) -> None:
             assert reader.log_state.replica_bucket(w, bucket) == world.whole.replica_bucket(w, bucket)
     for w in WRITERS:
         assert reader.log_state.origin(w) == world.whole.origin(w)
-        assert reader.heard.audit.history(w) in ("", world.heard.audit.history(w)), "A4"
+        assert reader.heard.audit.history(w) in ("", world.heard.audit.history(w)), "CN4"
     heard, whole = reader.heard, world.heard
     assert heard.outcomes.items() <= whole.outcomes.items()
     assert [m for m in heard.mismatches if m not in whole.mismatches] == []
@@ -118,12 +118,12 @@ def agrees(reader: Reader, world: World) -> None:
         if not isinstance(entry, (LogSnapshot, Recomputed)) and hasattr(entry, "id"):
             for fingerprint in ("plan of 0", "plan of 1"):
                 found = heard.points.base(entry.replica, entry.id, fingerprint, LAST)
-                assert found in (None, whole.points.base(entry.replica, entry.id, fingerprint, LAST)), "K1, K5"
+                assert found in (None, whole.points.base(entry.replica, entry.id, fingerprint, LAST)), "CP1, CP5"
 
 
 @examples(100)
 @given(logs(steps=30), st.integers(0, 6), st.data())
-def test_w1_whenever_a_reader_begins_it_knows_what_the_whole_log_says(entries: list[LogEntry], every: int, data: st.DataObject) -> None:
+def test_ls1_whenever_a_reader_begins_it_knows_what_the_whole_log_says(entries: list[LogEntry], every: int, data: st.DataObject) -> None:
     """A log snapshot has the offset of the record that it stands before: epochs of the log are offsets."""
     world, readers = World(every), [Reader(0)]
     for offset, entry in enumerate(entries):

@@ -1,4 +1,4 @@
-"""Properties of ``protocol.replica`` and ``protocol.availability``: any boundaries, branches upstream, pauses, cuts and turns (A1-A4, R1-R6, R10)."""
+"""Properties of ``protocol.replica`` and ``protocol.availability``: any boundaries, branches upstream, pauses, cuts and turns (AV1-AV4, RE1-RE6, RE10)."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class WatchedBench(Bench):
         self.check_state()
 
     def check_state(self) -> None:
-        """R10: what was complete for a long wait and a hop, or when the process began or woke, was run."""
+        """RE10: what was complete for a long wait and a hop, or when the process began or woke, was run."""
         if self.state is ReplicaState.STABLE:
-            assert self.now_ms - self._looked_ms <= STALL_MS, "R10: who does not look does not know"
+            assert self.now_ms - self._looked_ms <= STALL_MS, "RE10: who does not look does not know"
             due = max((upto for at, upto in self._complete if at + FIRST + HOP_MS <= self.awake_ms), default=0)
-            assert self.at(self.stable_query) >= max(due, self._woke_at), "R10"
+            assert self.at(self.stable_query) >= max(due, self._woke_at), "RE10"
             event("stable")
 
     def sign(self, bucket: int) -> int | None:
@@ -79,10 +79,10 @@ class WatchedBench(Bench):
         for bucket in range(low, low + 12):
             started, sign = self.availability._timers.started(bucket), self.sign(bucket)
             if started is None or sign is None:
-                assert started is sign is None, "A1: a timer starts at a sign, and only then"
+                assert started is sign is None, "AV1: a timer starts at a sign, and only then"
                 continue
-            assert self.now_ms - started == self.awake_ms - sign, "A1, A4: since the sign, pauses not counted"
-            assert before is None or before <= started, "A2"
+            assert self.now_ms - started == self.awake_ms - sign, "AV1, AV4: since the sign, pauses not counted"
+            assert before is None or before <= started, "AV2"
             before = started
 
     # -- decisions --
@@ -100,8 +100,8 @@ class WatchedBench(Bench):
         self.check_state()
         if decision.drop is not None:
             assert (query, decision.drop) == (was_stable_query, branch), "only the stable query is told to drop, and the branch"
-            assert position.bucket >= min(ahead - 1, was_complete - max(1, 1_000 // self.width_ms)), "R5: caught up"
-            assert not self.availability.overdue(max(complete, position.bucket) + 1, self.now_ms), "R5: not at a hole"
+            assert position.bucket >= min(ahead - 1, was_complete - max(1, 1_000 // self.width_ms)), "RE5: caught up"
+            assert not self.availability.overdue(max(complete, position.bucket) + 1, self.now_ms), "RE5: not at a hole"
             event("dropped")
         if decision.fork:
             self.check_fork(position.bucket, branch)
@@ -113,17 +113,17 @@ class WatchedBench(Bench):
     def check_fork(self, bucket: int, branch: str | None) -> None:
         assert self.policy is not Policy.SUSPEND
         sign = self.sign(bucket + 1)
-        assert sign is not None, "A1"
-        assert min(self._read_at.values()) - sign >= FIRST, "A3, A4: all logs were read after a whole wait"
+        assert sign is not None, "AV1"
+        assert min(self._read_at.values()) - sign >= FIRST, "AV3, AV4: all logs were read after a whole wait"
         if branch is not None:
-            assert bucket > self._fork_at, "R4: progress"
-            assert min(self._read_at.values()) - self._moved_at >= FIRST, "R4: and then none for a whole wait"
+            assert bucket > self._fork_at, "RE4: progress"
+            assert min(self._read_at.values()) - self._moved_at >= FIRST, "RE4: and then none for a whole wait"
             event("second fork")
         self._fork_at, self._moved_at = bucket, self.awake_ms
         event("fork")
 
     def check_plan(self, query: str, plan: Plan) -> None:
-        assert (plan.kind is BoundaryKind.TENTATIVE) == (query != self.stable_query), "R1"
+        assert (plan.kind is BoundaryKind.TENTATIVE) == (query != self.stable_query), "RE1"
         if query == self.stable_query:
             self._moved_at = self.awake_ms
             if plan.after.bucket > plan.before.bucket:
@@ -142,10 +142,10 @@ class WatchedBench(Bench):
     def ask(self, query: str) -> Decision:
         numbers = len(self.numbers)
         decision = super().ask(query)
-        assert self.numbers == sorted(set(self.numbers)), "R3"
+        assert self.numbers == sorted(set(self.numbers)), "RE3"
         if len(self.numbers) > numbers:
             assert self.plans[query][-1].kind is BoundaryKind.TENTATIVE or self.held, "the branch goes on at once"
-        assert len(self.positions) <= 2, "R6"
+        assert len(self.positions) <= 2, "RE6"
         return decision
 
 

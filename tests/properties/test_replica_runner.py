@@ -78,7 +78,7 @@ class Random(Relay):
                 continue
             if entry.kind is BoundaryKind.TENTATIVE:
                 assert entry.branch is not None
-                assert (entry.branch > branches[-1]) == (entry.base is not None), "R3"
+                assert (entry.branch > branches[-1]) == (entry.base is not None), "RE3"
                 branches.append(entry.branch)
         event("branches" if len(branches) > 1 else "no branch")
 

@@ -1,4 +1,4 @@
-"""Tentative plans over random logs, asked for at any time: V1-V8 of ``protocol.planner``, each stated bucket by bucket."""
+"""Tentative plans over random logs, asked for at any time: PT1-PT8 of ``protocol.planner``, each stated bucket by bucket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ chosen_drawn = st.fixed_dictionaries({"a": st.sampled_from((None, *WRITERS)), "b
 
 
 def best_of(log_state: LogState, replica: str | None, bucket: int) -> tuple[str, tuple[Part, ...], str]:
-    """V6 for one bucket: (writer, parts, where from)."""
+    """PT6 for one bucket: (writer, parts, where from)."""
     if bucket <= log_state.upto:
         found = log_state.stable(bucket, bucket)
         return (found[0][1], found[0][2], "stable") if found else ("", (), "stable")
@@ -53,27 +53,27 @@ def assert_tentative(
 ) -> None:
     inside = range(position.bucket + 1, plan.after.bucket + 1)
     assert plan.before == position
-    assert plan.kind is BoundaryKind.TENTATIVE, "V8"
+    assert plan.kind is BoundaryKind.TENTATIVE, "PT8"
     assert plan.after.sequence == position.sequence + 1
-    assert [name for name, _ in plan.inputs] == list(log_states), "V1"
+    assert [name for name, _ in plan.inputs] == list(log_states), "PT1"
     for name, taken in plan.inputs:
         expected = [(n, *found[:2]) for n in inside if (found := best_of(log_states[name], chosen[name], n))[1]]
-        assert list(taken) == expected, "V2, V6"
-    assert plan.after.bucket <= max(due, position.bucket), "V2"
+        assert list(taken) == expected, "PT2, PT6"
+    assert plan.after.bucket <= max(due, position.bucket), "PT2"
     assert set(plan.missing) == {
         m for name, log_state in log_states.items() for n in inside for m in missing_of(name, log_state, chosen[name], n)
     }
     assert list(plan.missing) == sorted(plan.missing)
-    assert bool(plan.missing) == any(n > log_state.upto for log_state in log_states.values() for n in inside), "V7"
+    assert bool(plan.missing) == any(n > log_state.upto for log_state in log_states.values() for n in inside), "PT7"
     sizes: dict[int, int] = {}
     for _, taken in plan.inputs:
         for bucket, _, parts in taken:
             sizes[bucket] = sizes.get(bucket, 0) + sum(p.rows for p in parts)
     assert plan.rows == sum(sizes.values())
-    assert len(sizes) <= 1 or (plan.rows <= rows_max and len(sizes) <= buckets_max), "V4"
+    assert len(sizes) <= 1 or (plan.rows <= rows_max and len(sizes) <= buckets_max), "PT4"
     if not traits.is_batch_safe:
-        assert len(sizes) <= 1, "V3"
-        assert not traits.has_timers or len(inside) <= 1 or not (position.has_rows or sizes), "V3"
+        assert len(sizes) <= 1, "PT3"
+        assert not traits.has_timers or len(inside) <= 1 or not (position.has_rows or sizes), "PT3"
     elif inside and plan.after.bucket < due:
         after = plan.after.bucket + 1
         more = [sum(p.rows for p in best_of(log_state, chosen[name], after)[1]) for name, log_state in log_states.items()]
@@ -133,7 +133,7 @@ def test_every_bucket_once_in_order_from_the_best_there_is(
 def test_stable_plans_take_each_bucket_once_within_the_limits(
     first: list[LogEntry], second: list[LogEntry], traits: PlanTraits, rows_max: int, buckets_max: int
 ) -> None:
-    """U1-U4 where a plan's limits cut it."""
+    """PN1-PN4 where a plan's limits cut it."""
     log_states = {"a": LogState(WRITERS), "b": LogState(WRITERS)}
     for log_state, entries in zip(log_states.values(), (first, second), strict=True):
         for offset, entry in enumerate(entries):
@@ -144,8 +144,8 @@ def test_stable_plans_take_each_bucket_once_within_the_limits(
         for name, taken in plan.inputs:
             seen[name] += [b for b, _, _ in taken]
         filled = {b for _, taken in plan.inputs for b, _, _ in taken}
-        assert len(filled) <= 1 or (plan.rows <= rows_max and len(filled) <= buckets_max), "U4"
+        assert len(filled) <= 1 or (plan.rows <= rows_max and len(filled) <= buckets_max), "PN4"
         position = plan.after
     last = min(log_state.upto for log_state in log_states.values())
     assert position.bucket == last
-    assert seen == {name: [b for b, _, _ in log_state.stable(1, last)] if last else [] for name, log_state in log_states.items()}, "U2"
+    assert seen == {name: [b for b, _, _ in log_state.stable(1, last)] if last else [] for name, log_state in log_states.items()}, "PN2"

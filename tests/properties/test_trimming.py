@@ -150,13 +150,13 @@ class World:
         self.now_ms += TRIM_EVERY_MS
         for point in self.trimming.due(self.now_ms, {"s": self.log_state.upto}):
             for place, offset in self.offsets.below(point.bucket).items():
-                assert offset >= self.said.get(place, 0), "D3"
+                assert offset >= self.said.get(place, 0), "TO3"
                 assert offset <= self.ends[place]
                 self.said[place] = offset
                 self.deleted[place] = max(offset, self.deleted.get(place, 0))
         for writer in self.writers:
             for part in writer.under_way.get(False, (0, ()))[1]:
-                assert part.offset_first >= self.deleted.get((writer.name, part.partition), 0), "D2"
+                assert part.offset_first >= self.deleted.get((writer.name, part.partition), 0), "TO2"
 
     def fail_over(self) -> None:
         """Another manager, which begins to read at a log snapshot."""

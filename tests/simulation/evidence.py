@@ -378,7 +378,7 @@ def _fails_only_input_or_branch(run: Run) -> bool:
 
 
 def _forks_at_one_hole(run: Run) -> list[str]:
-    """No process forks twice at one place: neither since its branch was dropped too early, nor after its branch failed there (R5, R7).
+    """No process forks twice at one place: neither since its branch was dropped too early, nor after its branch failed there (RE5, RE7).
 
     But where the branch died of what may pass.
     """
@@ -491,7 +491,7 @@ def _live(
     reached["live failure"] += verdict.failures
     reached["live shown again"] += verdict.shown_again
     if only_silence(run) and speaks_in_time(run) and leaves_time_to_hold(run) and verdict.failures > len(run.faults):
-        verdict.wrong.append(f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)} times (V5)")
+        verdict.wrong.append(f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)} times (LD5)")
     said = told("live", verdict.wrong)
     behind_ms = _behind_ms(run) if _has_bound(run) else None
     if behind_ms is None:
@@ -529,7 +529,7 @@ def _live(
 def _behind_ms(run: Run) -> int | None:
     """By how much a source is usually behind its records when it closes a bucket, before anything is silent; None: one has not closed any.
 
-    A source that stands still goes on at the pace that it had (Z2), so the timers of its buckets are as far behind as they were.
+    A source that stands still goes on at the pace that it had (SP2), so the timers of its buckets are as far behind as they were.
     """
     begun_ms = min((fault.at_ms for fault in run.faults if fault.kind.startswith("silent")), default=run.ended_ms)
     appended, width_ms, found = _appends(run), run.options.bucket_ms, list[int]()

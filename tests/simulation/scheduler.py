@@ -6,9 +6,9 @@ changes. The next to run is the one with the earliest time; ties are broken by c
 next itself and hands it over directly: one switch of threads per step, none if it is its own turn again.
 
 Invariants:
-    S1  exactly one thread runs between two hand-overs.
-    S2  the order of steps depends on the seed and on the steps alone: no real time, no set order, no hash of a string.
-    S3  a killed process raises ``Killed`` from its next ``wait`` on, at once and for ever: nothing that it does afterwards has an effect.
+    SC1 exactly one thread runs between two hand-overs.
+    SC2 the order of steps depends on the seed and on the steps alone: no real time, no set order, no hash of a string.
+    SC3 a killed process raises ``Killed`` from its next ``wait`` on, at once and for ever: nothing that it does afterwards has an effect.
 """
 
 from __future__ import annotations

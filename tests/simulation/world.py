@@ -233,7 +233,7 @@ class World:
         return machine is not None and machine.progress.stable >= last and machine.progress.shown == 0
 
     def _is_all_shown(self) -> bool:
-        """An input never comes back: every bucket of which the others have something was shown, tentatively (A5: the others are not waited for)."""
+        """An input never comes back: every bucket of which the others have something was shown, tentatively (AV5: the others are not waited for)."""
         others = [each.row[0] for each in self.sent if each.row is not None and (each.source, each.partition) not in self._gone]
         last = max((workload.bucket_of(event_time_ms, self.options.bucket_ms) for event_time_ms in others), default=0)
         service = self.runs["delivery/out"].service

@@ -4,9 +4,9 @@ The Arrow library trusts its input in three ways that a reader cannot afford. It
 160 MB), it believes offsets until somebody looks (one outside the data ends the process, or asks for gigabytes), and it has types whose items
 take no bytes, so that no length bounds their number. Our writers use none of it, so:
 
-    G1  A block is one schema and record batches, not compressed, without dictionaries, and nothing after them.
-    G2  Every type in it takes bytes for each of its items.
-    G3  It has at most BLOCK_ROWS_MAX rows, and every offset and text in it is checked once.
+    BG1 A block is one schema and record batches, not compressed, without dictionaries, and nothing after them.
+    BG2 Every type in it takes bytes for each of its items.
+    BG3 It has at most BLOCK_ROWS_MAX rows, and every offset and text in it is checked once.
 
 The messages are walked by hand (Arrow's format: a continuation mark, the length of the head, the head as a flat buffer, the body): the library
 has no way to ask these questions without unpacking.
@@ -33,7 +33,7 @@ _MESSAGES_MAX: Final = 1_024
 
 
 def check_stream(value: bytes) -> None:
-    """Check the messages of an Arrow stream (G1).
+    """Check the messages of an Arrow stream (BG1).
 
     Raises:
         RemoteProtocolError: it is torn, or has what no block has.
@@ -53,7 +53,7 @@ def check_stream(value: bytes) -> None:
 
 
 def check_table(table: pa.Table) -> None:
-    """Check what a stream held (G2, G3).
+    """Check what a stream held (BG2, BG3).
 
     Raises:
         RemoteProtocolError: more rows or another type than a block may have, or data that contradict themselves.

@@ -196,7 +196,7 @@ class ConsistencyManager:
             self._unsent.append(alarm)
 
     def _fence(self, mismatch: Mismatch, replica: str, epoch: int | None) -> None:
-        """A majority contradicts a replica: its process, which goes on from what it made, must end. Deterministic over restarts (F1)."""
+        """A majority contradicts a replica: its process, which goes on from what it made, must end. Deterministic over restarts (EF1)."""
         fence = self._control.fence(mismatch.stream, replica, -1 if epoch is None else epoch, mismatch.bucket)
         if fence is not None:
             alarm = Alarm("replica_fenced", fence.stage, mismatch.bucket, fence.reason, fence.written_ms)

@@ -10,9 +10,9 @@ All of it is files in ``<state directory>/drills``, which only their owner may r
 ``applied.json``     the cuts that the proxy keeps now; written by the proxy.
 
 Invariants:
-    K1  The files in ``cuts`` are the cuts that are wanted. Whoever restarts the proxy changes nothing in them; ``up`` begins without any.
-    K2  A file is replaced as a whole; each cut has its own, so two commands at the same time do not undo each other.
-    K3  ``applied.json`` names a cut only after no byte passes any more in its direction.
+    LK1 The files in ``cuts`` are the cuts that are wanted. Whoever restarts the proxy changes nothing in them; ``up`` begins without any.
+    LK2 A file is replaced as a whole; each cut has its own, so two commands at the same time do not undo each other.
+    LK3 ``applied.json`` names a cut only after no byte passes any more in its direction.
 """
 
 from __future__ import annotations

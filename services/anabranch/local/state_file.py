@@ -1,8 +1,8 @@
 """The state directory of a local deployment: its lock, and ``supervisor.json``, which says what runs.
 
 Invariants:
-    S1  Who holds the lock is the one supervisor of the directory; only it writes ``supervisor.json``. The lock goes with its process.
-    S2  ``supervisor.json`` is replaced as a whole, readable by its owner only, and holds no password.
+    SF1 Who holds the lock is the one supervisor of the directory; only it writes ``supervisor.json``. The lock goes with its process.
+    SF2 ``supervisor.json`` is replaced as a whole, readable by its owner only, and holds no password.
 """
 
 from __future__ import annotations

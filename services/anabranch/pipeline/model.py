@@ -89,7 +89,7 @@ class Stage(_Model):
     """A record changes results at most so much later than itself; None: not known. Always known for ``upstream_backup`` and ``amnesia``."""
     on_missing_input: Literal["process", "delay", "suspend"] = "process"
     version: int = 1
-    """Of what the stage computes: raised when that changes, it replaces the versions before at one bucket (L15 of ``protocol.boundary_log``)."""
+    """Of what the stage computes: raised when that changes, it replaces the versions before at one bucket (BL15 of ``protocol.boundary_log``)."""
     parameters: dict[str, object] = {}
 
     @property

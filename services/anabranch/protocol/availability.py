@@ -14,12 +14,12 @@ A process that was paused must not take its own sleep for a failure. So a wait i
 end that was asked for after the deadline, and the time for which nobody looked does not count.
 
 Invariants:
-    A1  the timer of bucket n never starts before a sign that an input is past n - 1, and never starts again.
-    A2  timers start in the order of buckets.
-    A3  a wait is not over while one input's log has not been read to an end asked for after the deadline.
-    A4  time in which nobody looked (longer than ``STALL_MS``) is added to every wait. Whoever has not looked for so long is blind until the logs
-        of all inputs were read to an end asked for since.
-    A5  no wait is over for a bucket of which no input has anything: sources that all stand still, or have all ended, have not failed, and
+    AV1 the timer of bucket n never starts before a sign that an input is past n - 1, and never starts again.
+    AV2 timers start in the order of buckets.
+    AV3 a wait is not over while one input's log has not been read to an end asked for after the deadline.
+    AV4 time in which nobody looked (longer than ``STALL_MS``) is added to every wait. Whoever has not looked for so long is blind until the
+        logs of all inputs were read to an end asked for since.
+    AV5 no wait is over for a bucket of which no input has anything: sources that all stand still, or have all ended, have not failed, and
         there would be nothing to show.
 """
 
@@ -78,12 +78,12 @@ class BucketTimers:
 
     def __init__(self) -> None:
         self._upto: list[int] = []
-        """Timers of the buckets up to ``_upto[i]``, and above the step before, started at ``_at[i]``. Ascending (A2)."""
+        """Timers of the buckets up to ``_upto[i]``, and above the step before, started at ``_at[i]``. Ascending (AV2)."""
         self._at: list[int] = []
         self._highest = 0
 
     def observe(self, now_ms: int, past: int) -> None:
-        """An input is known to have got beyond bucket ``past``: the timer of the next one has started (A1). 0: nothing is known yet."""
+        """An input is known to have got beyond bucket ``past``: the timer of the next one has started (AV1). 0: nothing is known yet."""
         if past < 1 or past + 1 <= self._highest:
             return
         self._highest = past + 1
@@ -104,7 +104,7 @@ class BucketTimers:
         return self._upto[step] if step >= 0 else 0
 
     def shift(self, by_ms: int) -> None:
-        """Let ``by_ms`` not count for any timer that runs (A4)."""
+        """Let ``by_ms`` not count for any timer that runs (AV4)."""
         self._at = [at + by_ms for at in self._at]
 
     def forget(self, upto: int) -> None:
@@ -171,12 +171,12 @@ class Availability:
         return self._read_to[name] < self.woke_ms
 
     def blind(self, now_ms: int) -> bool:
-        """Whether this process does not know what its inputs have by now (A4): it has begun, or woken, and has not read all logs since."""
+        """Whether this process does not know what its inputs have by now (AV4): it has begun, or woken, and has not read all logs since."""
         looked = self._looked_ms is not None and now_ms - self._looked_ms <= STALL_MS
         return not looked or min(self._read_to.values()) < self.woke_ms
 
     def over(self, bucket: int, wait_ms: int) -> bool:
-        """Whether ``bucket`` was waited for long enough (A3)."""
+        """Whether ``bucket`` was waited for long enough (AV3)."""
         started = self._started(bucket)
         return started is not None and started + wait_ms <= min(self._read_to.values())
 
@@ -194,7 +194,7 @@ class Availability:
         self._moved_ms = now_ms
 
     def still(self) -> bool:
-        """Whether the stable query did not go on for a whole long wait (rule 14), A3 and A4 as for buckets."""
+        """Whether the stable query did not go on for a whole long wait (rule 14), AV3 and AV4 as for buckets."""
         return self._moved_ms + self.waits.first_ms <= min(self._read_to.values())
 
     def look_wanted(self, name: str, bucket: int, now_ms: int, *, branching: bool, again: bool = False, held: bool = False) -> bool:
@@ -236,7 +236,7 @@ class Availability:
         self._timers.forget(upto)
 
     def _started(self, bucket: int) -> int | None:
-        """When the timer of ``bucket`` started; None: it has not, or there is nothing of the bucket (A5)."""
+        """When the timer of ``bucket`` started; None: it has not, or there is nothing of the bucket (AV5)."""
         return self._timers.started(bucket) if bucket <= self._seen else None
 
     def _later_wait_ms(self, *, held: bool) -> int:

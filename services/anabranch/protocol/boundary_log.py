@@ -12,28 +12,28 @@ Whatever a record says, applying it raises nothing and costs what it changes; a 
 counts (``Outcome``).
 
 Invariants:
-    L1  records of a writer count only while they carry the epoch of its newest ``EpochStarted`` (rule 1).
-    L2  a record is accepted once: a known id is ignored (rule 4), whether it was stable or tentative.
-    L3  an accepted record continues the tip, or cuts the chain back to an earlier id on it; parts of what was cut off are dropped (rule 4).
-    L4  what a writer has closed stays as it is; later parts for it are ignored (rules 4, 5).
-    L5  stable bucket n is taken from one writer: the first in the log that closed it. What is in it never changes (rule 5).
-    L6  a base record makes buckets up to ``base`` not this writer's, and resets its pending parts (rule 6).
-    L7  ``upto`` never goes back, and every bucket up to it is stable.
-    L8  reading from a ``LogSnapshot`` on gives the same as reading from the beginning, but for buckets that the log snapshot has forgotten.
-    L9  a tentative record changes nothing that is stable: neither ``upto``, nor the chain, nor what is pending on it (rules 11, 16).
-    L10 stable beats tentative: a bucket up to ``upto`` has no tentative version (rule 16).
-    L11 a tentative bucket of a writer is that of the newest of its branches that closed it; an older branch counts no more (rule 16).
-    L12 ``past_upto`` and a writer's ``tentative_upto`` never go back (rule 13).
-    L13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is: at most PENDING_PARTS_MAX open parts of a writer, and
-        those of one record more, since a record that rewinds takes at least one other's place. Whether a record counts never depends on what
-        was forgotten, so all readers agree. Only records are forgotten (CHAIN_RECORDS_MAX), never their parts: a record that is not remembered
-        cannot be cut off any more.
-    L14 a stable bucket is read from other parts only where a ``Recomputed`` of a writer's newest epoch names as many rows of the same
+    BL1 records of a writer count only while they carry the epoch of its newest ``EpochStarted`` (rule 1).
+    BL2 a record is accepted once: a known id is ignored (rule 4), whether it was stable or tentative.
+    BL3 an accepted record continues the tip, or cuts the chain back to an earlier id on it; parts of what was cut off are dropped (rule 4).
+    BL4 what a writer has closed stays as it is; later parts for it are ignored (rules 4, 5).
+    BL5 stable bucket n is taken from one writer: the first in the log that closed it. What is in it never changes (rule 5).
+    BL6 a base record makes buckets up to ``base`` not this writer's, and resets its pending parts (rule 6).
+    BL7 ``upto`` never goes back, and every bucket up to it is stable.
+    BL8 reading from a ``LogSnapshot`` on gives the same as reading from the beginning, but for buckets that the log snapshot has forgotten.
+    BL9 a tentative record changes nothing that is stable: neither ``upto``, nor the chain, nor what is pending on it (rules 11, 16).
+    BL10 stable beats tentative: a bucket up to ``upto`` has no tentative version (rule 16).
+    BL11 a tentative bucket of a writer is that of the newest of its branches that closed it; an older branch counts no more (rule 16).
+    BL12 ``past_upto`` and a writer's ``tentative_upto`` never go back (rule 13).
+    BL13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is: at most PENDING_PARTS_MAX open parts of a
+        writer, and those of one record more, since a record that rewinds takes at least one other's place. Whether a record counts never
+        depends on what was forgotten, so all readers agree. Only records are forgotten (CHAIN_RECORDS_MAX), never their parts: a record
+        that is not remembered cannot be cut off any more.
+    BL14 a stable bucket is read from other parts only where a ``Recomputed`` of a writer's newest epoch names as many rows of the same
         digest.
-    L15 a stream's version never goes back. A version counts from the first record of one of its writers that has closed all that is stable; from
-        there on writers of lower versions begin no epoch, and none of their records counts. So an upgrade takes over at one bucket that the log
-        names, the same for all readers, and the version before goes on until then.
-    L16 all buckets of a stream have the width that its first epoch says. Whoever has another one begins no epoch, so it fences nobody.
+    BL15 a stream's version never goes back. A version counts from the first record of one of its writers that has closed all that is
+        stable; from there on writers of lower versions begin no epoch, and none of their records counts. So an upgrade takes over at one
+        bucket that the log names, the same for all readers, and the version before goes on until then.
+    BL16 all buckets of a stream have the width that its first epoch says. Whoever has another one begins no epoch, so it fences nobody.
 
 Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
 """
@@ -75,7 +75,7 @@ class Outcome:
     accepted: bool
     reason: str
     """Accepted: epoch, accepted (a stable record), tentative, recomputed, adopted (a log snapshot: the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced, known, off_chain, older_branch, no_base,
-    malformed, superseded (L15), other_width (L16), pending (more parts that are not stable than PENDING_PARTS_MAX)."""
+    malformed, superseded (BL15), other_width (BL16), pending (more parts that are not stable than PENDING_PARTS_MAX)."""
     replica: str
 
 
@@ -119,7 +119,7 @@ class _Writer:
     origin: Origin = field(default_factory=Origin)
 
     def know(self, ident: BatchId) -> None:
-        """L2: the record of this id was accepted."""
+        """BL2: the record of this id was accepted."""
         self.timelines[ident.timeline] = ident.batch
         if len(self.timelines) > TIMELINES_MAX:
             del self.timelines[next(iter(self.timelines))]
@@ -139,7 +139,7 @@ class LogState:
         self.given_up = GivenUpBuckets()
         """Never forgotten: results of any age are named by it."""
         self.bucket_ms = 0
-        """Width of the stream's buckets; 0: nobody has said it (L16)."""
+        """Width of the stream's buckets; 0: nobody has said it (BL16)."""
         self.stable_parts = 0
         """Parts of stable buckets that are not forgotten."""
 
@@ -184,7 +184,7 @@ class LogState:
 
     @property
     def version(self) -> tuple[int, int]:
-        """(the version that counts, the last bucket before those for which it alone does); (0, 0): none has caught up yet (L15)."""
+        """(the version that counts, the last bucket before those for which it alone does); (0, 0): none has caught up yet (BL15)."""
         return self._version, self._version_after
 
     def origin(self, replica: str) -> Origin:
@@ -264,7 +264,7 @@ class LogState:
         return "tentative" if is_tentative else "accepted"
 
     def _begin(self, offset: int, writer: _Writer, entry: EpochStarted) -> Outcome:
-        """L1, L15, L16."""
+        """BL1, BL15, BL16."""
         if self.bucket_ms and entry.bucket_ms not in (0, self.bucket_ms):
             return Outcome(accepted=False, reason="other_width", replica=entry.replica)
         if entry.version < self._version:
@@ -300,7 +300,7 @@ class LogState:
         return ""
 
     def _behind_hole(self, writer: _Writer) -> int:
-        """Parts of buckets that the writer closed and that no reader can forget, because what lies before its base is not stable (L13)."""
+        """Parts of buckets that the writer closed and that no reader can forget, because what lies before its base is not stable (BL13)."""
         if writer.base <= self._upto:
             return 0
         return sum(len(writer.closed_parts[bucket]) for bucket in writer.closed_parts.between(self._upto + 1, writer.closed))
@@ -344,7 +344,7 @@ class LogState:
                 writer.branches.prune(self._upto)
 
     def _read_instead(self, entry: Recomputed) -> None:
-        """L14: from now on its parts are those of the stable buckets that they hold whole."""
+        """BL14: from now on its parts are those of the stable buckets that they hold whole."""
         by_bucket: dict[int, list[Part]] = {}
         for part in entry.parts:
             by_bucket.setdefault(part.bucket, []).append(part)
@@ -394,7 +394,7 @@ class LogState:
         return self._writers[replica].branches.upto
 
     def tentative(self, replica: str, bucket: int) -> TentativeBucket | None:
-        """The bucket as the writer's branches made it; None: they did not close it, or it is stable (L10)."""
+        """The bucket as the writer's branches made it; None: they did not close it, or it is stable (BL10)."""
         found = self._writers[replica].branches.bucket(bucket)
         if found is None:
             return None

@@ -4,8 +4,8 @@ Buckets are numbered from the beginning of time and almost all are empty, so not
 numbers: every method costs as much as the entries it touches (and the search for them), however far apart their numbers are.
 
 Invariants:
-    B1  the keys are held in ascending order, each once.
-    B2  a range may be of any size: ``first..last`` of 10**15 buckets costs what stands in it.
+    BM1 the keys are held in ascending order, each once.
+    BM2 a range may be of any size: ``first..last`` of 10**15 buckets costs what stands in it.
 """
 
 from __future__ import annotations

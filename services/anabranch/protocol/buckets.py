@@ -5,9 +5,9 @@ bound belongs to the bucket, so that a window which ends at the bound lies in th
 ``event_time <= 0`` only at 0 itself; user time starts at 1 ms.
 
 Invariants:
-    B1  every event time in [1, EVENT_TIME_MS_MAX] is in exactly one bucket, ``bucket_of``.
-    B2  ``bound_ms(bucket_of(s)) - width < s <= bound_ms(bucket_of(s))``.
-    B3  ``closed_by(low)`` is the last bucket that no row with ``event_time >= low`` can be in.
+    BU1 every event time in [1, EVENT_TIME_MS_MAX] is in exactly one bucket, ``bucket_of``.
+    BU2 ``bound_ms(bucket_of(s)) - width < s <= bound_ms(bucket_of(s))``.
+    BU3 ``closed_by(low)`` is the last bucket that no row with ``event_time >= low`` can be in.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ The same holds for a replica's own checkpoint whose records were cut off the cha
 its disk was lost. Nothing may continue such a record; under a base record its state is as good as a peer's.
 
 Invariants:
-    K1  the base of a point is the highest bucket that the peer had closed, or named a part of, by then; up to it everything is stable.
-    K2  a point was made under the plan of the one who asks: another plan's state means something else.
-    K3  memory is bounded by what Spark retains: older batches cannot be gone back to.
-    K4  a point is the record of a batch on the peer's accepted chain; of the replica itself, one that was on its chain once.
-    K5  of a log that is read from a log snapshot on, the tip of each chain is known, and what came after it.
+    CP1 the base of a point is the highest bucket that the peer had closed, or named a part of, by then; up to it everything is stable.
+    CP2 a point was made under the plan of the one who asks: another plan's state means something else.
+    CP3 memory is bounded by what Spark retains: older batches cannot be gone back to.
+    CP4 a point is the record of a batch on the peer's accepted chain; of the replica itself, one that was on its chain once.
+    CP5 of a log that is read from a log snapshot on, the tip of each chain is known, and what came after it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CleanPoints:
         self._chains[replica].append(_Mark(tip, base, log_state.origin(replica).tip_by))
 
     def base(self, replica: str, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
-        """The base of the record ``ident`` of ``replica``; None: it is not a point for ``fingerprint`` now (K1, K2, K4)."""
+        """The base of the record ``ident`` of ``replica``; None: it is not a point for ``fingerprint`` now (CP1, CP2, CP4)."""
         return self._base(self._chains.get(replica, ()), ident, fingerprint, stable_upto)
 
     def cut_off_base(self, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:

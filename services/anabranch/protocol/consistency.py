@@ -25,13 +25,13 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
     index                         hash: manager (who wrote it last); missing: the index was lost
 
 Invariants:
-    A1  two buckets are compared at most once, only when both writers closed them, they are their own, and their histories are equal.
-    A2  an empty bucket is compared too: nothing against something is a difference.
-    A3  memory is bounded whatever a replica does or does not do; what was given up is counted in ``uncompared``.
-    A4  of a log that is read from a log snapshot on, only buckets are compared that both replicas closed after it. (Who wrote the log
+    CN1 two buckets are compared at most once, only when both writers closed them, they are their own, and their histories are equal.
+    CN2 an empty bucket is compared too: nothing against something is a difference.
+    CN3 memory is bounded whatever a replica does or does not do; what was given up is counted in ``uncompared``.
+    CN4 of a log that is read from a log snapshot on, only buckets are compared that both replicas closed after it. (Who wrote the log
         snapshot compared what could be until then.) The history goes on with what the log snapshot says.
-    X1  the image depends on the logs only, and on where a log begins: two managers that read the same have the same one.
-    X2  after ``everything_lost`` and one complete writing, the index holds the image.
+    CX1 the image depends on the logs only, and on where a log begins: two managers that read the same have the same one.
+    CX2 after ``everything_lost`` and one complete writing, the index holds the image.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class StreamAudit:
         self.agreed: Agreed | None = None
         """The newest bucket that two replicas made alike; none of more than FLOAT_ROWS_MAX rows."""
         self.uncompared = 0
-        """Buckets of two replicas that were given up by A3 or A4, or whose histories differ."""
+        """Buckets of two replicas that were given up by CN3 or CN4, or whose histories differ."""
         self.floor = 0
         """Buckets up to this one are compared, or never will be."""
 
@@ -175,7 +175,7 @@ class StreamAudit:
         return spans[-1][1] if spans else ""
 
     def _adopt(self, log_state: LogState, log_snapshot: LogSnapshot) -> None:
-        """A4."""
+        """CN4."""
         stated = {r.replica: r for r in log_snapshot.replicas}
         for name, replica in self._replicas.items():
             replica.closed = replica.base = log_state.closed(name)
@@ -421,7 +421,7 @@ class IndexImage:
         return {key.removeprefix(f"{self.prefix}process:"): beat.state for key, beat in self._heartbeats.items()}
 
     def everything_lost(self) -> None:
-        """The index is empty: write it all again (X2)."""
+        """The index is empty: write it all again (CX2)."""
         for ranking in self._rankings.values():
             ranking.unsent = len(ranking.entries)
         self._dirty = dict.fromkeys([*self._hashes, *self._rankings, *self._heartbeats])

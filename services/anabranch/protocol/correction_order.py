@@ -17,8 +17,8 @@ The gate's transitions, the first row that holds (``Why`` numbers them); peers a
     6  else                                                                 -> closed (waiting)
 
 Invariants:
-    G1  of the replicas of a stage that hear each other two are open together for no longer than it takes to hear of it.
-    G2  never do all wait for each other: of the replicas that want and are alive one opens within a bounded time, whether or not any peer
+    CO1 of the replicas of a stage that hear each other two are open together for no longer than it takes to hear of it.
+    CO2 never do all wait for each other: of the replicas that want and are alive one opens within a bounded time, whether or not any peer
         lives, hears or answers.
 """
 

@@ -19,15 +19,16 @@ of rejected results instead, cut where that topic rejects it whole. The topic of
 its ids are read back with theirs, and its position stands in the progress records beside theirs.
 
 Invariants:
-    D1  an id that stands in the topic at or after the last progress record's positions is not written.
-    D2  every id from the sequence's beginning (or from where an output began that was added later) to ``cursor`` stands in the topic, once (or did, before retention).
-    D3  ids of one partition ascend, unless a torn transaction left a hole that is filled later.
-    D4  every id >= the beginning of the last recorded run stands at or after that record's positions.
-    D5  the number of partitions never changes: records of one key stay in one partition.
-    D6  a run has at most ``rows_max`` records; it takes buckets whole unless its first bucket alone has more.
-    D7  an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
-    D8  a record goes to the topic of rejected results only if it was rejected when it was sent alone; its id counts as written, also for whoever takes
-        over.
+    DE1 an id that stands in the topic at or after the last progress record's positions is not written.
+    DE2 every id from the sequence's beginning (or from where an output began that was added later) to ``cursor`` stands in the topic, once
+        (or did, before retention).
+    DE3 ids of one partition ascend, unless a torn transaction left a hole that is filled later.
+    DE4 every id >= the beginning of the last recorded run stands at or after that record's positions.
+    DE5 the number of partitions never changes: records of one key stay in one partition.
+    DE6 a run has at most ``rows_max`` records; it takes buckets whole unless its first bucket alone has more.
+    DE7 an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
+    DE8 a record goes to the topic of rejected results only if it was rejected when it was sent alone; its id counts as written, also for
+        whoever takes over.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def partition_of(key: bytes | None, ident: RecordId, partitions: int) -> int:
 
 
 def rows_bound(bytes_per_row: float) -> int:
-    """How many records a run may have when the records written last had so many bytes on average (D6)."""
+    """How many records a run may have when the records written last had so many bytes on average (DE6)."""
     return max(1, min(DELIVERY_ROWS_MAX, int(DELIVERY_BYTES_MAX / max(1.0, bytes_per_row))))
 
 
@@ -111,7 +112,7 @@ class Run:
 
 
 class Form(Enum):
-    """How the next run is written (D8)."""
+    """How the next run is written (DE8)."""
 
     RECORDS = "to the output topic"
     REJECTED = "its one record to the topic of rejected results"
@@ -203,7 +204,7 @@ class CorrectedDelivery:
         return True
 
     def recovered(self, upto: int) -> int:
-        """Reading back is over; every bucket up to ``upto`` is stable, read from the log after fencing. Returns ids rejected by D7."""
+        """Reading back is over; every bucket up to ``upto`` is stable, read from the log after fencing. Returns ids rejected by DE7."""
         foreign = [bucket for bucket in self._found if bucket > upto]
         rejected = sum(len(self._found.pop(bucket)) for bucket in foreign)
         if self._found:
@@ -218,13 +219,13 @@ class CorrectedDelivery:
         return (self._found_last is not None and self._cursor <= self._found_last) or (bool(self._cut) and self._cursor < self._confirmed)
 
     def there(self, ident: RecordId, partition: int) -> bool:
-        """Whether this record, which belongs into ``partition``, stands in the topic (D1)."""
+        """Whether this record, which belongs into ``partition``, stands in the topic (DE1)."""
         if ident.position in self._found.get(ident.bucket, ()):
             return True
         return partition in self._cut and ident < self._confirmed
 
     def plan(self, upto: int, sizes: Iterable[tuple[int, int]], rows_max: int) -> Run | None:
-        """The next run (D6); None when nothing is stable that was not gone through.
+        """The next run (DE6); None when nothing is stable that was not gone through.
 
         Args:
             upto: Every bucket up to this one is stable.
@@ -256,7 +257,7 @@ class CorrectedDelivery:
         return Run(self._cursor, RecordId(upto + 1, 0), tuple(slices))
 
     def progress(self, run: Run, written_ms: int) -> DeliveryProgress:
-        """The progress record of ``run``, which is the next (D4).
+        """The progress record of ``run``, which is the next (DE4).
 
         Its end never goes back: a run that repairs the last one covers less than was confirmed, but begins where that began.
         """
@@ -278,7 +279,7 @@ class CorrectedDelivery:
         return self._form
 
     def rejected(self, run: Run, sizes: Mapping[int, int]) -> bool:
-        """``run`` was rejected for the size of a record, and nothing of it is written; whether there is another way to write it (D8).
+        """``run`` was rejected for the size of a record, and nothing of it is written; whether there is another way to write it (DE8).
 
         ``sizes``: bytes of each record that was sent, by its place in the run.
         """

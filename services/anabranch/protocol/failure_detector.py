@@ -6,10 +6,11 @@ said from now on, so the dead of yesterday are silent. One that reads them from 
 now: it may judge nobody dead but after as long a silence as it waits for anyway.
 
 Invariants:
-    P1  what a lower epoch says is not heard once a higher one was, or stands in the log: a zombie cannot speak for its replacement (rule 1).
-    P2  whoever is known is alive for exactly ``FAILURE_AFTER_MS`` of observed time after the last heartbeat was heard.
-    P3  one that makes no progress stays alive; ``stalled`` says so.
-    P4  nothing here depends on any clock but that of the process that asks, and on that one only within O1 and O2.
+    DT1 what a lower epoch says is not heard once a higher one was, or stands in the log: a zombie cannot speak for its replacement (rule
+        1).
+    DT2 whoever is known is alive for exactly ``FAILURE_AFTER_MS`` of observed time after the last heartbeat was heard.
+    DT3 one that makes no progress stays alive; ``stalled`` says so.
+    DT4 nothing here depends on any clock but that of the process that asks, and on that one only within OT1 and OT2.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class FailureDetector:
         return self._time.at(now_ms)
 
     def heard(self, beat: Heartbeat, now_ms: int) -> bool:
-        """Take note of any heartbeat of the control topics; whether it was news of somebody who is listened to (P1)."""
+        """Take note of any heartbeat of the control topics; whether it was news of somebody who is listened to (DT1)."""
         at, peer = self._time.at(now_ms), Peer(beat.service, beat.name, beat.replica)
         if peer not in self._sign_at or beat.epoch < self._epochs.get(peer, beat.epoch):
             return False
@@ -76,7 +77,7 @@ class FailureDetector:
         return True
 
     def began(self, peer: Peer, epoch: int, now_ms: int) -> None:
-        """``epoch`` of ``peer`` stands in its log: if it is new, that is a sign of life (P1)."""
+        """``epoch`` of ``peer`` stands in its log: if it is new, that is a sign of life (DT1)."""
         at = self._time.at(now_ms)
         if epoch > self._epochs.get(peer, -1):
             self._epochs[peer], self._sign_at[peer] = epoch, at
@@ -95,7 +96,7 @@ class FailureDetector:
         return [peer.replica for peer in self._known if (peer.service, peer.name) == (service, name)]
 
     def alive(self, service: str, name: str, now_ms: int) -> dict[str, Heartbeat]:
-        """The last heartbeat of each that is alive, in the order of their ids (P2)."""
+        """The last heartbeat of each that is alive, in the order of their ids (DT2)."""
         peers = [Peer(service, name, replica) for replica in self.replicas(service, name)]
         return {
             peer.replica: self._heard[peer].beat
@@ -112,7 +113,7 @@ class FailureDetector:
         }
 
     def stalled(self, peer: Peer, limit_ms: int, now_ms: int) -> bool:
-        """Whether ``peer`` was heard of nothing new for ``limit_ms`` (P3)."""
+        """Whether ``peer`` was heard of nothing new for ``limit_ms`` (DT3)."""
         found = self._heard.get(peer)
         return found is None or self._time.at(now_ms) - found.progress_at >= limit_ms
 

@@ -11,10 +11,11 @@ state that is the bucket itself, and with state and without a known horizon ever
 by bucket, so every reader has them, however it came to its place in the log.
 
 Invariants:
-    Q1  an operator's boundary closes only buckets that were open: nothing that is stable changes (L4).
-    Q2  nothing before the time that the operator names is given up: where the source is not complete up to there, nothing is.
-    Q3  what a bucket is named with follows from the ranges of the inputs, so every replica, and every repetition of a batch, names the same.
-    Q4  where ranges are too many to be kept, buckets between them are named too: never fewer.
+    GU1 an operator's boundary closes only buckets that were open: nothing that is stable changes (BL4).
+    GU2 nothing before the time that the operator names is given up: where the source is not complete up to there, nothing is.
+    GU3 what a bucket is named with follows from the ranges of the inputs, so every replica, and every repetition of a batch, names the
+        same.
+    GU4 where ranges are too many to be kept, buckets between them are named too: never fewer.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class GivenUpBuckets:
                     joined[-1] = joined[-1][0], max(last, joined[-1][1])
                 else:
                     joined.append((first, last))
-            if len(joined) > GIVEN_UP_MAX:  # Q4
+            if len(joined) > GIVEN_UP_MAX:  # GU4
                 joined[:2] = [(joined[0][0], joined[1][1])]
             self._ranges[new.source] = joined
 
@@ -61,7 +62,7 @@ class GivenUpBuckets:
 def of_results(
     inputs: Iterable[GivenUpBuckets], first: int, last: int, horizon_buckets: int | None, *, is_stateful: bool
 ) -> tuple[GivenUp, ...]:
-    """What the results in buckets ``first..last`` lack (Q3). ``horizon_buckets``: of the stage, None: not known."""
+    """What the results in buckets ``first..last`` lack (GU3). ``horizon_buckets``: of the stage, None: not known."""
     horizon = horizon_buckets if horizon_buckets is not None else BUCKET_MAX if is_stateful else 0
     found = GivenUpBuckets()
     for given_up in inputs:
@@ -89,7 +90,7 @@ def to_give_up(source: str, closed: int, asked: Times, width_ms: int, stated: st
         stated: How the operator reads the time of the boundary: what to write after ``--from``.
 
     Raises:
-        ConfigurationError: the source is not complete up to ``from_ms`` (Q2), or it has closed everything up to ``until_ms`` (Q1).
+        ConfigurationError: the source is not complete up to ``from_ms`` (GU2), or it has closed everything up to ``until_ms`` (GU1).
     """
     boundary_ms = bound_ms(closed, width_ms)
     if asked.until_ms <= asked.from_ms:

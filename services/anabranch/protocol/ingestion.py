@@ -21,20 +21,22 @@ service applies to whole columns.
 Times named ``now_ms`` are of a monotonic clock, except in ``limits``, where the wall clock is meant.
 
 Invariants:
-    G1  ``closed`` never goes back.
-    G2  without rules for idleness ``closed`` never exceeds ``closed_by`` of any partition's low mark; a partition that never spoke holds it.
-    G3  a partition is left out only after observed silence of ``partition_idle_ms``, with a look no older than LOOK_FRESH_MS, if another
+    IN1 ``closed`` never goes back.
+    IN2 without rules for idleness ``closed`` never exceeds ``closed_by`` of any partition's low mark; a partition that never spoke holds
+        it.
+    IN3 a partition is left out only after observed silence of ``partition_idle_ms``, with a look no older than LOOK_FRESH_MS, if another
         partition has spoken at least that long after it; after a silence of the whole source the others get that time anew. One that is held
         back speaks while it has records to be read. One that was left out before a restart is so again by the first look that finds nothing.
-    G4  a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms`` (by observed time) or ``ends``.
-    G5  a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary, nor does a heartbeat beyond ``limits().beat_above_ms``.
-    G6  ``positions`` names exactly what ``read`` got, and a machine made from ``positions`` and ``closed`` goes on as this one would.
-    G7  a partition's position never goes back.
-    G8  some partition is always read, the lowest of those that are not left out, unless the source is pushed back (G10).
-    G9  a record at or below the boundary at which its partition was found is not late before the partition's low mark has passed that boundary.
-    G10 a source whose readers have left BLOCKS_KEPT_MAX of its blocks undone reads nothing until half of them are done with. Meanwhile its boundary
-        stands still, as long as there is something to be read: that is no silence (G3).
-    G11 ``past`` never goes back, and is never below ``closed``; beyond it, it is what ``protocol.source_pace`` says.
+    IN4 a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms`` (by observed time) or ``ends``.
+    IN5 a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary, nor does a heartbeat beyond ``limits().beat_above_ms``.
+    IN6 ``positions`` names exactly what ``read`` got, and a machine made from ``positions`` and ``closed`` goes on as this one would.
+    IN7 a partition's position never goes back.
+    IN8 some partition is always read, the lowest of those that are not left out, unless the source is pushed back (IN10).
+    IN9 a record at or below the boundary at which its partition was found is not late before the partition's low mark has passed that
+        boundary.
+    IN10 a source whose readers have left BLOCKS_KEPT_MAX of its blocks undone reads nothing until half of them are done with. Meanwhile its
+        boundary stands still, as long as there is something to be read: that is no silence (IN3).
+    IN11 ``past`` never goes back, and is never below ``closed``; beyond it, it is what ``protocol.source_pace`` says.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ class EventTimeLimits:
     late_upto_ms: int
     ahead_above_ms: int
     never_late: Mapping[InputPartition, int] = field(default_factory=dict)
-    """Records of these partitions up to this event time are not late but reassigned (G9)."""
+    """Records of these partitions up to this event time are not late but reassigned (IN9)."""
     stated_ms: int | None = None
     """Largest event time that any partition has said, or the wall clock while none has; None: the clock bounds heartbeats as it does records."""
 
@@ -182,7 +184,7 @@ class SourceMachine:
         self.is_full = False
         """Whether too much was open when ``to_read`` was asked last."""
         self.is_pushed_back = False
-        """Whether too many blocks were kept then (G10)."""
+        """Whether too many blocks were kept then (IN10)."""
         self._held: frozenset[InputPartition] = frozenset()
         for at, offset_first in partitions.items():
             self.add(at, offset_first, now_ms)
@@ -195,7 +197,7 @@ class SourceMachine:
 
     @property
     def past(self) -> int:
-        """The source has got beyond this bucket, as ``advance`` last found it (G11)."""
+        """The source has got beyond this bucket, as ``advance`` last found it (IN11)."""
         return max(self._closed, bucket_of(self._pace.upto_ms, self._rules.bucket_ms) - 1)
 
     def add(self, at: InputPartition, offset_first: int, now_ms: int) -> None:
@@ -241,10 +243,10 @@ class SourceMachine:
     def to_read(self, open_parts: int, blocks_kept: int = 0) -> frozenset[InputPartition]:
         """The partitions to read from now on, where ``open_parts`` of this source's parts are open. Right after ``advance``.
 
-        ``blocks_kept``: so many of its blocks are not deleted since readers are behind. None is read where they are too many (G10).
+        ``blocks_kept``: so many of its blocks are not deleted since readers are behind. None is read where they are too many (IN10).
 
-        All, unless too much is open: then those that hold the boundary back, until half of PENDING_PARTS_HOLD is closed (G8). What the others have
-        to say can only be closed after them.
+        All, unless too much is open: then those that hold the boundary back, until half of PENDING_PARTS_HOLD is closed (IN8). What the
+        others have to say can only be closed after them.
         """
         self.is_full = open_parts > PENDING_PARTS_HOLD // 2 if self.is_full else open_parts >= PENDING_PARTS_HOLD
         every = frozenset(self._partitions)
@@ -263,7 +265,7 @@ class SourceMachine:
         """Records were read, and will all be named by the next boundary record. A chunk without any event time moves only the position.
 
         Raises:
-            LocalProtocolError: a position would go back (G7).
+            LocalProtocolError: a position would go back (IN7).
             KeyError: not a partition of this source.
         """
         spoke = False
@@ -286,7 +288,7 @@ class SourceMachine:
             self._speech(now_ms)
 
     def _speech(self, now_ms: int) -> None:
-        """The source speaks. If it was silent as a whole, the partitions that do not speak yet get their full time from here (G3)."""
+        """The source speaks. If it was silent as a whole, the partitions that do not speak yet get their full time from here (IN3)."""
         idle_ms = self._rules.partition_idle_ms
         if idle_ms is not None and now_ms - self._spoke_ms >= idle_ms:
             for partition in self._partitions.values():

@@ -7,9 +7,10 @@ start of a bucket's timer to the moment at which the input had closed it, both o
 LAG_SAMPLES counts, which a short failure does not move. Until there is one, HOP_MS is taken for each hop.
 
 Invariants:
-    I1  an input that is no deeper than the shallowest has no lag.
-    I2  a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest: where stages are slower, the stage goes on without it.
-    I3  what took longer than that says nothing about a hop: it is a failure, or its correction.
+    IL1 an input that is no deeper than the shallowest has no lag.
+    IL2 a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest: where stages are slower, the stage goes
+        on without it.
+    IL3 what took longer than that says nothing about a hop: it is a failure, or its correction.
 """
 
 from __future__ import annotations

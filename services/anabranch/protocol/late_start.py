@@ -12,8 +12,8 @@ from what there is.
 An output begins late in the same way, as long as it has delivered nothing.
 
 Invariants:
-    C1  a stage begins late only while every stable record of its stream is one that says so: nothing is ever left out between results.
-    C2  once one replica has written where, all that begin late begin there.
+    LA1 a stage begins late only while every stable record of its stream is one that says so: nothing is ever left out between results.
+    LA2 once one replica has written where, all that begin late begin there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LateStart:
         """What ``decide`` said last."""
 
     def decide(self, log_state: LogState) -> int:
-        """The bucket after which a process without a checkpoint begins; 0: nothing is left out, or may be (C1). ``log_state``: of the stage's own stream."""
+        """The bucket after which a process without a checkpoint begins; 0: nothing is left out, or may be (LA1). ``log_state``: of the stage's own stream."""
         origins = [log_state.origin(writer) for writer in log_state.writers]
         stated = max(origin.late_upto for origin in origins)
         self.after = 0 if any(origin.has_results for origin in origins) else stated or self._gone()

@@ -278,7 +278,7 @@ CORRECTION_STEPS_ALONE: Final = 4
 
 CORRECTION_ROWS_MAX: Final = 100_000
 """Rows of one batch while a branch runs beside it: a larger one keeps the cores longer than ``max_delay`` allows the branch to stand still. What comes
-within the long wait may be more (``protocol.replica``, R9)."""
+within the long wait may be more (``protocol.replica``, RE9)."""
 
 HEARTBEAT_EVERY_MS: Final = 500
 """Between two heartbeats of a process that has no news: four may be lost before others take it for dead."""

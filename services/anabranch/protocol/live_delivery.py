@@ -17,16 +17,16 @@ New tentative buckets go into the same transaction as corrections, so neither wa
 bucket is never split, since a reader would count a half corrected bucket twice, and that what an undo voids must come again with it.
 
 Invariants:
-    V1  stable buckets are delivered in order, whole, once; none is ever retracted.
-    V2  a tentative bucket is above every stable one that is delivered *or known*, and is shown once between two undos.
-    V3  at most one undo per failure, in the transaction of its first correction, naming the last stable record before it.
-    V4  the transaction with the undo shows everything again that was shown and is not corrected in it (rule 20), up to UNDO_ROWS_MAX
+    LD1 stable buckets are delivered in order, whole, once; none is ever retracted.
+    LD2 a tentative bucket is above every stable one that is delivered *or known*, and is shown once between two undos.
+    LD3 at most one undo per failure, in the transaction of its first correction, naming the last stable record before it.
+    LD4 the transaction with the undo shows everything again that was shown and is not corrected in it (rule 20), up to UNDO_ROWS_MAX
         records: beyond that the oldest tentative buckets are missing from the live answer until they are corrected.
-    V5  rec_done comes when stable has reached the last tentative bucket shown and every stable bucket known then, and the stage says that it
-        has settled: corrections are over. So what is tentative while a backlog of corrections is made or delivered belongs to the same
+    LD5 rec_done comes when stable has reached the last tentative bucket shown and every stable bucket known then, and the stage says that
+        it has settled: corrections are over. So what is tentative while a backlog of corrections is made or delivered belongs to the same
         failure, and waits for nothing. A stage that is not heard holds nothing up.
-    V6  outside a failure nothing tentative is shown while a stable bucket waits.
-    V7  ``sequence`` grows by one with every transaction: a reader of several partitions can tell which boundaries belong together.
+    LD6 outside a failure nothing tentative is shown while a stable bucket waits.
+    LD7 ``sequence`` grows by one with every transaction: a reader of several partitions can tell which boundaries belong together.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class LiveProgress:
     partitions: int
     """Of the topic: a record's key decides its partition, so their number must not change."""
     sequence: int
-    """Of the transaction (V7); 0: only the place to begin at was recorded."""
+    """Of the transaction (LD7); 0: only the place to begin at was recorded."""
     stable: int
     """Every bucket up to this one was delivered as stable, or was before the topic began."""
     shown: int = 0
@@ -241,12 +241,12 @@ class LiveDelivery:
 
     @staticmethod
     def _is_over(at: LiveProgress, there: Available) -> bool:
-        """V5."""
+        """LD5."""
         return there.settled and 0 < at.shown <= at.stable and at.stable >= there.upto
 
     @staticmethod
     def _again(shown: Sizes) -> tuple[tuple[int, ...], int]:
-        """V4: what the undo would void, ascending; and how many records are left for its insertions."""
+        """LD4: what the undo would void, ascending; and how many records are left for its insertions."""
         left = UNDO_ROWS_MAX
         kept: list[int] = []
         for bucket, rows in shown:
@@ -258,7 +258,7 @@ class LiveDelivery:
         return tuple(reversed(kept)), left
 
     def _insertions(self, there: Available, rows_left: int) -> tuple[list[tuple[int, int]], int]:
-        """V1: the next stable buckets, and the bucket up to which stable is delivered with them. What an undo voids comes with it."""
+        """LD1: the next stable buckets, and the bucket up to which stable is delivered with them. What an undo voids comes with it."""
         voided_upto = self.progress.shown if self.progress.failure is Failure.SHOWN else 0
         taken: list[tuple[int, int]] = []
         sum_rows = 0
@@ -272,7 +272,7 @@ class LiveDelivery:
 
     @staticmethod
     def _new(there: Available) -> tuple[tuple[int, ...], int]:
-        """V2: tentative buckets that were not shown yet, and the bucket up to which they are shown with them."""
+        """LD2: tentative buckets that were not shown yet, and the bucket up to which they are shown with them."""
         taken: list[int] = []
         left = LIVE_ROWS_MAX
         for bucket, rows in there.tentative:

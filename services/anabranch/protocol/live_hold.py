@@ -15,10 +15,10 @@ that began between the last correction and the telling of the end is taken for a
 held until the peer forks, whose wait began with the same sign.
 
 Invariants:
-    H1  nothing is held while no peer says STABLE.
-    H2  a bucket is held for at most ``LIVE_HOLD_MS`` from when it could first be shown; one of a branch whose failure is over, outside a failure,
-        for at most what the stage's later wait is shorter than its first one, if that is more.
-    H3  so a later bucket is not shown later than a first one.
+    LH1 nothing is held while no peer says STABLE.
+    LH2 a bucket is held for at most ``LIVE_HOLD_MS`` from when it could first be shown; one of a branch whose failure is over, outside a
+        failure, for at most what the stage's later wait is shorter than its first one, if that is more.
+    LH3 so a later bucket is not shown later than a first one.
 """
 
 from __future__ import annotations

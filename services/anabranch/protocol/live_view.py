@@ -6,11 +6,11 @@ partitions have brought theirs: the answer moves from the end of one transaction
 corrected. Partitions that are read from the middle join with the first boundary that they bring.
 
 Invariants:
-    A1  the answer is that of the topic at the end of a transaction, in all partitions.
-    A2  an undo voids every tentative record before it in its partition; a boundary those up to its bucket; rec_done the rest.
-    A3  a stable record is never taken back.
-    A4  tentative records beside a stable one of the same key are newer, so by key the newest record counts.
-    A5  records of a partition that are read again, as after a rebalance, change nothing: a transaction counts once, and in it each record.
+    LV1 the answer is that of the topic at the end of a transaction, in all partitions.
+    LV2 an undo voids every tentative record before it in its partition; a boundary those up to its bucket; rec_done the rest.
+    LV3 a stable record is never taken back.
+    LV4 tentative records beside a stable one of the same key are newer, so by key the newest record counts.
+    LV5 records of a partition that are read again, as after a rebalance, change nothing: a transaction counts once, and in it each record.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LiveRecord:
 @dataclass(slots=True)
 class _Partition:
     open: dict[tuple[str, RecordId | None, tuple[int, int] | None], LiveRecord] = field(default_factory=dict)
-    """Records of the transaction whose boundary did not come yet, by what names one in it (A5)."""
+    """Records of the transaction whose boundary did not come yet, by what names one in it (LV5)."""
     ended: deque[list[LiveRecord]] = field(default_factory=deque)
     """Transactions that are here whole, each with its boundary last."""
     begun: int | None = None
@@ -148,11 +148,11 @@ class LiveView:
         yield from self.tentative()
 
     def by_key(self) -> dict[bytes | None, LiveRecord]:
-        """The answer by key: the newest record of each (A4)."""
+        """The answer by key: the newest record of each (LV4)."""
         return {**self._by_key, **{record.key: record for record in self.tentative()}}
 
     def _next(self) -> int | None:
-        """Sequence of the transaction to apply next: the lowest that any partition has, once all have it or begin after it (A1)."""
+        """Sequence of the transaction to apply next: the lowest that any partition has, once all have it or begin after it (LV1)."""
         waiting = [place.ended[0][-1].sequence for place in self._partitions if place.ended]
         if not waiting:
             return None

@@ -11,11 +11,11 @@ What a log snapshot may not forget, though readers have passed it: the last resu
 and compares (``protocol.state_horizon``).
 
 Invariants:
-    S1  nothing is deleted that the first snapshot that is left does not cover: a start from there is a start from the beginning (L8).
-    S2  between the end of what is deleted and the newest log snapshot there are at least ``every_records`` offsets.
-    S3  a log snapshot describes every bucket above the trim point; where the log state does not know them any more there is none.
-    S4  a log snapshot too large to be read is not written. The log state does not keep more than fits into one.
-    S5  while a process that this pipeline does not have writes to the log there is none: what it writes would be missing in it for good.
+    SN1 nothing is deleted that the first snapshot that is left does not cover: a start from there is a start from the beginning (BL8).
+    SN2 between the end of what is deleted and the newest log snapshot there are at least ``every_records`` offsets.
+    SN3 a log snapshot describes every bucket above the trim point; where the log state does not know them any more there is none.
+    SN4 a log snapshot too large to be read is not written. The log state does not keep more than fits into one.
+    SN5 while a process that this pipeline does not have writes to the log there is none: what it writes would be missing in it for good.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LogSnapshots:
         self._strange: dict[str, int] = {}
         """Epochs of writers that this pipeline does not have."""
         self.stranger = ""
-        """A process writes to the log under this name, which no replica of this pipeline has; empty: none does (S5)."""
+        """A process writes to the log under this name, which no replica of this pipeline has; empty: none does (SN5)."""
         self.rejected = ""
         """Why there was no log snapshot when one was due, in words; empty: there was."""
 
@@ -114,7 +114,7 @@ class LogSnapshots:
         return much and offset_next >= self._not_before and not self.stranger
 
     def make(self, log_state: LogState, as_of: int, forgettable_upto: int, histories: Mapping[str, str]) -> LogSnapshot | None:
-        """The log snapshot to append; None: there can be none now (S3, S4). Either way the next one is not due at once.
+        """The log snapshot to append; None: there can be none now (SN3, SN4). Either way the next one is not due at once.
 
         Args:
             log_state: Of everything below ``as_of``.
@@ -142,18 +142,18 @@ class LogSnapshots:
         return log_snapshot
 
     def too_large(self, as_of: int, reason: str) -> None:
-        """The log snapshot that was made has too many bytes (S4)."""
+        """The log snapshot that was made has too many bytes (SN4)."""
         self.rejected, self._not_before = reason, as_of + self._every
 
     def overfull(self, log_state: LogState) -> bool:
-        """Whether the log state holds more than a log snapshot could say (S4); looked at now and then."""
+        """Whether the log state holds more than a log snapshot could say (SN4); looked at now and then."""
         if self._unlooked < SNAPSHOT_EVERY_PARTS:
             return False
         self._unlooked = 0
         return log_state.stable_parts > SNAPSHOT_ITEMS_MAX
 
     def cut(self) -> int:
-        """Records below this offset may be deleted (S1, S2); 0: none."""
+        """Records below this offset may be deleted (SN1, SN2); 0: none."""
         below = [as_of for as_of in self._as_of if as_of + self._every <= self.newest]
         if below:
             del self._as_of[: len(below) - 1]

@@ -7,10 +7,10 @@ written soon after. It takes that state, then the records that were held back fr
 its log state is as at the beginning: nothing is known, and nothing wrong is stated.
 
 Invariants:
-    W1  the log state is, after each step, that of a beginning of the whole log, or still at its beginning.
-    W2  a log that begins at 0 is read record by record; its log snapshots change nothing.
-    W3  at most SNAPSHOT_LATE_RECORDS offsets are held back, however far the next log snapshot is.
-    W4  a log snapshot is taken as it stands or not at all; one that cannot be is passed by, and the next one may do.
+    LS1 the log state is, after each step, that of a beginning of the whole log, or still at its beginning.
+    LS2 a log that begins at 0 is read record by record; its log snapshots change nothing.
+    LS3 at most SNAPSHOT_LATE_RECORDS offsets are held back, however far the next log snapshot is.
+    LS4 a log snapshot is taken as it stands or not at all; one that cannot be is passed by, and the next one may do.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ whose machine slept, has heard nobody, through no fault of theirs. So each look 
 pause must look again, several times, before any of its time-outs is over.
 
 Invariants:
-    O1  observed time never falls, whatever the clock does.
-    O2  between two looks it grows by at most ``OBSERVED_STEP_MS``, and by no more than the clock.
+    OT1 observed time never falls, whatever the clock does.
+    OT2 between two looks it grows by at most ``OBSERVED_STEP_MS``, and by no more than the clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ObservedTime:
         self._observed_ms = 0
 
     def at(self, now_ms: int) -> int:
-        """Observed time at the clock's ``now_ms`` (O1, O2). Call it at every look."""
+        """Observed time at the clock's ``now_ms`` (OT1, OT2). Call it at every look."""
         if self._last_ms is not None:
             self._observed_ms += min(max(0, now_ms - self._last_ms), OBSERVED_STEP_MS)
         self._last_ms = now_ms

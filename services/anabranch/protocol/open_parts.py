@@ -4,8 +4,8 @@ A part belongs to a bucket and comes with the record that named it, so that a re
 (rule 4). Parts of one bucket keep the order in which they were named.
 
 Invariants:
-    O1  ``len`` is the number of parts, over all buckets: what PENDING_PARTS_MAX bounds.
-    O2  closing buckets costs what they hold, however much is open beyond them.
+    OP1 ``len`` is the number of parts, over all buckets: what PENDING_PARTS_MAX bounds.
+    OP2 closing buckets costs what they hold, however much is open beyond them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class OpenParts:
         return staying + sum(part.bucket > closed for part in parts) <= count_max
 
     def close(self, upto: int) -> list[tuple[int, tuple[Part, ...]]]:
-        """Take out every bucket up to ``upto``: (bucket, its parts), ascending (O2)."""
+        """Take out every bucket up to ``upto``: (bucket, its parts), ascending (OP2)."""
         closed = [(bucket, tuple([part for _, part in named])) for bucket, named in self._buckets.pop_upto(upto)]
         self._count -= sum(len(parts) for _, parts in closed)
         return closed

@@ -7,7 +7,7 @@ snapshot says
 them: whoever begins to read there knows them too.
 
 Invariants:
-    O1  the facts depend on the accepted stable records of the writer alone, and on the plans of their epochs.
+    OG1 the facts depend on the accepted stable records of the writer alone, and on the plans of their epochs.
 """
 
 from __future__ import annotations

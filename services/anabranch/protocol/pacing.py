@@ -8,9 +8,9 @@ peer serves, or if the branch cannot hold the bound either; else after a longer 
 and its last results with it, until the correction has caught up, or stands at a hole.
 
 Invariants:
-    N1  a branch whose correction comes nearer over every step is free.
-    N2  within one correction the pace only falls, so there is an end to every state in which it does not come nearer.
-    N3  a correction that has caught up, or stands, or must wait for its turn, needs nothing: the branch is free.
+    PA1 a branch whose correction comes nearer over every step is free.
+    PA2 within one correction the pace only falls, so there is an end to every state in which it does not come nearer.
+    PA3 a correction that has caught up, or stands, or must wait for its turn, needs nothing: the branch is free.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CorrectionWatch:
 
     def __init__(self) -> None:
         self._steps = 0
-        """Over which the lag did not shrink, in this correction (N2)."""
+        """Over which the lag did not shrink, in this correction (PA2)."""
         self._began: tuple[int, int] | None = None
         """When the step that runs began, and the lag then."""
         self._late = False
@@ -56,7 +56,7 @@ class CorrectionWatch:
         self._late = True
 
     def ended(self) -> None:
-        """There is nothing to correct, or nothing to correct it from (N3)."""
+        """There is nothing to correct, or nothing to correct it from (PA3)."""
         self._steps, self._began, self._late = 0, None, False
 
     def pace(self, *, peer_serves: bool) -> Pace:

@@ -18,14 +18,15 @@ anything else                   AGAIN, after a while                GONE: who ha
 ==============================  ==================================  =====================================================
 
 Invariants:
-    N1  Each replica has exactly one node.
-    N2  No node has two replicas of one stage: a node takes along what runs on it when it dies.
-    N3  The stages of a node have one participant.
-    N4  Who has read the same records knows the same places. A move that would break N1 to N3 counts for nobody; nor does one to where the replica
+    PC1 Each replica has exactly one node.
+    PC2 No node has two replicas of one stage: a node takes along what runs on it when it dies.
+    PC3 The stages of a node have one participant.
+    PC4 Who has read the same records knows the same places. A move that would break PC1 to PC3 counts for nobody; nor does one to where the
+        replica
         is: a move that is said twice is one move.
-    N5  Only the node that has a replica's place starts it. What runs elsewhere goes on until it ends, of whatever: so a move that cannot come to
-        its end takes nothing away.
-    N6  A move is under way until the replica begins an epoch after the one that it had when the move was asked for.
+    PC5 Only the node that has a replica's place starts it. What runs elsewhere goes on until it ends, of whatever: so a move that cannot
+        come to its end takes nothing away.
+    PC6 A move is under way until the replica begins an epoch after the one that it had when the move was asked for.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Misplaced:
 
 
 def place(stages: Sequence[PlacedStage], named: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The replicas of each node as ``STAGE.REPLICA``, in the order of ``stages`` (N1). A node may have none.
+    """The replicas of each node as ``STAGE.REPLICA``, in the order of ``stages`` (PC1). A node may have none.
 
     Args:
         stages: All of the pipeline, each after those that it reads.
@@ -127,7 +128,7 @@ class Places:
         self._from: dict[str, str] = {}
 
     def rejected(self, label: str, node: str) -> str:
-        """Why the replica ``label`` cannot be moved to ``node``; empty: it can (N1 to N3)."""
+        """Why the replica ``label`` cannot be moved to ``node``; empty: it can (PC1 to PC3)."""
         if label not in self._node:
             return f"there is no replica {label}; there are {', '.join(self._node)}"
         if node not in self._owners:
@@ -143,7 +144,7 @@ class Places:
         return ""
 
     def moved(self, move: Move) -> bool:
-        """A record of the log, each in its turn; whether it counts (N4)."""
+        """A record of the log, each in its turn; whether it counts (PC4)."""
         label = f"{move.stage}.{move.replica}"
         if self.rejected(label, move.node):
             return False
@@ -151,7 +152,7 @@ class Places:
         return True
 
     def owner_of(self, node: str) -> str:
-        """The participant whose replicas may run on a node (N3)."""
+        """The participant whose replicas may run on a node (PC3)."""
         return self._owners[node]
 
     def node_of(self, label: str) -> str:
@@ -171,7 +172,7 @@ class Places:
         return self._from.get(label)
 
     def is_under_way(self, label: str, epoch: int) -> bool:
-        """Whether the replica, whose newest epoch is ``epoch``, has yet to begin where its place is (N6)."""
+        """Whether the replica, whose newest epoch is ``epoch``, has yet to begin where its place is (PC6)."""
         move = self._moves.get(label)
         return move is not None and 0 <= epoch <= move.epoch
 
@@ -185,7 +186,7 @@ class AfterEnd(Enum):
 
 
 def goes_on(*, has_begun: bool, is_passive: bool) -> bool:
-    """Whether a replica that runs here, and has its place elsewhere by now, goes on (N5): it has an epoch, which the other node is to end.
+    """Whether a replica that runs here, and has its place elsewhere by now, goes on (PC5): it has an epoch, which the other node is to end.
 
     A process of a passive stage need not: another one stands by.
     """
@@ -193,7 +194,7 @@ def goes_on(*, has_begun: bool, is_passive: bool) -> bool:
 
 
 def after_end(*, has_place: bool, is_fenced: bool) -> AfterEnd:
-    """As the table says (N5). ``has_place``: this node has the replica's place, by all that stands in the log now."""
+    """As the table says (PC5). ``has_place``: this node has the replica's place, by all that stands in the log now."""
     if not has_place:
         return AfterEnd.GONE
     return AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN

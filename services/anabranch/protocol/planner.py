@@ -13,21 +13,21 @@ there is: stable, else what the chosen upstream replica's branch made of it, els
 which streams it was made without.
 
 Invariants:
-    U1  a plan takes bucket n of every input or of none.
-    U2  a plan takes only stable buckets, in order, none left out, none twice.
-    U3  a query that is not batch-safe takes rows of one bucket per plan, with empty buckets around it; one that has timers takes one bucket per plan,
-        empty or not, from the first bucket that has data on.
-    U4  a plan has more rows than ``rows_max`` only if it takes rows of one bucket only.
+    PN1 a plan takes bucket n of every input or of none.
+    PN2 a plan takes only stable buckets, in order, none left out, none twice.
+    PN3 a query that is not batch-safe takes rows of one bucket per plan, with empty buckets around it; one that has timers takes one bucket
+        per plan, empty or not, from the first bucket that has data on.
+    PN4 a plan has more rows than ``rows_max`` only if it takes rows of one bucket only.
 
 Of tentative plans:
-    V1  as U1.
-    V2  as U2, but of buckets up to ``due_upto``: in order, none left out, none twice, whether stable or not.
-    V3  as U3.
-    V4  as U4.
-    V6  a bucket of an input comes from one place: where it is stable no tentative version of it is taken, and where the chosen replica's
+    PT1 as PN1.
+    PT2 as PN2, but of buckets up to ``due_upto``: in order, none left out, none twice, whether stable or not.
+    PT3 as PN3.
+    PT4 as PN4.
+    PT6 a bucket of an input comes from one place: where it is stable no tentative version of it is taken, and where the chosen replica's
         branch covers it, no open parts are.
-    V7  ``missing`` is empty if and only if every bucket that was taken is stable on every input.
-    V8  a tentative plan never becomes stable: its kind is TENTATIVE even if everything in it is stable (rule 12).
+    PT7 ``missing`` is empty if and only if every bucket that was taken is stable on every input.
+    PT8 a tentative plan never becomes stable: its kind is TENTATIVE even if everything in it is stable (rule 12).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class QueryPosition:
     bucket: int = 0
     """Every input has been read, and the output closed, up to this bucket."""
     has_rows: bool = False
-    """A bucket with data has been read: from here on time may fire timers (U3)."""
+    """A bucket with data has been read: from here on time may fire timers (PN3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def next_tentative_plan(
         log_states: The input streams by name; none may have forgotten buckets after ``position``.
         chosen: By input, the writer whose tentative buckets are taken; None, or left out: no writer's.
         due_upto: Buckets up to this one are run with what there is of them.
-        traits: What the query allows. If it is batch-safe, one plan takes all that are due (V4 permitting).
+        traits: What the query allows. If it is batch-safe, one plan takes all that are due (PT4 permitting).
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
     """
@@ -152,7 +152,7 @@ def next_tentative_plan(
 
 
 def _best(log_state: LogState, replica: str | None, first: int, last: int, count_max: int) -> list[TakenBucket]:
-    """The first ``count_max`` buckets in ``first..last`` of which there is something, each from the best there is of it (V6)."""
+    """The first ``count_max`` buckets in ``first..last`` of which there is something, each from the best there is of it (PT6)."""
     taken = log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []
     first = max(first, log_state.upto + 1)
     tentative = [] if replica is None else log_state.tentative_filled(replica, first, last, count_max)
@@ -176,7 +176,7 @@ def _uncovered(log_state: LogState, replica: str | None, first: int, last: int) 
 
 
 def _missing(name: str, log_state: LogState, replica: str | None, first: int, last: int) -> set[str]:
-    """What ``first..last`` of this input is without: what its tentative buckets say, or the input itself (V7)."""
+    """What ``first..last`` of this input is without: what its tentative buckets say, or the input itself (PT7)."""
     first = max(first, log_state.upto + 1)
     found = {name} if any(_uncovered(log_state, replica, first, last)) else set()
     for covered in [] if replica is None else log_state.tentative_ranges(replica, first, last):
@@ -187,7 +187,7 @@ def _missing(name: str, log_state: LogState, replica: str | None, first: int, la
 def _plan(
     position: QueryPosition, taken: Mapping[str, list[TakenBucket]], last: int, traits: PlanTraits, rows_max: int, buckets_max: int
 ) -> Plan:
-    """The plan over ``taken``, the first buckets up to ``last``, as far as the limits allow (U3, U4)."""
+    """The plan over ``taken``, the first buckets up to ``last``, as far as the limits allow (PN3, PN4)."""
     end, has_rows = _end(position, taken, last, traits, rows_max, buckets_max)
     inputs = tuple((name, tuple(b for b in buckets if b[0] <= end)) for name, buckets in taken.items())
     after = QueryPosition(position.sequence + 1, end, has_rows)
@@ -221,7 +221,7 @@ def _end(
 
 
 def check_joint(positions: Mapping[str, QueryPosition]) -> QueryPosition:
-    """U1, checked before anything is appended: all inputs of a batch stand at the same position, which is returned.
+    """PN1, checked before anything is appended: all inputs of a batch stand at the same position, which is returned.
 
     Raises:
         LocalProtocolError: they do not.

@@ -14,10 +14,10 @@ A *stateful* plan makes results from rows of earlier batches, too.
 The shell reads names from the analysed plan (``PlanFacts``); what they mean is decided here.
 
 Invariants:
-    P1  an operator or expression that is not known is not batch-safe.
-    P2  an operator that is not known to be stateless is stateful.
-    P3  a stateful operator that is not known, a processor that is not known to sort its rows, or a join in which a row's time may end while it is being
-        joined, has timers.
+    PL1 an operator or expression that is not known is not batch-safe.
+    PL2 an operator that is not known to be stateless is stateful.
+    PL3 a stateful operator that is not known, a processor that is not known to sort its rows, or a join in which a row's time may end while
+        it is being joined, has timers.
 """
 
 from __future__ import annotations

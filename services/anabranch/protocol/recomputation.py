@@ -7,11 +7,11 @@ closed the last of them, rows and digest of each are compared with those that th
 used.
 
 Invariants:
-    N1  input buckets are taken as every plan takes them (U1-U4), up to the last bucket that is wanted and not beyond.
-    N2  a stateless query skips what comes before the first bucket that is wanted; a stateful one skips nothing.
-    N3  nothing may be used before every wanted bucket is closed by the query.
-    N4  a bucket whose rows or digest differ makes the whole result void.
-    N5  a ``Recomputed`` holds whole buckets, and no more than PARTS_PER_RECORD_MAX parts.
+    RC1 input buckets are taken as every plan takes them (PN1-PN4), up to the last bucket that is wanted and not beyond.
+    RC2 a stateless query skips what comes before the first bucket that is wanted; a stateful one skips nothing.
+    RC3 nothing may be used before every wanted bucket is closed by the query.
+    RC4 a bucket whose rows or digest differ makes the whole result void.
+    RC5 a ``Recomputed`` holds whole buckets, and no more than PARTS_PER_RECORD_MAX parts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Recomputation:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every wanted bucket is closed (N3)."""
+        """Whether every wanted bucket is closed (RC3)."""
         return self._closed >= self.last
 
     @property
@@ -68,10 +68,10 @@ class Recomputation:
         self._closed = max(self._closed, closed)
 
     def different(self) -> int | None:
-        """The first bucket that is not as it was (N4); None: all are.
+        """The first bucket that is not as it was (RC4); None: all are.
 
         Raises:
-            LocalProtocolError: the query has not closed all of them yet (N3).
+            LocalProtocolError: the query has not closed all of them yet (RC3).
         """
         if not self.is_finished:
             message = f"the query has closed its buckets up to {self._closed}, and {self.last} is wanted"
@@ -82,7 +82,7 @@ class Recomputation:
         """The parts of all buckets.
 
         Raises:
-            LocalProtocolError: they may not be used (N3, N4).
+            LocalProtocolError: they may not be used (RC3, RC4).
         """
         if self.different() is not None:
             message = f"bucket {self.different()} was made again with other rows"
@@ -91,7 +91,7 @@ class Recomputation:
 
 
 def recomputed_records(replica: str, epoch: int, parts: Iterable[Part]) -> Iterator[Recomputed]:
-    """``parts``, which are of whole buckets, as records (N5)."""
+    """``parts``, which are of whole buckets, as records (RC5)."""
     by_bucket: dict[int, list[Part]] = {}
     for part in parts:
         by_bucket.setdefault(part.bucket, []).append(part)

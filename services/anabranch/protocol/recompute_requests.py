@@ -22,13 +22,13 @@ any         the blocks are there                            (none)
 ==========  ==============================================  =====================================================
 
 Invariants:
-    A1  a reader has at most one request per stream; its numbers grow, over restarts too.
-    A2  a request is repeated only when its time is over, or what is gone is not within it.
-    A3  a request is for ASK_BUCKETS_MAX non-empty buckets at most (the shell counts them).
-    A4  a replica works at one request at a time, and holds at most ASKS_MAX, the newest of each reader.
-    A5  while a peer works, a replica begins nothing, until the peer has answered or ASK_TAKEN_MS are over.
-    A6  replicas take their turn in the order of their names; one that has answered a request does not take it again.
-    A7  a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has asked again.
+    RQ1 a reader has at most one request per stream; its numbers grow, over restarts too.
+    RQ2 a request is repeated only when its time is over, or what is gone is not within it.
+    RQ3 a request is for ASK_BUCKETS_MAX non-empty buckets at most (the shell counts them).
+    RQ4 a replica works at one request at a time, and holds at most ASKS_MAX, the newest of each reader.
+    RQ5 while a peer works, a replica begins nothing, until the peer has answered or ASK_TAKEN_MS are over.
+    RQ6 replicas take their turn in the order of their names; one that has answered a request does not take it again.
+    RQ7 a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has asked again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RecomputeRequests:
         self._number = 0
 
     def lacking(self, stream: str, first: int, last: int, now_ms: int) -> Ask | None:
-        """Blocks of ``first..last`` of ``stream`` are gone: the request to send now, if any (A1, A2)."""
+        """Blocks of ``first..last`` of ``stream`` are gone: the request to send now, if any (RQ1, RQ2)."""
         if stream not in self._writers:
             return None
         found = self._asked.get(stream)
@@ -141,7 +141,7 @@ class RecomputeReplies:
         self._waiting: dict[str, tuple[Ask, int]] = {}
         self._working: Ask | None = None
         self._peer_until_ms: dict[str, int] = {}
-        """Peers that work at a request, and until when that is believed (A5)."""
+        """Peers that work at a request, and until when that is believed (RQ5)."""
 
     def heard(self, entry: Ask | AskReply, now_ms: int) -> None:
         """Take note of a record of the control topic."""
@@ -182,7 +182,7 @@ class RecomputeReplies:
         for reader, (ask, heard_ms) in list(self._waiting.items()):
             waited_ms = now_ms - heard_ms - self._turn_ms
             if waited_ms >= ASK_AGAIN_MS:
-                del self._waiting[reader]  # A7
+                del self._waiting[reader]  # RQ7
             elif waited_ms >= 0:
                 del self._waiting[reader]
                 self._working = ask

@@ -8,12 +8,12 @@ batch's own id, which is what whoever goes on from the checkpoint continues; the
 after the batch's: readers remember TIMELINES_MAX of them, and must not lose the batch's own over its pieces.
 
 Invariants:
-    C1  no piece names more than PARTS_PER_RECORD_MAX parts, and a record that needs no cut is its only piece.
-    C2  a bucket is closed with the piece that names its last part, or a later one: the pieces together say what the record says.
-    C3  after a crash between two pieces the batch's re-run continues the record before the batch, which cuts off the pieces that were appended
-        (rule 4). The buckets that they closed stay, and are the same, as those of any batch that is run again.
-    C4  ids of pieces are distinct, and rise within their timeline from piece to piece and from batch to batch, however many there are.
-    C5  a batch has at most PIECES_MAX pieces, so that the record before it is still remembered when the last one is appended (C3).
+    RP1 no piece names more than PARTS_PER_RECORD_MAX parts, and a record that needs no cut is its only piece.
+    RP2 a bucket is closed with the piece that names its last part, or a later one: the pieces together say what the record says.
+    RP3 after a crash between two pieces the batch's re-run continues the record before the batch, which cuts off the pieces that were
+        appended (rule 4). The buckets that they closed stay, and are the same, as those of any batch that is run again.
+    RP4 ids of pieces are distinct, and rise within their timeline from piece to piece and from batch to batch, however many there are.
+    RP5 a batch has at most PIECES_MAX pieces, so that the record before it is still remembered when the last one is appended (RP3).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def pieces(record: BoundaryRecord) -> Iterator[BoundaryRecord]:
     """The records to append for ``record`` of a stage, in order; the last one has its id.
 
     Raises:
-        TooManyParts: before the first piece (C5).
+        TooManyParts: before the first piece (RP5).
     """
     if len(record.parts) > PIECES_MAX * PARTS_PER_RECORD_MAX:
         message = f"batch {record.id} gives results in {len(record.parts)} parts, more than {PIECES_MAX} records name"

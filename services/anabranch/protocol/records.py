@@ -67,9 +67,9 @@ class EpochStarted:
     schema: str = ""
     """Columns of the stream as its writer makes them, as text (``codec.blocks.schema_text``): a reader of another owner has no code to ask."""
     version: int = 1
-    """Of what the stage computes, as the pipeline file says: a higher one replaces the lower ones (invariant L15 of ``boundary_log``)."""
+    """Of what the stage computes, as the pipeline file says: a higher one replaces the lower ones (invariant BL15 of ``boundary_log``)."""
     bucket_ms: int = 0
-    """Width of the writer's buckets; 0: not known. A stream keeps the first one (L16)."""
+    """Width of the writer's buckets; 0: not known. A stream keeps the first one (BL16)."""
 
 
 BranchNumber = tuple[int, int]

@@ -30,25 +30,25 @@ any                     crash                                          the next 
 ======================  =============================================  ==================================================
 
 Invariants:
-    R1  only the stable query gives stable records (rule 12), only the branch tentative ones.
-    R2  a fork happens between two batches of the stable query: everything read is closed (rule 10).
-    R3  branch numbers (epoch, counter) grow (rule 16).
-    R4  a second fork needs progress past the first and a whole wait without any (rule 14).
-    R5  the branch is dropped when the stable query has caught up and does not stand at a hole, nor is about to (rule 15). It has caught up,
+    RE1 only the stable query gives stable records (rule 12), only the branch tentative ones.
+    RE2 a fork happens between two batches of the stable query: everything read is closed (rule 10).
+    RE3 branch numbers (epoch, counter) grow (rule 16).
+    RE4 a second fork needs progress past the first and a whole wait without any (rule 14).
+    RE5 the branch is dropped when the stable query has caught up and does not stand at a hole, nor is about to (rule 15). It has caught up,
         too, when its last batch took all that was complete when it began, and was no longer than the long wait: where batches are longer
         than buckets what came meanwhile will always be missing, and the next one, alone on the cores, is in time. Nor is it dropped while
         an input is still being
         corrected: what that has made stable so far is not all that there is, and a stage that ran out of it would fork again in the same
         failure. So the end of a failure comes down a chain stage by stage, as REC_DONE does.
-    R6  at most two queries.
-    R7  a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does. Where it died of
-        what may pass, blocks or a broker that were away, it is, after a pause that doubles up to BRANCH_RETRY_MAX_MS.
-    R8  memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what the stable query waits for is read on. The
+    RE6 at most two queries.
+    RE7 a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does. Where it died
+        of what may pass, blocks or a broker that were away, it is, after a pause that doubles up to BRANCH_RETRY_MAX_MS.
+    RE8 memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what the stable query waits for is read on. The
         stable query goes on whenever it can, and forgets what it has passed; the branch, which gets nothing new, stands still.
-    R9  beside a branch a batch of the stable query has at most CORRECTION_ROWS_MAX rows, or the buckets of one long wait if those have
+    RE9 beside a branch a batch of the stable query has at most CORRECTION_ROWS_MAX rows, or the buckets of one long wait if those have
         more: what a batch costs by itself is then a part of the time in which its buckets came, however many rows come, and corrections
         gain on their input.
-    R10 without a branch a replica says STABLE only while its results come in time. The stable query has run all that was complete when the
+    RE10 without a branch a replica says STABLE only while its results come in time. The stable query has run all that was complete when the
         logs of all inputs were first read to their ends, since the process began or woke from a pause; and its next bucket is not overdue,
         by a hop, in which a replica that may fork does. What is asked of a replica here is only its own logs: a pipeline in which all are
         behind waits for nobody.
@@ -136,7 +136,7 @@ class Replica:
         self._availability, self._traits, self._rows_max, self._warm_up = availability, traits, rows_max, warm_up
         self._caught_up_buckets = max(1, CAUGHT_UP_MS // width_ms)
         self._correction_buckets = max(1, availability.waits.first_ms // width_ms)
-        """A batch beside the branch may take so many, whatever rows they have (R9)."""
+        """A batch beside the branch may take so many, whatever rows they have (RE9)."""
         self._settled_ms = min(HOP_MS, availability.waits.first_ms // 2)
         """The branch is dropped only where the next bucket has so much of its wait left: what comes before may lag for a moment."""
         self._asked: set[str] = set()
@@ -148,7 +148,7 @@ class Replica:
         self._position: dict[str, QueryPosition] = {}
         """Where each query stood when it asked last."""
         self._catch_up: tuple[int, int] | None = None
-        """When this process woke last, or 0, and the bucket that the stable query must reach after that (R10)."""
+        """When this process woke last, or 0, and the bucket that the stable query must reach after that (RE10)."""
         self._forked_at = 0
         self._abandoned_at = -1
         self._again_ms: int | None = None
@@ -177,7 +177,7 @@ class Replica:
 
     @property
     def number(self) -> tuple[int, int]:
-        """Of the newest branch (R3)."""
+        """Of the newest branch (RE3)."""
         return self.epoch, self.branches
 
     @property
@@ -194,12 +194,12 @@ class Replica:
         return min((p.bucket for p in self._position.values()), default=0)
 
     def reads_on(self, upto: int, parts: int) -> bool:
-        """Whether an input is read on that is complete up to ``upto``, while all inputs together hold ``parts`` (R8)."""
+        """Whether an input is read on that is complete up to ``upto``, while all inputs together hold ``parts`` (RE8)."""
         stable_at = self._position.get(self.stable_query)
         return parts <= INPUT_PARTS_MAX or stable_at is None or upto <= stable_at.bucket
 
     def _is_in_time(self, now_ms: int) -> bool:
-        """R10."""
+        """RE10."""
         stable_at = self._position.get(self.stable_query)
         if stable_at is None or self._catch_up is None or self._availability.blind(now_ms):
             return False
@@ -246,7 +246,7 @@ class Replica:
         return timeline_name(self.epoch, self.branches + 1)
 
     def forked(self, position: QueryPosition, now_ms: int) -> str | None:
-        """The snapshot is the stable timeline now, durably. Returns the branch before, which is to be stopped (R4)."""
+        """The snapshot is the stable timeline now, durably. Returns the branch before, which is to be stopped (RE4)."""
         old = self._end_branch()
         self.branches += 1
         self.branch, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
@@ -277,7 +277,7 @@ class Replica:
         return waited_ms >= after_ms * (1 if complete_upto > self._forked_at else SUCCESSOR_WITHOUT_ROWS)
 
     def abandon(self, now_ms: int, cause: Exception | None = None) -> str | None:
-        """A branch cannot go on, or begin: do without, until the stable query got further, or what may pass has had time to (R7).
+        """A branch cannot go on, or begin: do without, until the stable query got further, or what may pass has had time to (RE7).
 
         ``cause``: what it died of; None: it cannot begin. Returns the branch that was there, which is to be stopped.
         """
@@ -312,7 +312,7 @@ class Replica:
         return Decision(fork=self._fork_due(position, situation.now_ms), drop=drop)
 
     def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
-        """R9. What the stable query takes next, whether or not it may."""
+        """RE9. What the stable query takes next, whether or not it may."""
         last = self._given_up if position.bucket < self._given_up else None
         rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
@@ -324,7 +324,7 @@ class Replica:
         )
 
     def _caught_up(self, position: QueryPosition, situation: Situation) -> str | None:
-        """R5. The branch that is not needed any more, if so."""
+        """RE5. The branch that is not needed any more, if so."""
         if self.branch is None:
             return None
         complete = there = _complete(situation)
@@ -340,7 +340,7 @@ class Replica:
         return self._end_branch()
 
     def _watch_correction(self, situation: Situation) -> None:
-        """N1-N3. The branch's questions count, too: the stable query may be in one batch for long."""
+        """PA1-PA3. The branch's questions count, too: the stable query may be in one batch for long."""
         stable_at = self._position.get(self.stable_query)
         lag = 0 if stable_at is None else _complete(situation) - stable_at.bucket
         if not self._correcting or lag <= self._caught_up_buckets:
@@ -410,7 +410,7 @@ class JointPlan:
     """The plan that all inputs of one query run together.
 
     Spark polls the inputs of a query one after the other, in an order that is fixed within a run. The input that is asked first leads: only
-    its question makes a new plan, the others get their part of it, so all inputs of a batch advance together (U1).
+    its question makes a new plan, the others get their part of it, so all inputs of a batch advance together (PN1).
     """
 
     def __init__(self) -> None:
@@ -465,7 +465,7 @@ class RecordChain:
         """The record of Spark's batch ``batch``.
 
         Raises:
-            Fenced: a stable batch of a query that is not in the stable timeline (rule 12, R1).
+            Fenced: a stable batch of a query that is not in the stable timeline (rule 12, RE1).
             LocalProtocolError: a tentative batch of a query that never forked.
         """
         record = BoundaryRecord(

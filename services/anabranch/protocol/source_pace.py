@@ -10,10 +10,10 @@ late: of the last moves that counts from which it would have got furthest.
 How fast that is follows from what was seen: a source that replays goes faster than the clock. No clock of another machine is looked at.
 
 Invariants:
-    Z1  ``upto_ms`` never goes back, and is never beyond the largest event time that was read.
-    Z2  a record in front of all others moves it no faster than the boundary moved over PACE_OVER_MS, or the clock since a move of that time, whichever
-        gets further.
-    Z3  while nothing is read it goes on by PACE_CATCH_UP_MS at most: sources that all stand still have not failed.
+    SP1 ``upto_ms`` never goes back, and is never beyond the largest event time that was read.
+    SP2 a record in front of all others moves it no faster than the boundary moved over PACE_OVER_MS, or the clock since a move of that
+        time, whichever gets further.
+    SP3 while nothing is read it goes on by PACE_CATCH_UP_MS at most: sources that all stand still have not failed.
 
 Where data is replayed the pace is known after PACE_LEAST_MS; until then, and where data is slower than the clock, it is the clock's.
 """
@@ -52,7 +52,7 @@ class SourcePace:
 
     @staticmethod
     def _would_be(now_ms: int, moves: Sequence[tuple[int, int]]) -> int:
-        """Where the boundary would be (Z2)."""
+        """Where the boundary would be (SP2)."""
         by_clock_ms = max(event_time_ms + now_ms - at_ms for at_ms, event_time_ms in moves)
         (begun_ms, first_ms), (ended_ms, last_ms) = moves[0], moves[-1]
         if ended_ms - begun_ms < PACE_LEAST_MS:

@@ -5,10 +5,11 @@ topic in which a record stands says who wrote it; what the record says of its wr
 whoever may say it, and counts the others.
 
 Invariants:
-    W1  a heartbeat counts only from the process that speaks for its service, name and replica: of a passive stage, each process of the stage
-        speaks for the one replica, since any of them may be it.
-    W2  a recompute request counts only from the reader that it names, a reply only from a process of the stream's stage that speaks for the replica.
-    W3  fences and trim points count only from the manager, which says nothing else than these and its own heartbeats.
+    SK1 a heartbeat counts only from the process that speaks for its service, name and replica: of a passive stage, each process of the
+        stage speaks for the one replica, since any of them may be it.
+    SK2 a recompute request counts only from the reader that it names, a reply only from a process of the stream's stage that speaks for the
+        replica.
+    SK3 fences and trim points count only from the manager, which says nothing else than these and its own heartbeats.
 """
 
 from __future__ import annotations

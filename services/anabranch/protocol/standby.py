@@ -23,18 +23,19 @@ PRIMARY     a newer epoch is in the log                        end (the next pro
 ==========  =================================================  ==================================================
 
 Invariants:
-    S1  while a primary is heard, or an epoch has just begun, nobody takes over. Where no epoch ever began there is nobody to wait for.
-    S2  what a process of an older epoch says is no sign of life.
-    S3  silence is observed time: who was paused itself looks again before it judges.
-    S4  a standby that has no checkpoint lets those that have one go first; else the order of the processes decides.
-    S5  a copy is of a higher epoch than what it replaces, or of a later batch of the same.
-    S6  a copy has a name above those that the process has used, below those of every later epoch, and of no other process: one that slept while
-        it copied, and was replaced, has a directory of its own, and deletes nothing that its replacement lives on (``protocol.timeline``,
-        G2).
-    S7  a copy gets its timeline file when it is known to be whole and the primary's directory still to be its stable one, and durable,
+    SB1 while a primary is heard, or an epoch has just begun, nobody takes over. Where no epoch ever began there is nobody to wait for.
+    SB2 what a process of an older epoch says is no sign of life.
+    SB3 silence is observed time: who was paused itself looks again before it judges.
+    SB4 a standby that has no checkpoint lets those that have one go first; else the order of the processes decides.
+    SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same.
+    SB6 a copy has a name above those that the process has used, below those of every later epoch, and of no other process: one that slept
+        while it copied, and was replaced, has a directory of its own, and deletes nothing that its replacement lives on
+        (``protocol.timeline``, TI2).
+    SB7 a copy gets its timeline file when it is known to be whole and the primary's directory still to be its stable one, and durable,
         since trimming counts on it; until then nobody goes on from it.
-    S8  one that was moved takes over from who is heard only if what it goes on from is at most ``MOVED_BEHIND_MS`` behind what the replica has closed:
-        no result is missed for longer than a restart takes. Has the replica begun an epoch since the move was asked for, or never one, it begins at
+    SB8 one that was moved takes over from who is heard only if what it goes on from is at most ``MOVED_BEHIND_MS`` behind what the replica
+        has closed: no result is missed for longer than a restart takes. Has the replica begun an epoch since the move was asked for, or
+        never one, it begins at
         once: it was here already, or there is nobody to wait for.
 """
 
@@ -82,7 +83,7 @@ class StandbyWatch:
     ) -> None:
         """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the order of their turns.
 
-        ``moved_epoch``: the newest when it was to be moved here (S8); None: it is in its place. ``width_ms``: of a bucket.
+        ``moved_epoch``: the newest when it was to be moved here (SB8); None: it is in its place. ``width_ms``: of a bucket.
         """
         self._moved_epoch, self._behind_max = moved_epoch, MOVED_BEHIND_MS // width_ms
         self._stage, self._process, self._primary = stage, process, Peer(REPLICA_SERVICE, stage, writer)
@@ -92,22 +93,22 @@ class StandbyWatch:
         self._log_was_read = False
 
     def heard(self, beat: Heartbeat, now_ms: int) -> None:
-        """A heartbeat was read that was written since this process listens (S1, S2)."""
+        """A heartbeat was read that was written since this process listens (SB1, SB2)."""
         self._detector.heard(beat, now_ms)
 
     def epoch_seen(self, epoch: int | None, now_ms: int) -> None:
-        """The newest epoch in the stage's log, which was read to its end at least once: a new one is a sign of life (S1). None: there is none."""
+        """The newest epoch in the stage's log, which was read to its end at least once: a new one is a sign of life (SB1). None: there is none."""
         self._log_was_read, self._epoch = True, epoch
         if epoch is not None:
             self._detector.began(self._primary, epoch, now_ms)
 
     @property
     def must_wait(self) -> bool:
-        """Whether somebody may run the replica whom this one waits for (S1, S8). The log was read to its end."""
+        """Whether somebody may run the replica whom this one waits for (SB1, SB8). The log was read to its end."""
         return self._moved_epoch is None or (self._epoch is not None and self._epoch <= self._moved_epoch)
 
     def due(self, now_ms: int, bucket: int, closed: int = 0) -> bool:
-        """Whether to take over now (S3, S4, S8).
+        """Whether to take over now (SB3, SB4, SB8).
 
         ``bucket``: that of the checkpoint from which it would go on; 0: none. ``closed``: the last one that the replica has closed.
         """
@@ -138,13 +139,13 @@ class Held:
 
 
 def to_copy(own: Held | None, others: Sequence[Held]) -> Held | None:
-    """The checkpoint to copy; None: none is further than the own one (S5)."""
+    """The checkpoint to copy; None: none is further than the own one (SB5)."""
     best = max((held for held in others if held.commit >= 0), key=lambda held: held.reached, default=None)
     return None if best is None or (own is not None and own.commit >= 0 and own.reached >= best.reached) else best
 
 
 def copy_name(source: str, own: str | None, token: str) -> str:
-    """Name for a copy of timeline ``source`` by the process of ``token``; ``own``: the newest that the process has (S6)."""
+    """Name for a copy of timeline ``source`` by the process of ``token``; ``own``: the newest that the process has (SB6)."""
     epoch = epoch_of(source) or 0
     return timeline_name(epoch, 0 if own is None or epoch_of(own) != epoch else number_of(own) + 1, token)
 

@@ -16,13 +16,13 @@ those within the horizon after there would be partial: all of them are closed *e
 what is lost stands in the log, and what comes after the gap is right.
 
 Invariants:
-    B1  a query that begins at ``after`` makes every bucket above ``after`` + horizon whole.
-    B2  upstream backup: ``after`` + horizon is not above the last closed bucket: nothing is left out.
-    B3  upstream backup: no record that closes a new bucket is let through unless every bucket of the second horizon was the same as before,
+    SH1 a query that begins at ``after`` makes every bucket above ``after`` + horizon whole.
+    SH2 upstream backup: ``after`` + horizon is not above the last closed bucket: nothing is left out.
+    SH3 upstream backup: no record that closes a new bucket is let through unless every bucket of the second horizon was the same as before,
         by whichever process: while that is open, each begins anew.
-    B4  amnesia: a bucket that is not given up is whole; one that is given up is empty, and its record has ``missing``.
-    B5  amnesia: a gap that a crash interrupted is gone on with: its end follows from the log.
-    B6  a stage whose stream has closed nothing yet begins at the beginning, or where ``protocol.late_start`` says: it has nothing to lose.
+    SH4 amnesia: a bucket that is not given up is whole; one that is given up is empty, and its record has ``missing``.
+    SH5 amnesia: a gap that a crash interrupted is gone on with: its end follows from the log.
+    SH6 a stage whose stream has closed nothing yet begins at the beginning, or where ``protocol.late_start`` says: it has nothing to lose.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class StateHorizon:
         self._made: dict[int, tuple[int, int]] = {}
 
     def is_open(self, origin: Origin) -> bool:
-        """Whether a checkpoint there may be is not to be gone on from: it was not compared to its end (B3). ``origin``: of the only writer."""
+        """Whether a checkpoint there may be is not to be gone on from: it was not compared to its end (SH3). ``origin``: of the only writer."""
         return self._complete is None and origin.open_upto > 0
 
     def after(self, closed: int) -> int:
-        """The bucket after which a process without a checkpoint begins to read. ``closed``: the last one that its stream has closed (B2, B6)."""
+        """The bucket after which a process without a checkpoint begins to read. ``closed``: the last one that its stream has closed (SH2, SH6)."""
         if closed == 0:
             self._after = 0
         elif self._complete is None:
@@ -93,7 +93,7 @@ class StateHorizon:
         return self._after, 0
 
     def check(self, record: BoundaryRecord) -> None:
-        """``record`` is about to be appended (B3).
+        """``record`` is about to be appended (SH3).
 
         Raises:
             StageFunctionError: a bucket was made again and is not the same: the horizon is too short, or the function not deterministic.

@@ -8,12 +8,12 @@ and are replaced by stable ones as these come. A newer branch of the same writer
 Coverage is kept as ranges (``TentativeRange``), parts only for the buckets that have any.
 
 Invariants:
-    T1  a record counts only if it continues the newest branch at its tip, or begins a newer branch (with a base).
-    T2  a bucket is covered by the newest branch that closed it; it never goes back to an older one.
-    T3  ranges ascend and do not overlap; every bucket with parts lies in one.
-    T4  nothing is held of buckets up to the stable ones, given by ``prune``.
-    T5  memory is bounded: above the limits the lowest buckets are not covered any more.
-    T6  ``upto`` never goes back.
+    TE1 a record counts only if it continues the newest branch at its tip, or begins a newer branch (with a base).
+    TE2 a bucket is covered by the newest branch that closed it; it never goes back to an older one.
+    TE3 ranges ascend and do not overlap; every bucket with parts lies in one.
+    TE4 nothing is held of buckets up to the stable ones, given by ``prune``.
+    TE5 memory is bounded: above the limits the lowest buckets are not covered any more.
+    TE6 ``upto`` never goes back.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Branches:
         return None if self.tip is None else self._number
 
     def rejection(self, record: BoundaryRecord) -> str:
-        """Why ``record``, of the current epoch and not known, does not count (T1); empty: it does."""
+        """Why ``record``, of the current epoch and not known, does not count (TE1); empty: it does."""
         number = record.branch
         if number is None or number[0] != record.epoch:
             return "malformed"
@@ -84,7 +84,7 @@ class Branches:
                 self._cover(floor + 1, record.closed, record.missing)
 
     def _cover(self, first: int, last: int, missing: tuple[str, ...]) -> None:
-        """T2, T3: the newest branch has closed ``first..last``."""
+        """TE2, TE3: the newest branch has closed ``first..last``."""
         ranges = self._ranges
         begin = bisect_left(ranges, first, key=lambda r: r.last)
         end = bisect_right(ranges, last, key=lambda r: r.first)
@@ -103,7 +103,7 @@ class Branches:
             self._drop(ranges[0].last if len(ranges) > TENTATIVE_RANGES_MAX else next(iter(self._filled))[0])
 
     def prune(self, upto: int) -> None:
-        """T4: buckets up to ``upto`` are stable."""
+        """TE4: buckets up to ``upto`` are stable."""
         self._open.close(upto)
         self._drop(upto)
 

@@ -6,22 +6,22 @@ newest. Record ids are (timeline, batch of Spark), so a batch that is run again 
 record it continues (rules 3, 9): that of the last batch that Spark committed in the directory.
 
 Invariants:
-    G1  names sort as (epoch, number): the newest timeline is the one of the newest process.
-    G2  only directories and files of lower names are ever deleted: of lower epochs, and by a process that stands by, of the epoch that it copies,
-        those of lower numbers. A process that slept for long may do its part of this at any time.
-    G3  ``tip`` is the record of the last committed batch, by whichever timeline made it.
-    G4  a replica goes on from its own directory if a whole batch is in it and the blocks that come after it are there; else from a peer's;
+    TI1 names sort as (epoch, number): the newest timeline is the one of the newest process.
+    TI2 only directories and files of lower names are ever deleted: of lower epochs, and by a process that stands by, of the epoch that it
+        copies, those of lower numbers. A process that slept for long may do its part of this at any time.
+    TI3 ``tip`` is the record of the last committed batch, by whichever timeline made it.
+    TI4 a replica goes on from its own directory if a whole batch is in it and the blocks that come after it are there; else from a peer's;
         else from the beginning of the log, if that is there; else it waits for a peer.
-    G5  a peer's checkpoint is taken at a batch all of whose parts are stable by now (``protocol.clean_points``), without the plan after it;
+    TI5 a peer's checkpoint is taken at a batch all of whose parts are stable by now (``protocol.clean_points``), without the plan after it;
         the new timeline begins with a base record, and until its first commit every restart says it again (rule 6).
-    G6  going back to an older batch (damage, loss of power) is safe: the new timeline has another name, and its records cut the chain (rule
+    TI6 going back to an older batch (damage, loss of power) is safe: the new timeline has another name, and its records cut the chain (rule
         4).
-    G7  an own batch is gone on from only if its record is on the accepted chain: any other record would be rejected (rule 4). A passive
+    TI7 an own batch is gone on from only if its record is on the accepted chain: any other record would be rejected (rule 4). A passive
         replica finds its checkpoint cut off where another process went on from an older copy, and that one's disk was lost. Where all that
-        such a batch had closed or begun is stable it is taken as a peer's would be, under a base record (G5).
-    G8  what a process made that a majority contradicts is gone on from by nobody (``protocol.fencing``): its state is wrong, and the next process
-        would come to the same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a peer's alike: the next
-        process starts from another peer's, or from the beginning. What it makes itself has a higher epoch, and counts again.
+        such a batch had closed or begun is stable it is taken as a peer's would be, under a base record (TI5).
+    TI8 what a process made that a majority contradicts is gone on from by nobody (``protocol.fencing``): its state is wrong, and the next
+        process would come to the same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a peer's alike:
+        the next process starts from another peer's, or from the beginning. What it makes itself has a higher epoch, and counts again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAME = re.compile(r"([0-9]{12})-([0-9]{6})(?:-[0-9a-f]{16})?\Z")
 
 
 def timeline_name(epoch: int, number: int, token: str = "") -> str:
-    """Name of the ``number``-th timeline of ``epoch`` (G1).
+    """Name of the ``number``-th timeline of ``epoch`` (TI1).
 
     ``token``: of the process, 16 hexadecimal digits, where it has not begun the epoch itself: another one may come to the same number.
     """
@@ -82,7 +82,7 @@ class Timeline:
 
     @classmethod
     def from_peer(cls, name: str, batch: int, base: int) -> Self:
-        """The timeline that goes on in a copy of a peer's directory as it was after ``batch``: its first record is the base record (G5, G7)."""
+        """The timeline that goes on in a copy of a peer's directory as it was after ``batch``: its first record is the base record (TI5, TI7)."""
         return cls(name=name, start_batch=batch, start_tip=BatchId(name, batch), base=base, floor=batch)
 
     @property
@@ -91,7 +91,7 @@ class Timeline:
         return self.start_batch if self.floor is None else self.floor
 
     def tip(self, last_commit: int) -> BatchId | None:
-        """The record that a query in this timeline's directory continues, when Spark committed ``last_commit`` last (G3).
+        """The record that a query in this timeline's directory continues, when Spark committed ``last_commit`` last (TI3).
 
         Raises:
             LocalProtocolError: it is not known which record that is: the directory is not this timeline's.
@@ -125,12 +125,12 @@ class Timeline:
 
 
 def newest(names: Iterable[str]) -> str | None:
-    """The newest timeline (G1)."""
+    """The newest timeline (TI1)."""
     return max((n for n in names if epoch_of(n) is not None), default=None)
 
 
 def obsolete(names: Iterable[str], epoch: int, number: int = 0) -> list[str]:
-    """What may be deleted beside timeline ``number`` of ``epoch``: only what is below it (G2)."""
+    """What may be deleted beside timeline ``number`` of ``epoch``: only what is below it (TI2)."""
     return sorted(n for n in names if (e := epoch_of(n)) is not None and (e, number_of(n)) < (epoch, number))
 
 
@@ -141,7 +141,7 @@ class FindNewest:
 
 @dataclass(frozen=True, slots=True)
 class FindFences:
-    """Answer: of each replica of the stage that was ever fenced the newest epoch that was, as far as that is known by now (G8)."""
+    """Answer: of each replica of the stage that was ever fenced the newest epoch that was, as far as that is known by now (TI8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class CheckEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """Remove what is below timeline ``number`` of ``epoch`` (G2)."""
+    """Remove what is below timeline ``number`` of ``epoch`` (TI2)."""
 
     epoch: int
     number: int = 0
@@ -318,7 +318,7 @@ class OwnChain:
 
 
 def failover_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()) -> Steps:
-    """Rules 6 and 8: how the process of ``epoch`` comes to its stable timeline (G4).
+    """Rules 6 and 8: how the process of ``epoch`` comes to its stable timeline (TI4).
 
     The old process may be alive: it may fork while its directory is copied, which makes the directory a branch. So the newest timeline is
     looked up again after copying, and the copy is made again if it changed. Of a peer's directory only batches of stable records are taken,
@@ -356,7 +356,8 @@ def _from_own(found: Timeline, name: str, own: OwnChain) -> Generator[Step, Answ
     tips = {batch: found.tip(batch) for batch in batches_of((yield FindBatches(name))) if batch >= found.lowest}
     last = yield FindWhole(name, tuple(batch for batch, tip in tips.items() if _goes_on(found, batch, tip, own)))
     if isinstance(last, int) and not (yield FindMissing(name, last)):
-        # A plan that was made before blocks were recomputed names the old ones. Without it the batch is planned anew, as after damage (G6).
+        # A plan that was made before blocks were recomputed names the old ones. Without it the batch is planned anew, as after damage
+        # (TI6).
         yield CutBack(name, last, keep_plan=not (yield FindRecomputed(name, last)))
         return found.copied(name, last)
     bases = {batch: base for batch, tip in tips.items() if tip is not None and (base := own.cut_off_base(tip)) is not None}
@@ -368,12 +369,12 @@ def _from_own(found: Timeline, name: str, own: OwnChain) -> Generator[Step, Answ
 
 
 def _goes_on(found: Timeline, batch: int, tip: BatchId | None, own: OwnChain) -> bool:
-    """Whether the first record after ``batch`` of the directory of ``found`` will be accepted (G7): a first record, or a base record, always is."""
+    """Whether the first record after ``batch`` of the directory of ``found`` will be accepted (TI7): a first record, or a base record, always is."""
     return batch < 0 or (found.base is not None and batch == found.start_batch) or (tip is not None and own.has(tip))
 
 
 def _is_fenced(timeline: Timeline, replica: str, fenced: Mapping[str, int]) -> bool:
-    """Whether a process of ``replica`` made it that was fenced, or one before that (G8)."""
+    """Whether a process of ``replica`` made it that was fenced, or one before that (TI8)."""
     return (epoch_of(timeline.name) or 0) <= fenced.get(replica, -1)
 
 
@@ -383,7 +384,7 @@ def _epochs(answer: Answer) -> dict[str, int]:
 
 
 def _from_peer(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Generator[Step, Answer, Timeline | None]:
-    """The timeline ``name`` in a copy of a peer's directory, of the one that is furthest and will do (G5); None: there is none."""
+    """The timeline ``name`` in a copy of a peer's directory, of the one that is furthest and will do (TI5); None: there is none."""
     peers = yield FindPeers()
     found = []
     for replica, theirs in timelines_of(peers):
@@ -422,7 +423,7 @@ def fork_steps(stable_query: Timeline, name: str) -> Steps:
     """Rule 11: snapshot, timeline file. Only after the last step may the query of ``stable_query`` go on as the branch.
 
     The snapshot is as durable as the stable query was: a loss of power takes batches from its end that it would have taken from the stable
-    query's (G6), no others.
+    query's (TI6), no others.
     """
     yield Copy(stable_query.name, name)
     last = yield FindCommit(name)

@@ -14,10 +14,10 @@ known then, and not needed: it was deleted, or will be behind what later buckets
 Hence: delete below the end of what stable records named of trimmed buckets, but nothing that a later bucket needs.
 
 Invariants:
-    D1  no offset of a part of a bucket above the trim point is deleted, whether stable, pending, tentative, or recomputed.
-    D2  no block of a stable record that is still to come is deleted.
-    D3  offsets never fall.
-    D4  memory is that of the parts of buckets above the trim point, summed up by bucket and partition.
+    TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending, tentative, or recomputed.
+    TO2 no block of a stable record that is still to come is deleted.
+    TO3 offsets never fall.
+    TO4 memory is that of the parts of buckets above the trim point, summed up by bucket and partition.
 """
 
 from __future__ import annotations

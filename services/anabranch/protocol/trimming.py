@@ -9,12 +9,12 @@ who trims, from when it heard the reader (``protocol.failure_detector``); after 
 What is trimmed is trimmed whoever reads it later, so every doubt means to trim less.
 
 Invariants:
-    T1  the trim point of a stream never falls, over restarts of the manager too.
-    T2  it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time, whatever the clocks of the readers say, and
-        at most the stream's last stable bucket.
-    T3  a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time.
-    T4  without a single reader that counts nothing is trimmed.
-    T5  the process of the highest epoch speaks for a reader; one that is starting, and names no checkpoint yet, has read nothing.
+    TM1 the trim point of a stream never falls, over restarts of the manager too.
+    TM2 it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time, whatever the clocks of the readers say,
+        and at most the stream's last stable bucket.
+    TM3 a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time.
+    TM4 without a single reader that counts nothing is trimmed.
+    TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no checkpoint yet, has read nothing.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Trimming:
         self._points: dict[str, TrimPoint] = {}
 
     def heard(self, beat: Heartbeat, now_ms: int) -> None:
-        """Take note of any heartbeat of the control topic, however old (T5)."""
+        """Take note of any heartbeat of the control topic, however old (TM5)."""
         self._detector.heard(beat, now_ms)
 
     def seen(self, point: TrimPoint) -> None:
-        """Take note of a trim point in the control topic, one's own too (T1)."""
+        """Take note of a trim point in the control topic, one's own too (TM1)."""
         before = self._points.get(point.stream)
         if point.stream in self._readers and (before is None or point.bucket >= before.bucket):
             self._points[point.stream] = point
@@ -66,7 +66,7 @@ class Trimming:
         return made
 
     def _position(self, stream: str, now_ms: int) -> int:
-        """The least position of the readers that count (T2-T4)."""
+        """The least position of the readers that count (TM2-TM4)."""
         positions = []
         for reader in self._readers[stream]:
             if self._detector.silent_ms(reader, now_ms) > TRIM_READER_MS:

@@ -9,10 +9,10 @@ Only the newest tentative version of a key is remembered: versions become void f
 that still count come again.
 
 Invariants:
-    U1  what stands in the topic for a key is its newest tentative version, else its last stable one, else nothing.
-    U2  a transaction has at most one record per key, and none for a key whose visible version and last stable one stay as they were.
-    U3  reading the newest record of each key back gives the state that wrote them.
-    U4  a change that is not committed leaves no trace: ``apply`` is called after the commit.
+    UV1 what stands in the topic for a key is its newest tentative version, else its last stable one, else nothing.
+    UV2 a transaction has at most one record per key, and none for a key whose visible version and last stable one stay as they were.
+    UV3 reading the newest record of each key back gives the state that wrote them.
+    UV4 a change that is not committed leaves no trace: ``apply`` is called after the commit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class State:
 
     @property
     def visible(self) -> Version | None:
-        """What stands in the topic (U1)."""
+        """What stands in the topic (UV1)."""
         return self.tentative if self.tentative is not None else self.stable
 
     @property
@@ -91,7 +91,7 @@ class UpsertView:
         return self._keys.get(key, State())
 
     def restore(self, key: bytes, state: State) -> None:
-        """The next record of the topic, read back (U3): a later one of the same key replaces an earlier one.
+        """The next record of the topic, read back (UV3): a later one of the same key replaces an earlier one.
 
         Raises:
             ConfigurationError: there is more than memory should hold.
@@ -114,7 +114,7 @@ class UpsertView:
             )
 
     def transaction(self, *, undo: bool, insertions: Rows, stable_upto: int, tentative: Rows) -> list[Write]:
-        """What one live transaction writes, with stable delivered up to ``stable_upto`` after it. Nothing changes here yet (U4)."""
+        """What one live transaction writes, with stable delivered up to ``stable_upto`` after it. Nothing changes here yet (UV4)."""
         after: dict[bytes, State] = {}
         for bucket, keys in self._touched.items():
             if undo or bucket <= stable_upto:

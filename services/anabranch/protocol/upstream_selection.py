@@ -7,10 +7,10 @@ one. Only a replica that has closed the wanted bucket tentatively can be chosen;
 because its buckets are in the log whether or not it lives.
 
 Invariants:
-    W1  the choice depends on the arguments only; equally good replicas never displace the current one.
-    W2  whoever is chosen offers the bucket; None only if nobody does.
-    W3  the table is complete: exactly one row decides (``TABLE``, first match).
-    W4  an input awaits corrections while one of its replicas has a branch and none is stable: what it has made stable so far is not all.
+    US1 the choice depends on the arguments only; equally good replicas never displace the current one.
+    US2 whoever is chosen offers the bucket; None only if nobody does.
+    US3 the table is complete: exactly one row decides (``TABLE``, first match).
+    US4 an input awaits corrections while one of its replicas has a branch and none is stable: what it has made stable so far is not all.
 """
 
 from __future__ import annotations
@@ -87,5 +87,5 @@ def works_on_tentative(states: Mapping[str, ReplicaState]) -> bool:
 
 
 def awaits_corrections(states: Mapping[str, ReplicaState]) -> bool:
-    """W4. A replica that is not heard decides nothing: nobody waits for the corrections of the dead."""
+    """US4. A replica that is not heard decides nothing: nobody waits for the corrections of the dead."""
     return works_on_tentative(states) and STABLE not in states.values()

@@ -75,7 +75,7 @@ class BoundaryWriter:
 
         Raises:
             Fenced: another process of this replica began after this one.
-            ConfigurationError: a higher version of the stage makes the stream by now (L15), or it has buckets of another width (L16).
+            ConfigurationError: a higher version of the stage makes the stream by now (BL15), or it has buckets of another width (BL16).
         """
         self._started, self._token_offset = replace(self._started, token=self._entropy.token()), -1
         self._send(self._started)

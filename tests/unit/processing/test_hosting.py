@@ -152,7 +152,7 @@ def test_an_error_of_the_end_is_told_unless_there_was_one_before(bench: Bench) -
 
 
 @pytest.mark.parametrize("error", [Fenced("the other node took over"), Unavailable("no broker"), StageFunctionError("f raised")])
-def test_n5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(bench: Bench, error: Exception) -> None:
+def test_pc5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(bench: Bench, error: Exception) -> None:
     bench.runs()
     assert bench.hosted.has_begun
     bench.has_place = False

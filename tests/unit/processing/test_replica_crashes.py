@@ -41,7 +41,7 @@ class Story(Relay):
         assert self.world.log_state().upto == 16
         assert self.world.stable_rows() == self.world.expected(16)
         branches = [r.branch for r in self.world.records() if r.branch is not None]
-        assert branches == sorted(branches), "R3"
+        assert branches == sorted(branches), "RE3"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ BUG = StageFunctionError("a bug")
 
 
 class TestBranchesThatFail:
-    """R7: the user's function does not bear incomplete input."""
+    """RE7: the user's function does not bear incomplete input."""
 
     def test_the_stable_query_goes_on_without(self) -> None:
         world, process = failing()
@@ -121,7 +121,7 @@ class TestBranchesThatFail:
 
 
 class TestWhatIsSaid:
-    """R10: whether it has caught up is judged by the ends of the logs."""
+    """RE10: whether it has caught up is judged by the ends of the logs."""
 
     def test_a_log_whose_end_is_not_known_is_not_caught_up_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
         world = World()
@@ -155,7 +155,7 @@ class TestWhatIsSaid:
 
 
 class TestRoom:
-    """R8: an input stays away for longer than there is room for what the others have."""
+    """RE8: an input stays away for longer than there is room for what the others have."""
 
     @pytest.fixture(autouse=True)
     def _little_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ class TestSync:
 
 
 class TestQuiet:
-    def test_a5_sources_that_all_stand_still_have_not_failed(self) -> None:
+    def test_av5_sources_that_all_stand_still_have_not_failed(self) -> None:
         """Or have ended: finite data must not end in a failure."""
         world, process = running()
         process.wait(10 * FIRST)

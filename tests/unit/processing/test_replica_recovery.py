@@ -128,7 +128,7 @@ def test_a_replica_without_a_disk_starts_from_its_peers(stage: Stage) -> None:
 
 @pytest.mark.parametrize("from_peer", [True, False])
 def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_peer: bool) -> None:
-    """G8: its state is wrong, so its next process, which is killed while it starts, and the one after that do without it."""
+    """TI8: its state is wrong, so its next process, which is killed while it starts, and the one after that do without it."""
     told(stage)
     one = stage.start("1")
     one.settle()
@@ -459,7 +459,7 @@ def failed_over(stage: Stage) -> FileReplica:
     return zero
 
 
-def test_g7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_not(stage: Stage) -> None:
+def test_ti7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_not(stage: Stage) -> None:
     zero = failed_over(stage)
     again = stage.start("0", disk="zero")
     assert 0 <= again.batch < zero.batch
@@ -469,7 +469,7 @@ def test_g7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_no
     assert last_base(stage, "0") is None
 
 
-def test_g7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record(stage: Stage) -> None:
+def test_ti7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record(stage: Stage) -> None:
     zero = failed_over(stage)
     stage.source.trim(18)
     again = stage.start("0", disk="zero")
@@ -504,7 +504,7 @@ def last_of_all(stage: Stage, state_horizon_ms: int) -> None:
     stage.source.close(26, 21, 22, 25)
 
 
-def test_b3_a_state_horizon_that_is_too_short_stops_one_process_after_the_other(stage: Stage) -> None:
+def test_sh3_a_state_horizon_that_is_too_short_stops_one_process_after_the_other(stage: Stage) -> None:
     """What it has closed is right, and nothing is added to it."""
     last_of_all(stage, WIDTH_MS)
     for _ in range(4):
@@ -516,7 +516,7 @@ def test_b3_a_state_horizon_that_is_too_short_stops_one_process_after_the_other(
 
 
 @pytest.mark.parametrize("batches", range(1, 4))
-def test_b3_processes_that_are_killed_while_they_compare_begin_anew(stage: Stage, batches: int) -> None:
+def test_sh3_processes_that_are_killed_while_they_compare_begin_anew(stage: Stage, batches: int) -> None:
     last_of_all(stage, STATE_HORIZON_MS)
     for _ in range(3):
         again = stage.start("0", disk="d", horizon=StateHorizon("s", STATE_HORIZON_MS, WIDTH_MS))

@@ -42,7 +42,7 @@ class TestWaits:
 
 
 class TestBucketTimers:
-    def test_a1_no_timer_starts_before_a_sign(self) -> None:
+    def test_av1_no_timer_starts_before_a_sign(self) -> None:
         timers = BucketTimers()
         assert timers.started(1) is None
         timers.observe(10, 0)
@@ -50,7 +50,7 @@ class TestBucketTimers:
         timers.observe(20, 4)
         assert [timers.started(bucket) for bucket in (1, 5, 6)] == [20, 20, None]
 
-    def test_a1_a_timer_never_starts_again(self) -> None:
+    def test_av1_a_timer_never_starts_again(self) -> None:
         timers = BucketTimers()
         timers.observe(20, 4)
         timers.observe(30, 3)
@@ -71,7 +71,7 @@ class TestBucketTimers:
         timers.observe(30, 9)
         assert [timers.started_before(at) for at in (19, 20, 29, 30, 99)] == [0, 5, 5, 10, 10]
 
-    def test_a4_time_that_does_not_count(self) -> None:
+    def test_av4_time_that_does_not_count(self) -> None:
         timers = BucketTimers()
         timers.observe(20, 4)
         timers.observe(30, 9)
@@ -103,7 +103,7 @@ def observe(availability: Availability, upto_ms: int, past: int, since_ms: int =
 
 
 class TestAvailability:
-    def test_a3_a_wait_is_over_when_every_log_was_read_after_the_deadline(self) -> None:
+    def test_av3_a_wait_is_over_when_every_log_was_read_after_the_deadline(self) -> None:
         availability = made()
         observe(availability, 5_000, 4)
         assert not availability.first_over(5)
@@ -117,7 +117,7 @@ class TestAvailability:
         assert availability.first_over(5), "an older look takes nothing back"
         assert not availability.first_over(6), "no sign of bucket 5 being over"
 
-    def test_a5_a_bucket_of_which_there_is_nothing_is_not_waited_for(self) -> None:
+    def test_av5_a_bucket_of_which_there_is_nothing_is_not_waited_for(self) -> None:
         availability = made()
         for now in range(0, 5_001, 100):
             availability.observe(now, 4, 4)
@@ -131,7 +131,7 @@ class TestAvailability:
         assert availability.first_over(5), "something of it is there, and its timer has run since 4 was over"
         assert availability.due_upto(4, 4) == 5
 
-    def test_a4_who_began_or_woke_is_blind_until_all_logs_were_read(self) -> None:
+    def test_av4_who_began_or_woke_is_blind_until_all_logs_were_read(self) -> None:
         availability = made()
         assert (availability.blind(0), availability.end_wanted("a")) == (True, True)
         observe(availability, 500, 4)
@@ -149,7 +149,7 @@ class TestAvailability:
             availability.read_to_end(name, woke_ms)
         assert (availability.blind(woke_ms), availability.end_wanted("a"), availability.woke_ms) == (False, False, woke_ms)
 
-    def test_a4_a_process_that_slept_waits_on(self) -> None:
+    def test_av4_a_process_that_slept_waits_on(self) -> None:
         availability = made()
         observe(availability, 500, 4)
         availability.observe(500 + STALL_MS, 4)

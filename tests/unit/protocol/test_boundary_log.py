@@ -44,7 +44,7 @@ def test_rule_13_what_a_source_says_is_a_sign_and_a_part_far_ahead_is_none() -> 
     assert [log_state.past(n) for n in (5, 8, 9)] == [True, True, False]
     assert log_state.seen_upto == 9, "the next one has a part"
     log_state.apply(2, record(0, 1, 6, past=7))
-    assert log_state.past_upto == 8, "L12"
+    assert log_state.past_upto == 8, "BL12"
     log_state.apply(3, record(0, 2, 6, past=9))
     assert log_state.seen_upto == 9, "of bucket 10 there is nothing"
 
@@ -105,7 +105,7 @@ def test_rule_4_a_rewind_keeps_the_parts_of_records_that_are_not_remembered_any_
     assert [[p.attempt for p in parts] for _, _, parts in log_state.stable(last, last)] == [kept]
 
 
-def test_l13_rewinds_again_and_again_open_no_more_than_one_record_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bl13_rewinds_again_and_again_open_no_more_than_one_record_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 3)
     log_state = state_after(started(), record(0, 0, 0, (part(7), part(8))), record(0, 1, 0, (part(9),)))
     for number in range(2, 6):
@@ -154,7 +154,7 @@ def test_what_was_given_up_is_never_forgotten() -> None:
     assert LogState.from_snapshot(log_state.snapshot(2, 9)).given_up.ranges() == (GivenUp("reports", 3, 5),)
 
 
-def test_l16_a_stream_keeps_the_width_of_its_buckets() -> None:
+def test_bl16_a_stream_keeps_the_width_of_its_buckets() -> None:
     log_state = state_after(started("0"), dataclasses.replace(started("1"), bucket_ms=250))
     assert log_state.bucket_ms == 250
     assert log_state.apply(2, dataclasses.replace(started("0"), bucket_ms=500)).reason == "other_width"
@@ -164,7 +164,7 @@ def test_l16_a_stream_keeps_the_width_of_its_buckets() -> None:
     assert again.apply(4, dataclasses.replace(started("1"), bucket_ms=250)).reason == "epoch"
 
 
-def test_l15_an_upgrade_takes_over_at_the_bucket_at_which_it_has_caught_up() -> None:
+def test_bl15_an_upgrade_takes_over_at_the_bucket_at_which_it_has_caught_up() -> None:
     log_state = state_after(
         started("0"), started("1"),
         record(0, 0, 4, (part(4, "old"), part(6, "old")), replica="0"),
@@ -186,7 +186,7 @@ def test_l15_an_upgrade_takes_over_at_the_bucket_at_which_it_has_caught_up() -> 
     assert log_state.stable(6, 9) == [(6, "1", (part(6, "new"),)), (7, "0", (part(7, "newest"),)), (9, "0", (part(9, "newest"),))]
 
 
-def test_l15_what_the_version_before_closed_behind_a_hole_is_not_the_new_ones() -> None:
+def test_bl15_what_the_version_before_closed_behind_a_hole_is_not_the_new_ones() -> None:
     """The bucket up to which somebody else still has to make the stream must not end with results of another version."""
     old = (started("0"), started("1"), record(0, 0, 6, (part(6, "old"),), replica="0", base=4, prev=BatchId("k", 9)))
     log_state = state_after(*old, started("0", version=2), record(1, 0, 4, (part(4),), replica="1"))
@@ -199,7 +199,7 @@ def test_l15_what_the_version_before_closed_behind_a_hole_is_not_the_new_ones() 
     assert same.stable(1, 6) == [(4, "1", (part(4),)), (6, "0", (part(6, "old"),))]
 
 
-def test_l15_a_writer_of_a_lower_version_gives_nothing_once_the_hole_before_it_is_closed() -> None:
+def test_bl15_a_writer_of_a_lower_version_gives_nothing_once_the_hole_before_it_is_closed() -> None:
     log_state = state_after(
         started("0"), started("1", version=2),
         record(0, 0, 6, (part(6, "old"),), replica="0", base=4, prev=BatchId("k", 9)),
@@ -303,14 +303,14 @@ def test_rule_16_a_tentative_bucket_is_there_until_the_stable_one_comes() -> Non
     assert log_state.tentative_filled("0", 1, 99) == [5, 6]
     assert [(r.first, r.last) for r in log_state.tentative_ranges("0", 1, 99)] == [(5, 8)]
     assert log_state.accepted("0", BatchId("branch 1", 1))
-    assert log_state.tip("0") == BatchId("l", 0), "L9"
-    assert log_state.pending("0") == (part(5, "open"),), "L9"
+    assert log_state.tip("0") == BatchId("l", 0), "BL9"
+    assert log_state.pending("0") == (part(5, "open"),), "BL9"
     assert log_state.past_upto == 8
     log_state.apply(3, record(0, 1, 6, (part(6, "stable"),), timeline="successor", prev=BatchId("l", 0)))
     assert log_state.stable(5, 6) == [(5, "0", (part(5, "open"),)), (6, "0", (part(6, "stable"),))]
-    assert log_state.tentative("0", 6) is None, "L10"
+    assert log_state.tentative("0", 6) is None, "BL10"
     assert log_state.tentative_filled("0", 1, 99) == []
-    assert (log_state.tentative_upto("0"), log_state.past_upto) == (8, 8), "L12"
+    assert (log_state.tentative_upto("0"), log_state.past_upto) == (8, 8), "BL12"
 
 
 def test_rule_16_the_newest_branch_wins_and_the_older_one_counts_no_more() -> None:
@@ -368,7 +368,7 @@ def test_a_bucket_that_was_closed_behind_a_hole_is_open_for_branches() -> None:
     again = LogState.from_snapshot(log_state.snapshot(4))
     for each in (log_state, again):
         each.apply(4, record(0, 0, 3))
-        assert each.stable(1, 5) == [(5, "1", (part(5),))], "L8"
+        assert each.stable(1, 5) == [(5, "1", (part(5),))], "BL8"
         assert each.open_parts(5) == ("", ())
 
 
@@ -401,7 +401,7 @@ def test_timelines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [i.timeline for i in log_state.snapshot(0).replicas[0].timelines] == ["l2", "l3"]
 
 
-def test_l8_a_log_state_goes_on_from_its_snapshot() -> None:
+def test_bl8_a_log_state_goes_on_from_its_snapshot() -> None:
     log_state = state_after(
         started(), record(0, 0, 3, (part(2), part(4))), tentative(0, 1, 6, part(4), part(5), prev=BatchId("l", 0), base=3)
     )
@@ -419,7 +419,7 @@ def test_a_snapshot_that_names_a_stranger_is_rejected() -> None:
         LogState.from_snapshot(log_snapshot)
 
 
-def test_l8_what_a_slower_writer_closed_and_what_was_recomputed_comes_back() -> None:
+def test_bl8_what_a_slower_writer_closed_and_what_was_recomputed_comes_back() -> None:
     log_state = two_writers()
     log_state.apply(4, Recomputed("1", 1, (part(2, "c"),)))
     log_state.apply(5, Recomputed("0", 0, (part(3, "d"),)))
@@ -431,7 +431,7 @@ def test_l8_what_a_slower_writer_closed_and_what_was_recomputed_comes_back() -> 
     assert again.snapshot(6) == log_state.snapshot(6)
 
 
-def test_l8_a_snapshot_may_forget_more_than_the_log_state_has() -> None:
+def test_bl8_a_snapshot_may_forget_more_than_the_log_state_has() -> None:
     log_state = two_writers()
     assert log_state.snapshot(4, 2) == LogState.from_snapshot(log_state.snapshot(4, 2)).snapshot(4)
     again = LogState.from_snapshot(log_state.snapshot(4, 2))
@@ -440,7 +440,7 @@ def test_l8_a_snapshot_may_forget_more_than_the_log_state_has() -> None:
     assert log_state.snapshot(4, 99).forgotten == 3
 
 
-def test_l8_where_it_all_comes_from_comes_back() -> None:
+def test_bl8_where_it_all_comes_from_comes_back() -> None:
     log_state = state_after(
         started(), record(0, 0, 3, missing=("x",)), record(0, 1, 4, missing=("x",)), dataclasses.replace(started(), fingerprint="new")
     )
@@ -477,7 +477,7 @@ def two_writers() -> LogState:
     return state_after(started(), started("1"), record(0, 0, 3, (part(1), part(2), part(3))), record(1, 0, 3, (part(1, "b"),), replica="1"))
 
 
-def test_l14_recomputed_parts_are_read_in_place_of_those_that_hold_the_same() -> None:
+def test_bl14_recomputed_parts_are_read_in_place_of_those_that_hold_the_same() -> None:
     log_state = two_writers()
     halves = (dataclasses.replace(part(2, "c", rows=0), digest=2**64 - 1), dataclasses.replace(part(2, "c"), digest=8))
     outcome = log_state.apply(4, Recomputed("1", 1, (part(1, "c"), *halves)))
@@ -501,7 +501,7 @@ def test_l14_recomputed_parts_are_read_in_place_of_those_that_hold_the_same() ->
         (Recomputed("2", 1, (part(2, "c"),)), "unknown_writer"),
     ],
 )
-def test_l14_other_rows_other_buckets_and_older_epochs_change_nothing(entry: Recomputed, reason: str) -> None:
+def test_bl14_other_rows_other_buckets_and_older_epochs_change_nothing(entry: Recomputed, reason: str) -> None:
     log_state = two_writers()
     assert log_state.apply(4, entry).reason == reason
     assert log_state.stable(1, 3) == two_writers().stable(1, 3)

@@ -1,4 +1,4 @@
-"""Bucket arithmetic against its invariants B1 to B3."""
+"""Bucket arithmetic against its invariants BU1 to BU3."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def test_the_upper_bound_belongs_to_the_bucket(event_time_ms: int, bucket: int) 
 
 
 @given(event_times, widths)
-def test_b2_a_row_is_between_the_bounds_of_its_bucket(event_time_ms: int, width_ms: int) -> None:
+def test_bu2_a_row_is_between_the_bounds_of_its_bucket(event_time_ms: int, width_ms: int) -> None:
     bound = bound_ms(bucket_of(event_time_ms, width_ms), width_ms)
     assert bound - width_ms < event_time_ms <= bound
 
 
 @given(event_times, widths, st.integers(0, 10**6))
-def test_b3_what_a_mark_closes_holds_nothing_that_may_still_come(low_ms: int, width_ms: int, later_ms: int) -> None:
+def test_bu3_what_a_mark_closes_holds_nothing_that_may_still_come(low_ms: int, width_ms: int, later_ms: int) -> None:
     closed = closed_by(low_ms, width_ms)
     assert bucket_of(low_ms + later_ms, width_ms) > closed
     assert bucket_of(low_ms, width_ms) == closed + 1, "and not one less than could be"

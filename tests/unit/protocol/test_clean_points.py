@@ -30,7 +30,7 @@ class Log:
         return self.points.base(replica, BatchId(timeline, batch), fingerprint, upto)
 
 
-def test_k1_nothing_that_was_begun_is_the_copys() -> None:
+def test_cp1_nothing_that_was_begun_is_the_copys() -> None:
     log = Log()
     log.batch(0, 4, 3, prev=None)
     log.batch(1, 6, 5, 9, 8, prev=0)
@@ -41,7 +41,7 @@ def test_k1_nothing_that_was_begun_is_the_copys() -> None:
     assert [log.base(batch, upto=8) for batch in range(5)] == [4, None, None, None, None], "it is not stable yet"
 
 
-def test_k4_what_was_cut_off_is_no_point() -> None:
+def test_cp4_what_was_cut_off_is_no_point() -> None:
     log = Log()
     log.batch(0, 4, prev=None)
     log.batch(1, 6, prev=0)
@@ -54,7 +54,7 @@ def test_k4_what_was_cut_off_is_no_point() -> None:
     assert log.base(0, timeline="c") == 9
 
 
-def test_k2_a_point_is_of_the_same_plan() -> None:
+def test_cp2_a_point_is_of_the_same_plan() -> None:
     log = Log()
     log.batch(0, 4, prev=None)
     log.add(EpochStarted("0", "g", "token"))
@@ -77,7 +77,7 @@ def test_what_does_not_count_is_no_point() -> None:
     assert log.base(0, replica="1") is None
 
 
-def test_k3_old_points_are_forgotten() -> None:
+def test_cp3_old_points_are_forgotten() -> None:
     log = Log()
     for batch in range(3 * CHECKPOINT_BATCHES_RETAINED):
         log.batch(batch, batch + 1, prev=batch - 1 if batch else None)
@@ -85,7 +85,7 @@ def test_k3_old_points_are_forgotten() -> None:
     assert log.base(2 * CHECKPOINT_BATCHES_RETAINED) is not None
 
 
-def test_k4_the_own_records_that_were_cut_off_are_known() -> None:
+def test_cp4_the_own_records_that_were_cut_off_are_known() -> None:
     log = Log()
     for replica in "02":
         log.batch(0, 4, prev=None, replica=replica)
@@ -99,7 +99,7 @@ def test_k4_the_own_records_that_were_cut_off_are_known() -> None:
     assert log.base(1, replica="2") is None
 
 
-def test_k5_of_a_snapshot_the_tips_are_points() -> None:
+def test_cp5_of_a_snapshot_the_tips_are_points() -> None:
     log = Log()
     log.batch(0, 4, prev=None)
     log.batch(1, 6, 9, prev=0)

@@ -349,7 +349,7 @@ def restarted(log: Log, forgotten: int = 0) -> Log:
     return again
 
 
-def test_a4_what_was_closed_before_a_snapshot_is_not_compared_and_what_comes_after_it_is(log: Log) -> None:
+def test_cn4_what_was_closed_before_a_snapshot_is_not_compared_and_what_comes_after_it_is(log: Log) -> None:
     log.close("0", 4, {2: 3, 3: 4, 6: 5})
     log.close("1", 1, {2: 9})
     again = restarted(log)
@@ -361,7 +361,7 @@ def test_a4_what_was_closed_before_a_snapshot_is_not_compared_and_what_comes_aft
     assert (found.bucket, found.first, again.audit.compared) == (6, ("0", 20, 6), 1), "bucket 6 was begun before"
 
 
-def test_a4_a_history_goes_on_after_a_snapshot(log: Log) -> None:
+def test_cn4_a_history_goes_on_after_a_snapshot(log: Log) -> None:
     """The same for both, so that they are compared for ever; one that was not known stays so."""
     log.close("0", 3, {2: 3})
     log.close("1", 3, {2: 3})
@@ -385,7 +385,7 @@ def after_another_plan(log: Log) -> str:
     return log.audit.history("1")
 
 
-def test_a4_what_a_snapshot_has_forgotten_is_not_counted(log: Log) -> None:
+def test_cn4_what_a_snapshot_has_forgotten_is_not_counted(log: Log) -> None:
     log.close("0", 4, {2: 3, 3: 4})
     assert restarted(log, 2).audit.uncompared == 1
     assert restarted(log, 4).audit.uncompared == 0

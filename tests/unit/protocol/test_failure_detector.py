@@ -36,7 +36,7 @@ class Watcher:
         return list(self.detector.alive(*STAGE, self.now))
 
 
-def test_p2_alive_for_as_long_as_it_was_heard_lately() -> None:
+def test_dt2_alive_for_as_long_as_it_was_heard_lately() -> None:
     watcher = Watcher()
     assert watcher.hears(BEAT)
     watcher.passes(FAILURE_AFTER_MS - 100)
@@ -64,7 +64,7 @@ def test_others_are_not_heard(other: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("skew_ms", [-86_400_001, 86_400_001])
-def test_p4_the_clocks_of_others_count_for_nothing(skew_ms: int) -> None:
+def test_dt4_the_clocks_of_others_count_for_nothing(skew_ms: int) -> None:
     watcher = Watcher()
     for _ in range(100):
         assert watcher.hears(replace(BEAT, written_ms=watcher.now + skew_ms))
@@ -72,7 +72,7 @@ def test_p4_the_clocks_of_others_count_for_nothing(skew_ms: int) -> None:
         assert watcher.alive() == ["0"]
 
 
-def test_p4_a_pause_or_a_jump_of_the_own_clock_makes_nobody_dead() -> None:
+def test_dt4_a_pause_or_a_jump_of_the_own_clock_makes_nobody_dead() -> None:
     watcher = Watcher()
     watcher.hears(BEAT)
     for jump_ms in (3_600_000, -7_200_000):
@@ -80,14 +80,14 @@ def test_p4_a_pause_or_a_jump_of_the_own_clock_makes_nobody_dead() -> None:
         assert watcher.alive() == ["0"]
 
 
-def test_p1_a_zombie_does_not_speak_for_its_replacement() -> None:
+def test_dt1_a_zombie_does_not_speak_for_its_replacement() -> None:
     watcher = Watcher()
     watcher.hears(replace(BEAT, epoch=9))
     assert not watcher.hears(BEAT)
     assert watcher.detector.alive(*STAGE, watcher.now)["0"].epoch == 9
 
 
-def test_p1_an_epoch_in_the_log_is_a_sign_of_life_and_silences_the_one_before() -> None:
+def test_dt1_an_epoch_in_the_log_is_a_sign_of_life_and_silences_the_one_before() -> None:
     watcher = Watcher()
     watcher.hears(BEAT)
     watcher.passes(500)
@@ -101,7 +101,7 @@ def test_p1_an_epoch_in_the_log_is_a_sign_of_life_and_silences_the_one_before() 
     assert watcher.detector.silent_ms(ZERO, watcher.now) == 500
 
 
-def test_p3_one_that_repeats_itself_has_stalled() -> None:
+def test_dt3_one_that_repeats_itself_has_stalled() -> None:
     watcher = Watcher()
     assert watcher.detector.stalled(ZERO, 100, watcher.now)
     watcher.hears(BEAT)

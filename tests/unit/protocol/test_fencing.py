@@ -24,11 +24,11 @@ from anabranch.protocol.fencing import FenceBook, fenced_epochs, outvoted
         ("aabbc", ()),
     ],
 )
-def test_f2_a_majority_of_at_least_three(votes: str, expected: tuple[str, ...]) -> None:
+def test_ef2_a_majority_of_at_least_three(votes: str, expected: tuple[str, ...]) -> None:
     assert outvoted({str(number): vote for number, vote in enumerate(votes)}) == expected
 
 
-def test_f1_a_process_is_fenced_once_and_its_successor_is_another() -> None:
+def test_ef1_a_process_is_fenced_once_and_its_successor_is_another() -> None:
     book = FenceBook()
     fence = book.fence("tolls", "2", 7, 42, 5)
     assert fence is not None
@@ -48,7 +48,7 @@ def test_the_newest_fenced_epoch_of_each_replica() -> None:
 
 
 @pytest.mark.parametrize("peers", [(), ("1",)])
-def test_f2_where_nobody_can_be_outvoted_no_fence_counts_and_none_is_looked_for(peers: tuple[str, ...]) -> None:
+def test_ef2_where_nobody_can_be_outvoted_no_fence_counts_and_none_is_looked_for(peers: tuple[str, ...]) -> None:
     entries = iter([Fence("tolls", "0", 3, "", 2)])
     assert fenced_epochs("tolls", peers, entries) == {}
     assert next(entries).epoch == 3

@@ -56,7 +56,7 @@ def watch(m: SourceMachine, since_ms: int, until_ms: int, *silent: InputPartitio
 
 
 class TestPast:
-    """G11."""
+    """IN11."""
 
     def test_is_what_the_boundary_would_have_passed_while_a_partition_is_silent(self) -> None:
         m = machine(out_of_orderness_ms=50)

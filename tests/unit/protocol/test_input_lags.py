@@ -11,7 +11,7 @@ from anabranch.protocol.limits import HOP_LONGEST_MS, HOP_MS, LAG_SAMPLES
 SHALLOW_MS = 700
 
 
-def test_i1_inputs_of_one_depth_have_no_lag() -> None:
+def test_il1_inputs_of_one_depth_have_no_lag() -> None:
     lags = InputLags({"a": 0, "b": 0}, SHALLOW_MS)
     lags.closed("a", 90_000)
     assert lags.beyond_expected_ms == 0
@@ -38,7 +38,7 @@ def test_a_short_failure_moves_nothing_and_slower_stages_do() -> None:
     assert lags.beyond_expected_ms == HOP_LONGEST_MS - HOP_MS
 
 
-def test_i2_i3_what_took_too_long_is_no_hop() -> None:
+def test_il2_il3_what_took_too_long_is_no_hop() -> None:
     lags = InputLags({"raw": 0, "deep": 1}, SHALLOW_MS)
     lags.closed("deep", SHALLOW_MS + HOP_LONGEST_MS + 1)
     assert lags.beyond_expected_ms == 0

@@ -43,7 +43,7 @@ def test_a_stage_that_made_nothing_begins_after_what_is_gone() -> None:
         replace(FIRST, replica="1", epoch=1, missing=()),
     ],
 )  # fmt: skip
-def test_c1_a_stage_that_made_anything_leaves_nothing_out(record: BoundaryRecord, from_snapshot: bool) -> None:
+def test_la1_a_stage_that_made_anything_leaves_nothing_out(record: BoundaryRecord, from_snapshot: bool) -> None:
     """Nor does one of whose log a log snapshot is left."""
     late = LateStart(lambda: 9)
     assert late.decide(log_state_of(FIRST, record, from_snapshot=from_snapshot)) == 0
@@ -52,7 +52,7 @@ def test_c1_a_stage_that_made_anything_leaves_nothing_out(record: BoundaryRecord
     )
 
 
-def test_c1_a_branch_is_no_result() -> None:
+def test_la1_a_branch_is_no_result() -> None:
     tentative = replace(FIRST, kind=BoundaryKind.TENTATIVE, prev=BatchId("l", 0), base=7, closed=8, branch=(0, 1))
     log_state = log_state_of(FIRST, tentative)
     assert log_state.tentative_upto("0") == 8
@@ -61,7 +61,7 @@ def test_c1_a_branch_is_no_result() -> None:
 
 @pytest.mark.parametrize("from_snapshot", [False, True])
 @pytest.mark.parametrize("gone", [0, 9])
-def test_c2_all_begin_where_the_first_has_said(gone: int, from_snapshot: bool) -> None:
+def test_la2_all_begin_where_the_first_has_said(gone: int, from_snapshot: bool) -> None:
     assert says_late_start(FIRST)
     assert LateStart(lambda: gone).decide(log_state_of(FIRST, from_snapshot=from_snapshot)) == 7
     assert LateStart(lambda: gone).decide(log_state_of(FIRST, replace(FIRST, closed=5), from_snapshot=from_snapshot)) == 7, (

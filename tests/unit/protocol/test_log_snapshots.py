@@ -62,7 +62,7 @@ def test_many_parts_make_one_due_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not made.due(3)
 
 
-def test_s2_between_what_is_deleted_and_the_newest_snapshot_there_is_enough() -> None:
+def test_sn2_between_what_is_deleted_and_the_newest_snapshot_there_is_enough() -> None:
     assert seen(100).cut() == 0
     assert seen(100, 100).cut() == 0
     assert seen(100, 100, 150, 199).cut() == 0
@@ -83,7 +83,7 @@ def test_s2_between_what_is_deleted_and_the_newest_snapshot_there_is_enough() ->
     ],
     ids=["too late", "of what is to come", "of other writers", "older than another"],
 )
-def test_s1_what_no_reader_can_begin_with_does_not_count(offset: int, log_snapshot: LogSnapshot) -> None:
+def test_sn1_what_no_reader_can_begin_with_does_not_count(offset: int, log_snapshot: LogSnapshot) -> None:
     made = seen(1, 20)
     made.seen(offset, log_snapshot, READ)
     assert (made.newest, made.cut()) == (20, 0)
@@ -119,7 +119,7 @@ def test_one_that_was_made_is_not_made_again_at_once() -> None:
     assert [made.due(end) for end in (19, 20)] == [False, True]
 
 
-def test_s3_where_what_readers_need_is_forgotten_there_is_no_log_snapshot() -> None:
+def test_sn3_where_what_readers_need_is_forgotten_there_is_no_log_snapshot() -> None:
     log_state = state_after(started(), record(0, 0, 9))
     log_state.forget(5)
     made = seen(10)
@@ -130,7 +130,7 @@ def test_s3_where_what_readers_need_is_forgotten_there_is_no_log_snapshot() -> N
     assert made.rejected == ""
 
 
-def test_s3_what_a_snapshot_has_forgotten_may_be_forgotten() -> None:
+def test_sn3_what_a_snapshot_has_forgotten_may_be_forgotten() -> None:
     """The trim point may have been lost; that nobody needs them was true."""
     log_state = LogState("01")
     log_state.adopt(at(2, 5))
@@ -141,7 +141,7 @@ def test_s3_what_a_snapshot_has_forgotten_may_be_forgotten() -> None:
     assert log_snapshot.forgotten == 5
 
 
-def test_s4_one_that_is_too_large_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sn4_one_that_is_too_large_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 20)
     log_state = state_after(started(), record(0, 0, 9, tuple(part(n) for n in range(1, 10))))
     made = seen(10)
@@ -154,7 +154,7 @@ def test_s4_one_that_is_too_large_is_not_made(monkeypatch: pytest.MonkeyPatch) -
     assert (made.rejected, made.due(29), made.due(30)) == ("too many bytes", False, True)
 
 
-def test_s4_now_and_then_it_is_looked_how_much_the_log_state_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sn4_now_and_then_it_is_looked_how_much_the_log_state_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_EVERY_PARTS", 4)
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 8)
     made, log_state, answers = seen(100), state_after(started()), []
@@ -166,7 +166,7 @@ def test_s4_now_and_then_it_is_looked_how_much_the_log_state_holds(monkeypatch: 
     assert not made.overfull(log_state)
 
 
-def test_s5_while_a_stranger_writes_there_is_no_log_snapshot() -> None:
+def test_sn5_while_a_stranger_writes_there_is_no_log_snapshot() -> None:
     made = seen(10)
     made.seen(0, started("2"), STRANGE)
     made.seen(1, record(0, 0, 1, replica="2"), STRANGE)

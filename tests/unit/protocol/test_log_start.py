@@ -41,7 +41,7 @@ class Reading:
             self.take(offset, ENTRIES[offset])
 
 
-def test_w2_a_log_that_begins_at_its_beginning_is_read_as_it_comes() -> None:
+def test_ls2_a_log_that_begins_at_its_beginning_is_read_as_it_comes() -> None:
     reading = Reading(0)
     assert reading.is_over
     reading.take_entries(0, 4)
@@ -52,7 +52,7 @@ def test_w2_a_log_that_begins_at_its_beginning_is_read_as_it_comes() -> None:
 
 
 @pytest.mark.parametrize(("first", "as_of", "stands"), [(1, 1, 1), (3, 3, 7), (3, 6, 6), (1, 6, 10), (9, 10, 10)])
-def test_w1_what_was_held_back_is_applied_from_the_snapshot_on(first: int, as_of: int, stands: int) -> None:
+def test_ls1_what_was_held_back_is_applied_from_the_snapshot_on(first: int, as_of: int, stands: int) -> None:
     reading = Reading(first)
     reading.take_entries(first, stands)
     assert (reading.is_over, reading.heard, reading.log_state.upto, reading.log_state.epoch("0")) == (False, [], 0, None)
@@ -63,7 +63,7 @@ def test_w1_what_was_held_back_is_applied_from_the_snapshot_on(first: int, as_of
     assert reading.log_state.snapshot(0) == WHOLE.snapshot(0)
 
 
-def test_w1_the_log_state_changes_by_one_record_at_a_time() -> None:
+def test_ls1_the_log_state_changes_by_one_record_at_a_time() -> None:
     reading = Reading(2)
     reading.take_entries(2, 8)
     seen = [reading.log_state.upto for _ in reading.start.apply(8, upto(4))]
@@ -71,7 +71,7 @@ def test_w1_the_log_state_changes_by_one_record_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("log_snapshot", [upto(2), replace(upto(7), as_of=8), state_after(*ENTRIES, writers="7").snapshot(5)])
-def test_w4_what_it_cannot_begin_with_is_passed_by(log_snapshot: LogSnapshot) -> None:
+def test_ls4_what_it_cannot_begin_with_is_passed_by(log_snapshot: LogSnapshot) -> None:
     """Of too early a state, of one that is still to come, of other writers."""
     reading = Reading(3)
     reading.take_entries(3, 7)
@@ -90,7 +90,7 @@ def test_a_snapshot_among_what_is_held_back_changes_nothing() -> None:
     assert reading.heard == [(6, "adopted"), (5, "accepted"), (6, "log_snapshot")]
 
 
-def test_w3_no_more_is_held_back_than_a_snapshot_may_be_late() -> None:
+def test_ls3_no_more_is_held_back_than_a_snapshot_may_be_late() -> None:
     reading, late = Reading(5), limits.SNAPSHOT_LATE_RECORDS
     for offset in range(5, 4 * late):
         reading.take(offset, ENTRIES[5])

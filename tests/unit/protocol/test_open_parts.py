@@ -22,7 +22,7 @@ def test_parts_stand_by_bucket_in_the_order_of_their_naming() -> None:
     assert parts.items() == ((B, part(3)), (A, part(5)), (B, part(5, "b")), (A, part(9)))
 
 
-def test_o1_o2_closing_takes_them_out() -> None:
+def test_op1_op2_closing_takes_them_out() -> None:
     parts = opened()
     assert parts.close(5) == [(3, (part(3),)), (5, (part(5), part(5, "b")))]
     assert (len(parts), parts.close(5)) == (1, [])

@@ -25,7 +25,7 @@ def paces(watch: CorrectionWatch) -> tuple[Pace, Pace]:
     return watch.pace(peer_serves=False), watch.pace(peer_serves=True)
 
 
-def test_n1_while_it_comes_nearer_the_branch_is_free() -> None:
+def test_pa1_while_it_comes_nearer_the_branch_is_free() -> None:
     correction = Correction()
     assert paces(correction.watch) == (FREE, FREE)
     assert paces(correction.steps(*range(100, 10, -1))) == (FREE, FREE)
@@ -56,20 +56,20 @@ def test_a_step_is_over_after_its_time_only() -> None:
     assert paces(correction.watch) == (PACED, PACED)
 
 
-def test_n2_the_pace_only_falls() -> None:
+def test_pa2_the_pace_only_falls() -> None:
     correction = Correction()
     assert paces(correction.steps(50, 50, 40, 30)) == (PACED, PACED)
     assert paces(correction.steps(30)) == (PACED, SUSPENDED)
 
 
-def test_n3_time_in_which_it_waits_for_its_turn_does_not_count() -> None:
+def test_pa3_time_in_which_it_waits_for_its_turn_does_not_count() -> None:
     correction = Correction()
     correction.steps(50, 50).waits()
     correction.steps(70)
     assert paces(correction.watch) == (PACED, PACED)
 
 
-def test_n3_the_next_one_begins_anew() -> None:
+def test_pa3_the_next_one_begins_anew() -> None:
     correction = Correction()
     correction.steps(50, 50, 50).branch_is_late()
     correction.watch.ended()

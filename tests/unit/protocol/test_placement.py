@@ -78,14 +78,14 @@ def test_no_two_replicas_of_a_stage_share_a_node_unless_it_is_said(pairs: list[t
     for node, label in pairs:
         named.setdefault(node, []).append(label)
     nodes = place(STAGES, named)
-    assert sorted(label for labels in nodes.values() for label in labels) == sorted(LABELS), "N1"
+    assert sorted(label for labels in nodes.values() for label in labels) == sorted(LABELS), "PC1"
     together = [
         (one, other)
         for labels in nodes.values()
         for one, other in permutations(labels, 2)
         if one.split(".")[0] == other.split(".")[0] or ("tolls.0" in (one, other) and one != other)
     ]
-    assert bool(together) == bool(list(misplaced(STAGES, named))), "N2, N3"
+    assert bool(together) == bool(list(misplaced(STAGES, named))), "PC2, PC3"
 
 
 def test_the_replica_that_comes_second_is_the_one_that_is_named() -> None:
@@ -141,20 +141,20 @@ def test_what_cannot_be_moved_is_said_and_counts_for_nobody(label: str, node: st
     assert [places.of_node(each) for each in place(STAGES, SPARE)] == list(place(STAGES, SPARE).values())
 
 
-def test_n4_a_move_that_is_said_twice_is_one_move() -> None:
+def test_pc4_a_move_that_is_said_twice_is_one_move() -> None:
     places = moved(move("clean.0", "north.2", 5), move("clean.0", "north.2", 9))
     assert places.last_move("clean.0") == move("clean.0", "north.2", 5)
     assert places.came_from("clean.0") == "north.0"
 
 
-def test_n6_a_move_is_under_way_until_the_replica_begins_again() -> None:
+def test_pc6_a_move_is_under_way_until_the_replica_begins_again() -> None:
     places = moved(move("clean.0", "north.2", 5))
     assert [places.is_under_way("clean.0", epoch) for epoch in (-1, 5, 6)] == [False, True, False]
     assert not places.is_under_way("sums.0", 5)
     assert not moved(move("clean.0", "north.2", -1)).is_under_way("clean.0", 3)
 
 
-def test_n5_what_a_node_does_about_a_replica_that_ended() -> None:
+def test_pc5_what_a_node_does_about_a_replica_that_ended() -> None:
     told = {(place, fenced): after_end(has_place=place, is_fenced=fenced) for place in (True, False) for fenced in (True, False)}
     assert told == {
         (True, True): AfterEnd.END_NODE,
@@ -164,7 +164,7 @@ def test_n5_what_a_node_does_about_a_replica_that_ended() -> None:
     }
 
 
-def test_n5_what_has_begun_goes_on_where_its_place_is_no_more() -> None:
+def test_pc5_what_has_begun_goes_on_where_its_place_is_no_more() -> None:
     told = {(begun, passive): goes_on(has_begun=begun, is_passive=passive) for begun in (True, False) for passive in (True, False)}
     assert told == {(True, False): True, (True, True): False, (False, False): False, (False, True): False}
 
@@ -178,11 +178,11 @@ def test_whatever_is_moved_each_replica_has_one_node_that_may_have_it(moves: lis
     """And who reads the records in two goes, or some of them twice in a row, knows the same."""
     places = moved(*moves)
     there = {node: places.of_node(node) for node in NODES[:-1]}
-    assert sorted(label for labels in there.values() for label in labels) == sorted(LABELS), "N1"
+    assert sorted(label for labels in there.values() for label in labels) == sorted(LABELS), "PC1"
     for node, labels in there.items():
         stages = [label.partition(".")[0] for label in labels]
-        assert len(set(stages)) == len(stages), "N2"
-        assert {stage == "tolls" for stage in stages} <= {places.owner_of(node) == "south"}, "N3"
+        assert len(set(stages)) == len(stages), "PC2"
+        assert {stage == "tolls" for stage in stages} <= {places.owner_of(node) == "south"}, "PC3"
     again = moved(*(each for each in moves for _ in range(data.draw(st.integers(1, 2)))))
-    assert {node: again.of_node(node) for node in there} == there, "N4"
-    assert [again.last_move(label) for label in LABELS] == [places.last_move(label) for label in LABELS], "N4"
+    assert {node: again.of_node(node) for node in there} == there, "PC4"
+    assert [again.last_move(label) for label in LABELS] == [places.last_move(label) for label in LABELS], "PC4"

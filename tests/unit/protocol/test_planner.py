@@ -84,7 +84,7 @@ def ends(traits: PlanTraits, *streams: Stream) -> list[tuple[int, int]]:
     return found
 
 
-def test_u3_rows_of_one_bucket_per_plan_with_the_empty_ones_around_it() -> None:
+def test_pn3_rows_of_one_bucket_per_plan_with_the_empty_ones_around_it() -> None:
     quiet = Stream().close(1_000_003, {1_000_001: 1, 1_000_003: 2})
     assert ends(ONE_BY_ONE, quiet) == [(1_000_002, 1), (1_000_003, 2)]
     assert ends(ONE_BY_ONE, quiet, Stream().close(1_000_003, {1_000_002: 4})) == [(1_000_001, 1), (1_000_002, 4), (1_000_003, 2)]
@@ -92,7 +92,7 @@ def test_u3_rows_of_one_bucket_per_plan_with_the_empty_ones_around_it() -> None:
     assert ends(STATEFUL_ONE_BY_ONE, Stream().close(7)) == [(7, 0)]
 
 
-def test_u3_a_quiet_night_is_no_batch_per_bucket() -> None:
+def test_pn3_a_quiet_night_is_no_batch_per_bucket() -> None:
     """Eight hours in buckets of 500 ms."""
     night = 8 * 3_600 * 2
     assert ends(STATEFUL_ONE_BY_ONE, Stream().close(1_000, {999: 1}).close(1_000 + night, {1_000 + night: 1})) == [
@@ -100,7 +100,7 @@ def test_u3_a_quiet_night_is_no_batch_per_bucket() -> None:
     ]  # fmt: skip
 
 
-def test_u3_where_timers_may_fire_every_bucket_has_a_plan_from_the_first_with_data_on() -> None:
+def test_pn3_where_timers_may_fire_every_bucket_has_a_plan_from_the_first_with_data_on() -> None:
     stream = Stream().close(1_000_004, {1_000_001: 1, 1_000_004: 1})
     assert ends(TIMERS, stream) == [(1_000_000, 0), (1_000_001, 1), (1_000_002, 0), (1_000_003, 0), (1_000_004, 1)]
     assert ends(TIMERS, Stream().close(7)) == [(7, 0)]
@@ -109,7 +109,7 @@ def test_u3_where_timers_may_fire_every_bucket_has_a_plan_from_the_first_with_da
     assert plan.after.bucket == 8
 
 
-def test_u4_rows_bound_a_plan_but_never_below_one_bucket() -> None:
+def test_pn4_rows_bound_a_plan_but_never_below_one_bucket() -> None:
     log_states = {"a": Stream().close(9, {2: 100, 4: 100, 6: 100}).log_state}
     plan = next_plan(QueryPosition(), log_states, STATELESS, rows_max=50)
     assert buckets(plan) == {"a": [2]}
@@ -166,7 +166,7 @@ def taken(plan: Plan | None) -> dict[str, list[tuple[int, str, str]]]:
     return {name: [(b, writer, parts[0].attempt) for b, writer, parts in buckets_] for name, buckets_ in plan.inputs}
 
 
-def test_v6_the_best_there_is_of_each_bucket() -> None:
+def test_pt6_the_best_there_is_of_each_bucket() -> None:
     first = Stream().close(7, {6: 1, 9: 1, 11: 1, 12: 1}).branch(10, {9: 1, 10: 1}, base=7)
     second = Stream().close(20, {7: 1, 12: 1})
     log_states = {"a": first.log_state, "b": second.log_state}
@@ -179,12 +179,12 @@ def test_v6_the_best_there_is_of_each_bucket() -> None:
     assert taken(plan) == {"a": [(6, "0", "a"), (9, "0", "a"), (11, "0", "a")], "b": [(7, "0", "a")]}
 
 
-def test_v6_open_parts_fill_the_gap_before_a_branch() -> None:
+def test_pt6_open_parts_fill_the_gap_before_a_branch() -> None:
     log_states = {"a": Stream().close(5, {6: 1, 7: 1, 9: 1}).branch(8, {8: 1}, base=6).log_state}
     assert taken(next_tentative_plan(AT_5, log_states, FROM_0, 9, STATELESS)) == {"a": [(6, "0", "a"), (8, "0", "t"), (9, "0", "a")]}
 
 
-def test_v7_missing_names_what_upstream_was_without_or_the_stream() -> None:
+def test_pt7_missing_names_what_upstream_was_without_or_the_stream() -> None:
     log_states = {
         "a": Stream().close(7).branch(10, base=7, missing=("reports",)).branch(12, base=None).log_state,
         "b": Stream().close(20).log_state,
@@ -203,13 +203,13 @@ def test_v7_missing_names_what_upstream_was_without_or_the_stream() -> None:
     assert missing(21, {"a": "0"}) == ("a", "b", "reports")
 
 
-def test_v8_a_plan_of_stable_buckets_is_tentative_all_the_same() -> None:
+def test_pt8_a_plan_of_stable_buckets_is_tentative_all_the_same() -> None:
     plan = next_tentative_plan(AT_5, {"a": Stream().close(9, {8: 1}).log_state}, {}, 9, STATELESS)
     assert plan is not None
     assert (plan.kind, plan.missing, plan.after.bucket) == (BoundaryKind.TENTATIVE, (), 9)
 
 
-def test_v3_one_bucket_per_plan_unless_batch_safe() -> None:
+def test_pt3_one_bucket_per_plan_unless_batch_safe() -> None:
     log_states = {"a": Stream().close(5, {7: 3, 8: 1}).log_state}
     for traits, ends in ((TIMERS, [6, 7, 8]), (ONE_BY_ONE, [7, 8]), (STATELESS, [8])):
         position, found = AT_5, []
@@ -219,7 +219,7 @@ def test_v3_one_bucket_per_plan_unless_batch_safe() -> None:
         assert found == ends
 
 
-def test_v4_limits_cut_a_tentative_plan_over_all_sources_of_its_buckets() -> None:
+def test_pt4_limits_cut_a_tentative_plan_over_all_sources_of_its_buckets() -> None:
     rows = {6: 10, 7: 10, 8: 10, 9: 10, 10: 10}
     log_states = {"a": Stream().close(6, rows).branch(8, {7: 10, 8: 10}, base=6).log_state}
     position, ends = AT_5, []
@@ -246,7 +246,7 @@ def test_missing_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.missing == ("x", "y")
 
 
-def test_u1_inputs_at_different_positions_are_rejected() -> None:
+def test_pn1_inputs_at_different_positions_are_rejected() -> None:
     position = QueryPosition(3, 7)
     assert check_joint({"a": position, "b": position}) == position
     with pytest.raises(LocalProtocolError, match="different positions"):
@@ -273,7 +273,7 @@ def test_a_result_of_a_closed_bucket_is_the_functions_mistake() -> None:
 def test_every_bucket_once_in_order_together(
     steps: list[tuple[int, int, dict[int, int]]], stateful: bool, safe: bool, timers: bool, rows_max: int
 ) -> None:
-    """U1-U4 while streams grow in any way and plans are taken at any time."""
+    """PN1-PN4 while streams grow in any way and plans are taken at any time."""
     traits = PlanTraits(is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe)
     streams, upto = {"a": Stream(), "b": Stream()}, {"a": 0, "b": 0}
     log_states = {name: s.log_state for name, s in streams.items()}

@@ -39,14 +39,14 @@ def test_exact_aggregates_are_stateful_and_batch_safe() -> None:
         (facts("TransformWithState", stateful_processors=frozenset({"P"})), "processor P is not known to sort"),
     ],
 )
-def test_p1_what_is_not_known_runs_one_bucket_per_batch(given: PlanFacts, says: str) -> None:
+def test_pl1_what_is_not_known_runs_one_bucket_per_batch(given: PlanFacts, says: str) -> None:
     traits = judge(given)
     assert not traits.is_batch_safe
     assert any(says in reason for reason in traits.reasons), traits.reasons
     assert traits.errors == ()
 
 
-def test_p3_where_time_that_passes_changes_what_later_rows_give_empty_buckets_count() -> None:
+def test_pl3_where_time_that_passes_changes_what_later_rows_give_empty_buckets_count() -> None:
     processor = frozenset({"P"})
     timed = [facts("SomethingNew"), facts("DeduplicateWithinWatermark"), facts("TransformWithState", stateful_processors=processor)]
     assert [judge(given).has_timers for given in timed] == [True, True, True]

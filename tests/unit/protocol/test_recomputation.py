@@ -1,4 +1,4 @@
-"""Buckets that are made again: what is run, and whether the result may be used (invariants N1-N5)."""
+"""Buckets that are made again: what is run, and whether the result may be used (invariants RC1-RC5)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def taken(of: Recomputation, position: QueryPosition) -> tuple[list[int], QueryP
     return [bucket for _, buckets in plan.inputs for bucket, _, _ in buckets], plan.after
 
 
-def test_n2_a_stateless_query_begins_right_before_the_range_and_ends_with_it() -> None:
+def test_rc2_a_stateless_query_begins_right_before_the_range_and_ends_with_it() -> None:
     of = made()
     assert taken(of, QueryPosition()) == ([4, 5, 6], QueryPosition(1, 6, has_rows=True))
     assert taken(of, QueryPosition(1, 6, has_rows=True)) is None
 
 
-def test_n2_a_plan_that_is_not_batch_safe_takes_one_bucket_after_the_other() -> None:
+def test_rc2_a_plan_that_is_not_batch_safe_takes_one_bucket_after_the_other() -> None:
     of = Recomputation(WANTED, inputs(), PlanTraits(is_stateful=False, is_batch_safe=False))
     position, buckets = QueryPosition(), []
     while (found := taken(of, position)) is not None:
@@ -51,7 +51,7 @@ def test_n2_a_plan_that_is_not_batch_safe_takes_one_bucket_after_the_other() -> 
     assert buckets == [[4], [5], [6]]
 
 
-def test_n2_a_stateful_query_skips_nothing() -> None:
+def test_rc2_a_stateful_query_skips_nothing() -> None:
     of = made(STATEFUL)
     assert taken(of, QueryPosition(7, 2, has_rows=True)) == ([3, 4, 5, 6], QueryPosition(8, 6, has_rows=True))
     assert taken(of, QueryPosition(8, 6, has_rows=True)) is None
@@ -68,7 +68,7 @@ def test_only_what_is_wanted_is_kept() -> None:
     assert of.parts() == (part(4, "x"), part(6, "x"), part(6, "y"))
 
 
-def test_n3_nothing_is_used_too_early() -> None:
+def test_rc3_nothing_is_used_too_early() -> None:
     of = made()
     of.made((part(4), part(6), part(6)), 5)
     with pytest.raises(LocalProtocolError, match="up to 5, and 6 is wanted"):
@@ -83,7 +83,7 @@ def test_n3_nothing_is_used_too_early() -> None:
         (part(4), dataclasses.replace(part(6), digest=8), part(6)),
     ],
 )
-def test_n4_one_bucket_that_differs_makes_all_void(parts: tuple[Part, ...]) -> None:
+def test_rc4_one_bucket_that_differs_makes_all_void(parts: tuple[Part, ...]) -> None:
     of = made()
     of.made(parts, 6)
     assert of.different() == 6
@@ -91,7 +91,7 @@ def test_n4_one_bucket_that_differs_makes_all_void(parts: tuple[Part, ...]) -> N
         of.parts()
 
 
-def test_n5_records_hold_whole_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rc5_records_hold_whole_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recomputation, "PARTS_PER_RECORD_MAX", 3)
     parts = (part(2, "a"), part(1, "a"), part(2, "b"), part(3, "a"), part(3, "b"))
     assert list(recomputed_records("0", 5, parts)) == [

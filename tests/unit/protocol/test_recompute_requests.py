@@ -1,4 +1,4 @@
-"""ASK: who asks when, who answers (invariants A1-A7)."""
+"""ASK: who asks when, who answers (invariants RQ1-RQ7)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestReader:
         assert requests.state("reports") is None
         assert requests.describe("reports") == "nobody can be asked for reports: it is a source"
 
-    def test_a2_it_is_not_repeated_while_there_is_hope(self, requests: RecomputeRequests) -> None:
+    def test_rq2_it_is_not_repeated_while_there_is_hope(self, requests: RecomputeRequests) -> None:
         asked(requests)
         assert requests.lacking("means", 5, 9, NOW + ASK_AGAIN_MS - 1) is None
         assert requests.lacking("means", 6, 8, NOW + ASK_AGAIN_MS - 1) is None, "what is still gone is within it"
@@ -68,17 +68,17 @@ class TestReader:
         assert requests.lacking("means", 5, 9, NOW + patience_ms - 1) is None
         again = requests.lacking("means", 5, 9, NOW + patience_ms)
         assert again is not None
-        assert again.number > ask.number, "A1"
+        assert again.number > ask.number, "RQ1"
         assert requests.state("means") is RequestState.ASKED
 
-    def test_a2_other_buckets_are_asked_for_at_once(self, requests: RecomputeRequests) -> None:
+    def test_rq2_other_buckets_are_asked_for_at_once(self, requests: RecomputeRequests) -> None:
         first = asked(requests)
         assert asked(requests, 4, 9).number == first.number + 1
         assert asked(requests, 5, 10).number == first.number + 2
 
     def test_a_clock_that_jumps_back_makes_an_ask_come_early(self, requests: RecomputeRequests) -> None:
         assert asked(requests).number == NOW
-        assert asked(requests, now_ms=NOW - 1).number == NOW + 1, "A1"
+        assert asked(requests, now_ms=NOW - 1).number == NOW + 1, "RQ1"
 
     def test_answers_to_others_and_to_older_asks_do_not_count(self, requests: RecomputeRequests) -> None:
         ask = asked(requests)
@@ -128,7 +128,7 @@ class TestReplica:
         zero.heard(ask, 0)
         assert zero.due(0) is None
 
-    def test_a4_one_at_a_time(self) -> None:
+    def test_rq4_one_at_a_time(self) -> None:
         zero = replica()
         zero.heard(ask_of(), 0)
         zero.heard(ask_of(reader="delivery.out"), 0)
@@ -137,7 +137,7 @@ class TestReplica:
         zero.done()
         assert zero.due(0) == ask_of(reader="delivery.out")
 
-    def test_a4_the_newest_of_a_reader_counts(self) -> None:
+    def test_rq4_the_newest_of_a_reader_counts(self) -> None:
         zero = replica()
         for number in (2, 3, 1):
             zero.heard(ask_of(number), 0)
@@ -148,7 +148,7 @@ class TestReplica:
         zero.heard(ask_of(4), 0)
         assert zero.due(0) == ask_of(4)
 
-    def test_a4_no_more_readers_than_the_limit(self) -> None:
+    def test_rq4_no_more_readers_than_the_limit(self) -> None:
         zero = replica()
         for i in range(ASKS_MAX + 1):
             zero.heard(ask_of(reader=f"r{i}"), 0)
@@ -160,13 +160,13 @@ class TestReplica:
         assert len(found) == ASKS_MAX
         assert found[0] == ask_of(2, reader="r0")
 
-    def test_a6_the_next_one_waits_for_its_turn(self) -> None:
+    def test_rq6_the_next_one_waits_for_its_turn(self) -> None:
         one = replica("1")
         one.heard(ask_of(), 0)
         assert one.due(ASK_TURN_MS - 1) is None
         assert one.due(ASK_TURN_MS) == ask_of()
 
-    def test_a5_while_a_peer_works_nothing_is_begun(self) -> None:
+    def test_rq5_while_a_peer_works_nothing_is_begun(self) -> None:
         one = replica("1")
         one.heard(ask_of(), 0)
         one.heard(ask_of(reader="delivery.out"), 0)
@@ -175,7 +175,7 @@ class TestReplica:
         one.heard(answer(ask_of(), AskOutcome.RECOMPUTED, "0"), ASK_TURN_MS)
         assert one.due(ASK_TURN_MS) == ask_of(reader="delivery.out"), "the first is answered"
 
-    def test_a5_a_peer_that_does_not_answer_is_waited_for_no_longer(self) -> None:
+    def test_rq5_a_peer_that_does_not_answer_is_waited_for_no_longer(self) -> None:
         one = replica("1")
         one.heard(answer(ask_of(), AskOutcome.TAKEN, "0"), 0)
         one.heard(ask_of(2), ASK_TAKEN_MS - ASK_TURN_MS)
@@ -202,7 +202,7 @@ class TestReplica:
         one.heard(answer(ask_of(), AskOutcome.TAKEN, "1"), 5)
         assert one.due(ASK_TURN_MS) == ask_of()
 
-    def test_a7_an_old_ask_is_dropped(self) -> None:
+    def test_rq7_an_old_ask_is_dropped(self) -> None:
         zero = replica()
         zero.heard(ask_of(), 0)
         assert zero.due(ASK_AGAIN_MS) is None

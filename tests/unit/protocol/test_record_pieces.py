@@ -27,12 +27,12 @@ def stable(log_state: LogState) -> list[tuple[int, list[str]]]:
 WHOLE = record(0, 1, 9, tuple(part(bucket, f"{n}") for n, bucket in enumerate((9, 3, 4, 4, 4, 7, 12, 12, 11))), prev=BatchId("l", 0))
 
 
-def test_c1_a_record_that_is_small_enough_stays_as_it_is() -> None:
+def test_rp1_a_record_that_is_small_enough_stays_as_it_is() -> None:
     small = dataclasses.replace(WHOLE, parts=WHOLE.parts[:2])
     assert list(pieces(small)) == [small]
 
 
-def test_c1_c2_c4_the_pieces_together_say_what_the_record_says() -> None:
+def test_rp1_rp2_rp4_the_pieces_together_say_what_the_record_says() -> None:
     cut = list(pieces(WHOLE))
     assert [[p.bucket for p in piece.parts] for piece in cut] == [[3, 4], [4, 4], [7, 9], [11, 12], [12]]
     assert [piece.closed for piece in cut] == [3, 6, 9, 9, 9]
@@ -48,7 +48,7 @@ def test_c1_c2_c4_the_pieces_together_say_what_the_record_says() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-def test_c3_a_batch_that_is_run_again_cuts_off_the_pieces_of_the_first_run(count: int) -> None:
+def test_rp3_a_batch_that_is_run_again_cuts_off_the_pieces_of_the_first_run(count: int) -> None:
     log_state = state_after(started(), record(0, 0, 2), *list(pieces(WHOLE))[:count], started())
     again = dataclasses.replace(WHOLE, epoch=count + 2, id=BatchId("m", 1))
     for number, piece in enumerate(pieces(again)):
@@ -63,7 +63,7 @@ def test_a_piece_that_comes_twice_is_known() -> None:
     assert [log_state.apply(9, piece).reason for piece in (cut[0], cut[1])] == ["known", "known"]
 
 
-def test_c4_a_late_copy_of_the_record_before_is_known_however_many_pieces_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rp4_a_late_copy_of_the_record_before_is_known_however_many_pieces_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary_log, "TIMELINES_MAX", 2)
     before = record(0, 0, 2)
     log_state = state_after(started(), before, *pieces(WHOLE))
@@ -74,7 +74,7 @@ def test_c4_a_late_copy_of_the_record_before_is_known_however_many_pieces_came_s
     assert [log_state.apply(11 + number, piece).reason for number, piece in enumerate(pieces(following))] == ["accepted"] * 3
 
 
-def test_c5_a_batch_has_so_few_pieces_that_the_record_before_it_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rp5_a_batch_has_so_few_pieces_that_the_record_before_it_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PIECES_MAX < CHAIN_RECORDS_MAX - CHECKPOINT_BATCHES_RETAINED
     monkeypatch.setattr(record_pieces, "PIECES_MAX", 4)
     with pytest.raises(TooManyParts, match="in 9 parts, more than 4 records name"):

@@ -116,7 +116,7 @@ def test_the_table_of_states(row: Row) -> None:
 
 
 def test_the_table_of_states_a_crash() -> None:
-    """Whatever the state was: the next process has no branch, and its branches have higher numbers (R3)."""
+    """Whatever the state was: the next process has no branch, and its branches have higher numbers (RE3)."""
     for bench in (stable(), up_failure(), stabilization()):
         after = Bench(epoch=9)
         assert (after.state, after.replica.branch) == (FAILURE, None)
@@ -206,7 +206,7 @@ def test_the_branch_stays_while_an_input_is_still_being_corrected() -> None:
     assert bench.state is STABLE
 
 
-def test_r5_a_branch_stays_while_the_next_bucket_is_about_to_be_overdue() -> None:
+def test_re5_a_branch_stays_while_the_next_bucket_is_about_to_be_overdue() -> None:
     bench = up_failure()
     bench.close(30, names="b")
     bench.look()
@@ -367,7 +367,7 @@ class TestRecordChain:
         after = record(of, 7, kind=TENTATIVE, closed=8)
         assert (at_once.missing, ahead.missing, after.missing) == (("a",), ("b",), ("b",))
 
-    def test_r1_only_the_stable_timeline_gives_stable_records(self) -> None:
+    def test_re1_only_the_stable_timeline_gives_stable_records(self) -> None:
         """Rule 12."""
         of = chain()
         with pytest.raises(Fenced, match="not the stable one"):
@@ -376,7 +376,7 @@ class TestRecordChain:
         with pytest.raises(Fenced, match="not the stable one"):
             record(of, 4, is_stable_query=True)
 
-    def test_r1_only_a_branch_gives_tentative_ones(self) -> None:
+    def test_re1_only_a_branch_gives_tentative_ones(self) -> None:
         with pytest.raises(LocalProtocolError, match="never forked"):
             record(chain(), 4, kind=TENTATIVE)
 
@@ -511,7 +511,7 @@ class TestPacing:
         assert (bench.at(ZERO), bench.dropped) == (last + 21, [])
 
 
-def test_r5_where_batches_are_longer_than_buckets_what_was_complete_when_the_last_one_began_counts() -> None:
+def test_re5_where_batches_are_longer_than_buckets_what_was_complete_when_the_last_one_began_counts() -> None:
     bench = up_failure()
     bench.close(40, 30, names="ab")
     bench.look()
@@ -526,7 +526,7 @@ def test_r5_where_batches_are_longer_than_buckets_what_was_complete_when_the_las
     assert bench.decide(ONE).drop == ZERO
 
 
-def test_r5_but_not_after_a_batch_that_was_longer_than_the_bound() -> None:
+def test_re5_but_not_after_a_batch_that_was_longer_than_the_bound() -> None:
     bench = up_failure()
     bench.close(40, 30, names="ab")
     bench.look()

@@ -67,7 +67,7 @@ def test_inputs_that_never_said_anything_are_no_failure() -> None:
 
 @pytest.mark.parametrize("unreachable", ["a", "b", "ab"])
 def test_without_contact_to_a_log_nothing_is_branched(unreachable: str) -> None:
-    """A3: boundaries may be there which this process does not see."""
+    """AV3: boundaries may be there which this process does not see."""
     bench = stable(names="ab")
     bench.unreachable = set(unreachable)
     bench.close(9, names="b")
@@ -81,7 +81,7 @@ def test_without_contact_to_a_log_nothing_is_branched(unreachable: str) -> None:
 
 
 def test_a_process_that_was_paused_first_looks_then_judges() -> None:
-    """A4: its own sleep is not a failure of its inputs."""
+    """AV4: its own sleep is not a failure of its inputs."""
     bench = stable(names="ab")
     bench.close(9, names="b")
     bench.look()
@@ -356,7 +356,7 @@ def test_batches_of_one_query_are_paced() -> None:
     assert bench.at(ONE) == 12, "its pace is its own"
 
 
-def test_r7_a_branch_that_failed_is_not_tried_again_at_the_same_hole() -> None:
+def test_re7_a_branch_that_failed_is_not_tried_again_at_the_same_hole() -> None:
     bench = up_failure()
     branch = bench.branch
     assert bench.replica.abandon(bench.now_ms) == branch
@@ -386,7 +386,7 @@ def branch_dies(bench: Bench, cause: Exception) -> int:
 
 
 @pytest.mark.parametrize("cause", [DataMissing("blocks"), Unavailable("the broker")])
-def test_r7_a_branch_that_died_of_what_may_pass_is_tried_again_and_again_with_longer_pauses(cause: Exception) -> None:
+def test_re7_a_branch_that_died_of_what_may_pass_is_tried_again_and_again_with_longer_pauses(cause: Exception) -> None:
     bench = up_failure()
     pauses = [branch_dies(bench, cause) for _ in range(7)]
     assert pauses == [BRANCH_RETRY_MS * 2**n for n in range(5)] + [BRANCH_RETRY_MAX_MS] * 2
@@ -399,13 +399,13 @@ def test_r7_a_branch_that_died_of_what_may_pass_is_tried_again_and_again_with_lo
 
 
 @pytest.mark.parametrize("cause", [StageFunctionError("a bug"), ValueError()])
-def test_r7_any_other_cause_is_not_tried_again(cause: Exception) -> None:
+def test_re7_any_other_cause_is_not_tried_again(cause: Exception) -> None:
     bench = up_failure()
     assert branch_dies(bench, DataMissing("blocks")) == BRANCH_RETRY_MS
     assert branch_dies(bench, cause) == 120_000
 
 
-def test_r7_abandoned_before_the_successor_ever_asked() -> None:
+def test_re7_abandoned_before_the_successor_ever_asked() -> None:
     bench = stable(names="ab")
     bench.close(20, 8, 20, names="b")
     bench.look()
@@ -419,7 +419,7 @@ def test_r7_abandoned_before_the_successor_ever_asked() -> None:
 
 
 class TestWhatIsSaid:
-    """R10."""
+    """RE10."""
 
     def test_a_replica_that_begins_far_behind_says_failure_until_it_has_caught_up(self) -> None:
         bench = Bench(traits=PlanTraits(is_stateful=True, is_batch_safe=False))

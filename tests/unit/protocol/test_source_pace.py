@@ -33,7 +33,7 @@ def test_before_the_boundary_moved_for_the_first_time_it_goes_on_from_the_first_
     assert pace.upto_ms == 5_400
 
 
-def test_z1_it_is_never_beyond_what_was_read_nor_goes_back() -> None:
+def test_sp1_it_is_never_beyond_what_was_read_nor_goes_back() -> None:
     pace = paced(1)
     pace.go_on(1_006_000, 9_000, speaks=True)
     assert pace.upto_ms == 1_006_000
@@ -43,14 +43,14 @@ def test_z1_it_is_never_beyond_what_was_read_nor_goes_back() -> None:
 
 
 @pytest.mark.parametrize("factor", [1, 3, 100])
-def test_z2_a_boundary_that_stands_is_taken_to_go_on_as_fast_as_it_did(factor: int) -> None:
+def test_sp2_a_boundary_that_stands_is_taken_to_go_on_as_fast_as_it_did(factor: int) -> None:
     pace = paced(factor)
     for now_ms in range(5_100, 8_000, 100):
         pace.go_on(10**9, now_ms, speaks=True)
         assert pace.upto_ms == 1_000_000 + factor * now_ms
 
 
-def test_z2_at_least_as_fast_as_the_clock() -> None:
+def test_sp2_at_least_as_fast_as_the_clock() -> None:
     pace = paced(0.1)
     pace.go_on(10**9, 6_000, speaks=True)
     assert pace.upto_ms == 1_000_000 + 6_000
@@ -72,7 +72,7 @@ def test_a_boundary_that_lags_from_now_on_is_believed_after_a_while() -> None:
     assert pace.upto_ms == 1_000_000 + now_ms - 4_000
 
 
-def test_z2_one_that_has_caught_up_goes_as_fast_as_the_clock_again() -> None:
+def test_sp2_one_that_has_caught_up_goes_as_fast_as_the_clock_again() -> None:
     pace = paced(1_000, 2_000)
     for now_ms in range(2_100, 2_100 + PACE_OVER_MS + 300, 100):
         pace.moved(3_000_000 + now_ms, now_ms)
@@ -88,7 +88,7 @@ def test_a_jump_of_which_nothing_else_is_known_is_no_pace() -> None:
     assert pace.upto_ms == 90_000_100
 
 
-def test_z3_in_silence_it_ends_what_it_had_begun_and_waits_for_no_record_far_ahead() -> None:
+def test_sp3_in_silence_it_ends_what_it_had_begun_and_waits_for_no_record_far_ahead() -> None:
     pace = paced(1)
     pace.go_on(1_005_000 + PACE_CATCH_UP_MS, 5_000, speaks=False)
     pace.go_on(1_005_000 + PACE_CATCH_UP_MS, 60_000, speaks=False)

@@ -57,7 +57,7 @@ def standby(process: str, bucket: int = 5) -> Heartbeat:
     return Heartbeat(STANDBY_SERVICE, "tolls", process, -1, "standby", 3, 0, checkpoint_bucket=bucket)
 
 
-def test_s1_it_waits_for_the_silence_of_the_primary() -> None:
+def test_sb1_it_waits_for_the_silence_of_the_primary() -> None:
     made = Standby()
     for _ in range(200):
         made.now_ms += _STEP_MS
@@ -66,7 +66,7 @@ def test_s1_it_waits_for_the_silence_of_the_primary() -> None:
     assert made.due_after() == PRIMARY_SILENT_MS
 
 
-def test_s1_a_new_epoch_is_a_sign_of_life() -> None:
+def test_sb1_a_new_epoch_is_a_sign_of_life() -> None:
     made = Standby()
     made.now_ms += 1_000
     made.watch.epoch_seen(7, made.now_ms)
@@ -87,12 +87,12 @@ def test_before_the_log_was_read_nobody_takes_over() -> None:
 @pytest.mark.parametrize(
     "other", [{"epoch": 6}, {"service": "delivery"}, {"name": "totals"}, {"service": STANDBY_SERVICE}, {"service": STANDBY_SERVICE, "replica": "9"}]
 )  # fmt: skip
-def test_s2_others_are_no_sign_of_life(other: dict[str, str]) -> None:
+def test_sb2_others_are_no_sign_of_life(other: dict[str, str]) -> None:
     beat = replace(PRIMARY, **{"replica": "1", **other})  # type: ignore[arg-type]
     assert Standby("1").due_after(beat) == PRIMARY_SILENT_MS
 
 
-def test_s3_a_pause_of_its_own_is_no_silence_of_others() -> None:
+def test_sb3_a_pause_of_its_own_is_no_silence_of_others() -> None:
     made = Standby()
     made.watch.heard(PRIMARY, made.now_ms)
     made.now_ms += 600_000
@@ -100,7 +100,7 @@ def test_s3_a_pause_of_its_own_is_no_silence_of_others() -> None:
     assert made.due_after() == PRIMARY_SILENT_MS - OBSERVED_STEP_MS
 
 
-def test_s4_turns() -> None:
+def test_sb4_turns() -> None:
     assert Standby("0").due_after(standby("1"), standby("2")) == PRIMARY_SILENT_MS
     assert Standby("1").due_after(standby("0"), standby("2")) == PRIMARY_SILENT_MS + STANDBY_TURN_MS
     assert Standby("2").due_after(standby("0"), standby("1")) == PRIMARY_SILENT_MS + 2 * STANDBY_TURN_MS
@@ -108,7 +108,7 @@ def test_s4_turns() -> None:
     assert Standby("0", 0).due_after(standby("1"), standby("2", 0)) == PRIMARY_SILENT_MS + STANDBY_TURN_MS
 
 
-def test_s4_the_dead_have_no_turn() -> None:
+def test_sb4_the_dead_have_no_turn() -> None:
     made = Standby("1")
     made.watch.heard(standby("0"), made.now_ms)
     assert made.due_after() == PRIMARY_SILENT_MS
@@ -129,7 +129,7 @@ def heard(watch: StandbyWatch, now_ms: int) -> None:
     watch.heard(replace(PRIMARY, replica="1"), now_ms)
 
 
-def test_s8_one_that_was_moved_takes_over_from_who_is_heard_once_it_is_up_to_date() -> None:
+def test_sb8_one_that_was_moved_takes_over_from_who_is_heard_once_it_is_up_to_date() -> None:
     watch, closed = come(), 1_000
     assert watch.must_wait
     for now_ms in range(0, 60_000, _STEP_MS):
@@ -139,13 +139,13 @@ def test_s8_one_that_was_moved_takes_over_from_who_is_heard_once_it_is_up_to_dat
     assert come().due(0, 0, 0), "nothing is closed yet: it is at the beginning as the other one is"
 
 
-def test_s8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
+def test_sb8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
     watch = come()
     times = range(0, PRIMARY_SILENT_MS + _STEP_MS, _STEP_MS)
     assert [watch.due(now_ms, 0, 1_000) for now_ms in times] == [now_ms >= PRIMARY_SILENT_MS for now_ms in times]
 
 
-def test_s8_who_was_here_already_begins_at_once() -> None:
+def test_sb8_who_was_here_already_begins_at_once() -> None:
     assert not come(epoch=8).must_wait
     assert come(epoch=8).due(0, 0, 1_000)
     assert not come(moved_epoch=-1, epoch=None).must_wait
@@ -158,7 +158,7 @@ def held(process: str, epoch: int, commit: int) -> Held:
     return Held(process, Timeline.fresh(epoch), commit)
 
 
-def test_s5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
+def test_sb5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
     one, two, three = held("0", 5, 9), held("1", 5, 12), held("2", 7, 3)
     assert to_copy(None, []) is None
     assert to_copy(None, [held("0", 5, -1)]) is None, "it has no batch yet"
@@ -172,7 +172,7 @@ def test_s5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
 TOKEN = "0123456789abcdef"
 
 
-def test_s6_names_of_copies() -> None:
+def test_sb6_names_of_copies() -> None:
     assert copy_name(timeline_name(5, 3), None, TOKEN) == timeline_name(5, 0, TOKEN)
     assert copy_name(timeline_name(5, 3), timeline_name(4, 9), TOKEN) == timeline_name(5, 0, TOKEN)
     assert copy_name(timeline_name(5, 3), timeline_name(5, 8), TOKEN) == timeline_name(5, 9, TOKEN)
@@ -218,7 +218,7 @@ THEIRS = Timeline(timeline_name(5, 0), 3, BatchId("l", 3), floor=2)
 OWN = THEIRS.copied(timeline_name(5, 4, "f" * 16), 3)
 
 
-def test_s7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
+def test_sb7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
     disks = Disks((OWN, 3), (THEIRS, 7))
     name = timeline_name(5, 5, TOKEN)
     assert disks.copy() == Copied(name, 7)
@@ -228,14 +228,14 @@ def test_s7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
     assert Disks(None, (THEIRS, 7)).copy() == Copied(timeline_name(5, 0, TOKEN), 7)
 
 
-def test_s5_nothing_is_copied_that_is_no_further() -> None:
+def test_sb5_nothing_is_copied_that_is_no_further() -> None:
     for disks in (Disks((OWN, 3), None), Disks((OWN, 3), (THEIRS, 3)), Disks(None, (THEIRS, -1))):
         assert disks.copy() is None
         assert disks.changes == []
 
 
 @pytest.mark.parametrize("why", ["not readable", "not whole", "no further", "gone", "another by now"])
-def test_s7_what_is_not_good_is_no_checkpoint(why: str) -> None:
+def test_sb7_what_is_not_good_is_no_checkpoint(why: str) -> None:
     disks = Disks((OWN, 3), (THEIRS, 7))
     name = timeline_name(5, 5, TOKEN)
     disks.is_readable = why != "not readable"

@@ -66,11 +66,11 @@ def test_the_horizon_in_buckets_is_rounded_up(state_horizon_ms: int, buckets: in
 
 
 @pytest.mark.parametrize(("state_horizon_ms", "after"), [(0, 10), (100, 8), (200, 6), (500, 0), (5_000, 0)])
-def test_b2_upstream_backup_begins_two_reaches_before_its_output(state_horizon_ms: int, after: int) -> None:
+def test_sh2_upstream_backup_begins_two_reaches_before_its_output(state_horizon_ms: int, after: int) -> None:
     assert begun(backed_up(state_horizon_ms)) == (after, 0)
 
 
-def test_b6_where_nothing_was_closed_the_beginning_is_the_beginning() -> None:
+def test_sh6_where_nothing_was_closed_the_beginning_is_the_beginning() -> None:
     for complete in (None, lambda: 50):
         log = Log(StateHorizon("s", 200, WIDTH_MS, complete))
         log.begin()
@@ -90,21 +90,21 @@ def made_again(log: Log, **changed: int) -> None:
     log.horizon.check(log.record(12, part(12, 1)))
 
 
-def test_b3_what_is_made_again_is_compared() -> None:
+def test_sh3_what_is_made_again_is_compared() -> None:
     log = backed_up()
     begun(log)
     made_again(log)
 
 
 @pytest.mark.parametrize("bucket", [9, 10])
-def test_b3_a_difference_ends_the_process_before_anything_new_is_closed(bucket: int) -> None:
+def test_sh3_a_difference_ends_the_process_before_anything_new_is_closed(bucket: int) -> None:
     log = backed_up()
     begun(log)
     with pytest.raises(StageFunctionError, match=f"bucket {bucket}, made again from 400 ms of input, .* a longer state_horizon"):
         made_again(log, **{f"b{bucket}": 4_711})
 
 
-def test_b3_a_bucket_too_many_or_too_few_is_a_difference() -> None:
+def test_sh3_a_bucket_too_many_or_too_few_is_a_difference() -> None:
     log = backed_up()
     begun(log)
     assert log.horizon is not None
@@ -132,7 +132,7 @@ def is_open(log: Log) -> bool:
     return log.horizon.is_open(again.origin("0"))
 
 
-def test_b3_until_something_new_is_closed_each_process_begins_anew() -> None:
+def test_sh3_until_something_new_is_closed_each_process_begins_anew() -> None:
     log = backed_up()
     assert not is_open(log), "there was a checkpoint to go on from until the disk was lost"
     begun(log)
@@ -154,7 +154,7 @@ def test_b3_until_something_new_is_closed_each_process_begins_anew() -> None:
     assert not is_open(log), "all was compared before 11 was closed"
 
 
-def test_b3_blocks_that_are_written_again_end_no_comparison() -> None:
+def test_sh3_blocks_that_are_written_again_end_no_comparison() -> None:
     log = backed_up()
     begun(log)
     log.add(log.record(6, fresh=True))
@@ -163,7 +163,7 @@ def test_b3_blocks_that_are_written_again_end_no_comparison() -> None:
     assert is_open(log)
 
 
-def test_b3_the_first_process_of_all_and_one_that_gives_up_have_nothing_to_compare() -> None:
+def test_sh3_the_first_process_of_all_and_one_that_gives_up_have_nothing_to_compare() -> None:
     log = Log(StateHorizon("s", 200, WIDTH_MS))
     log.begin()
     log.add(log.record(0, fresh=True))
@@ -213,13 +213,13 @@ def forgetful(book: GapBook | None = None) -> Log:
     return log
 
 
-def test_b4_amnesia_gives_up_to_a_state_horizon_beyond_what_is_complete() -> None:
+def test_sh4_amnesia_gives_up_to_a_state_horizon_beyond_what_is_complete() -> None:
     log = forgetful()
     assert begun(log) == (15, 17)
     log.horizon.check(log.record(16, part(9, 4)))  # type: ignore[union-attr]
 
 
-def test_b5_a_gap_that_a_crash_interrupted_goes_on() -> None:
+def test_sh5_a_gap_that_a_crash_interrupted_goes_on() -> None:
     log = forgetful()
     log.add(log.record(15, fresh=True, missing="a"))
     log.add(log.record(16, missing="a"))

@@ -77,11 +77,11 @@ def test_parts_of_open_buckets_of_a_branch_belong_to_the_record_that_closes_them
         (record(6, 9, base=4, prev=BatchId("l7.1", 5)), "off_chain"),
     ],
 )
-def test_t1_what_counts_continues_the_newest_branch_or_begins_a_newer_one(entry: BoundaryRecord, reason: str) -> None:
+def test_te1_what_counts_continues_the_newest_branch_or_begins_a_newer_one(entry: BoundaryRecord, reason: str) -> None:
     assert taken(record(5, 8, base=4)).rejection(entry) == reason
 
 
-def test_t1_more_open_parts_than_the_limit_are_rejected_unless_they_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_te1_more_open_parts_than_the_limit_are_rejected_unless_they_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     branches = taken(record(5, 8, (part(9), part(10), part(11)), base=4))
     monkeypatch.setattr(tentative, "PENDING_PARTS_MAX", 3)
     assert branches.rejection(record(6, 8, (part(12),))) == "pending"
@@ -89,7 +89,7 @@ def test_t1_more_open_parts_than_the_limit_are_rejected_unless_they_are_closed(m
     assert branches.rejection(record(6, 9, (part(12), part(13)))) == "pending"
 
 
-def test_t2_a_newer_branch_covers_what_it_closed_and_no_more() -> None:
+def test_te2_a_newer_branch_covers_what_it_closed_and_no_more() -> None:
     branches = taken(
         record(5, 12, tuple(part(n, "first") for n in range(5, 13)), base=4, missing=("a",)),
         record(1, 9, (part(8, "second"),), branch=(7, 2), base=6, missing=("b",)),
@@ -109,7 +109,7 @@ def test_t2_a_newer_branch_covers_what_it_closed_and_no_more() -> None:
     assert branches.upto == 12
 
 
-def test_t2_a_newer_branch_may_cover_several_ranges_whole() -> None:
+def test_te2_a_newer_branch_may_cover_several_ranges_whole() -> None:
     branches = taken(
         record(5, 6, base=4, missing=("a",)), record(6, 8, missing=("b",)), record(7, 9, missing=("c",)),
         record(1, 9, branch=(7, 2), base=4, missing=("d",)),
@@ -117,12 +117,12 @@ def test_t2_a_newer_branch_may_cover_several_ranges_whole() -> None:
     assert branches.ranges(1, 99) == [TentativeRange(5, 9, (7, 2), ("d",))]
 
 
-def test_t3_neighbours_that_say_the_same_are_one_range() -> None:
+def test_te3_neighbours_that_say_the_same_are_one_range() -> None:
     branches = taken(record(5, 6, base=4, missing=("a",)), record(6, 8, missing=("a",)), record(7, 9))
     assert branches.ranges(1, 99) == [TentativeRange(5, 8, (7, 1), ("a",)), TentativeRange(9, 9, (7, 1))]
 
 
-def test_t4_what_is_stable_is_not_held() -> None:
+def test_te4_what_is_stable_is_not_held() -> None:
     branches = taken(record(5, 9, (part(6), part(8), part(11)), base=4), upto=5)
     assert branches.bucket(5) is None
     branches.prune(7)
@@ -136,7 +136,7 @@ def test_t4_what_is_stable_is_not_held() -> None:
     assert branches.bucket(21) == ((7, 1), (part(21),), ())
 
 
-def test_t5_above_the_limits_the_lowest_buckets_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_te5_above_the_limits_the_lowest_buckets_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tentative, "TENTATIVE_PARTS_MAX", 4)
     monkeypatch.setattr(tentative, "TENTATIVE_RANGES_MAX", 3)
     branches = taken(record(5, 10, (part(5), part(6), part(6), part(7), part(8)), base=4))
@@ -148,7 +148,7 @@ def test_t5_above_the_limits_the_lowest_buckets_go(monkeypatch: pytest.MonkeyPat
     assert branches.filled(1, 99) == []
 
 
-def test_t5_a_bucket_beyond_the_limit_alone_goes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_te5_a_bucket_beyond_the_limit_alone_goes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tentative, "TENTATIVE_PARTS_MAX", 1)
     branches = taken(record(5, 6, (part(6), part(6)), base=4))
     assert (branches.ranges(1, 9), branches.upto) == ([], 6)

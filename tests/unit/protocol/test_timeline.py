@@ -42,14 +42,14 @@ from anabranch.protocol.timeline import (
 )
 
 
-def test_g1_names_sort_by_epoch_and_number() -> None:
+def test_ti1_names_sort_by_epoch_and_number() -> None:
     names = [timeline_name(9, 2), timeline_name(10, 0), timeline_name(10, 1), "copying", "000000000011-00000x"]
     assert newest(names) == timeline_name(10, 1)
     assert newest(["other"]) is None
     assert [epoch_of(n) for n in names] == [9, 10, 10, None, None]
 
 
-def test_g1_the_copies_of_two_processes_have_two_names() -> None:
+def test_ti1_the_copies_of_two_processes_have_two_names() -> None:
     one, two = timeline_name(9, 2, "0" * 16), timeline_name(9, 2, "f" * 16)
     assert newest([one, two, timeline_name(9, 1, "f" * 16)]) == two
     assert newest([two, timeline_name(9, 3)]) == timeline_name(9, 3)
@@ -57,7 +57,7 @@ def test_g1_the_copies_of_two_processes_have_two_names() -> None:
     assert epoch_of(f"{timeline_name(9, 2)}-token") is None
 
 
-def test_g2_only_what_is_below_is_deleted() -> None:
+def test_ti2_only_what_is_below_is_deleted() -> None:
     other = timeline_name(10, 3, "f" * 16)
     names = [timeline_name(9, 0), timeline_name(9, 3), timeline_name(10, 2), other, timeline_name(11, 0), "something else"]
     assert obsolete(names, 10) == [timeline_name(9, 0), timeline_name(9, 3)]
@@ -65,7 +65,7 @@ def test_g2_only_what_is_below_is_deleted() -> None:
     assert obsolete(names, 10, 4)[-1] == other
 
 
-def test_g3_the_tip_is_the_record_of_the_last_committed_batch() -> None:
+def test_ti3_the_tip_is_the_record_of_the_last_committed_batch() -> None:
     first = Timeline.fresh(3)
     assert first.tip(-1) is None
     assert first.tip(4) == BatchId(first.name, 4)
@@ -78,7 +78,7 @@ def test_g3_the_tip_is_the_record_of_the_last_committed_batch() -> None:
     assert first.copied(timeline_name(9, 0), -1).tip(-1) is None
 
 
-def test_g6_the_record_of_an_older_batch_is_known_too() -> None:
+def test_ti6_the_record_of_an_older_batch_is_known_too() -> None:
     """By whichever timeline made it: a damaged directory goes back."""
     first = Timeline.fresh(3)
     second = first.copied(timeline_name(8, 0), 4)
@@ -285,7 +285,7 @@ def test_a_crash_between_any_two_steps_of_a_fork_leaves_the_stable_directory(at:
 
 
 @pytest.mark.parametrize("at", range(11))
-def test_g2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
+def test_ti2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
     """The process of epoch 8 stops after any step; that of epoch 9 starts whole and runs; then the first goes on."""
     disk, first = began()
     newer: list[Timeline | None] = []
@@ -300,7 +300,7 @@ def test_g2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
     assert found.tip(disk.directories[found.name]) == BatchId(first.name, 4)
 
 
-def test_g4_g6_a_damaged_directory_goes_back_to_a_whole_batch() -> None:
+def test_ti4_ti6_a_damaged_directory_goes_back_to_a_whole_batch() -> None:
     disk, first = began()
     disk.damaged = {4, 3}
     second = disk.run(failover_steps(8))
@@ -320,7 +320,7 @@ def bases(*clean: int) -> Callable[[str, BatchId], int | None]:
 
 
 @pytest.mark.parametrize("why", ["new", "damaged", "trimmed"])
-def test_g4_g5_a_replica_without_anything_to_go_on_from_takes_the_peer_that_is_furthest(why: str) -> None:
+def test_ti4_ti5_a_replica_without_anything_to_go_on_from_takes_the_peer_that_is_furthest(why: str) -> None:
     disk = Disk() if why == "new" else began()[0]
     peer(disk, "1", 6)
     peer(disk, "2", 9)
@@ -335,13 +335,13 @@ def test_g4_g5_a_replica_without_anything_to_go_on_from_takes_the_peer_that_is_f
     assert disk.steps[-1] == AppendBase(second)
 
 
-def test_g5_a_peer_that_always_leaves_something_pending_will_not_do() -> None:
+def test_ti5_a_peer_that_always_leaves_something_pending_will_not_do() -> None:
     disk = Disk()
     peer(disk, "1", 6)
     assert disk.run(failover_steps(60, bases())) == Timeline.fresh(60)
 
 
-def test_g5_a_peer_that_goes_away_is_left_for_the_next() -> None:
+def test_ti5_a_peer_that_goes_away_is_left_for_the_next() -> None:
     disk = Disk()
     peer(disk, "1", 6)
     peer(disk, "2", 9)
@@ -359,7 +359,7 @@ def test_g5_a_peer_that_goes_away_is_left_for_the_next() -> None:
     assert copies == 4
 
 
-def test_g5_what_the_peer_needs_that_is_gone_is_not_there_for_us() -> None:
+def test_ti5_what_the_peer_needs_that_is_gone_is_not_there_for_us() -> None:
     disk = Disk()
     peer(disk, "1", 6)
     disk.trimmed = 8
@@ -368,7 +368,7 @@ def test_g5_what_the_peer_needs_that_is_gone_is_not_there_for_us() -> None:
     assert second == Timeline.from_peer(timeline_name(60, 0), 6, 60)
 
 
-def test_g4_from_nothing_only_if_the_beginning_is_there() -> None:
+def test_ti4_from_nothing_only_if_the_beginning_is_there() -> None:
     disk = Disk()
     disk.trimmed = 5
     assert disk.run(failover_steps(60)) == Timeline.fresh(60), "somebody brought the beginning back, say"

@@ -1,4 +1,4 @@
-"""Where a replica starts from when its own disk is lost or damaged (G4-G6)."""
+"""Where a replica starts from when its own disk is lost or damaged (TI4-TI6)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_the_own_directory_comes_first() -> None:
     assert "FindPeers" not in disk.named()
 
 
-def test_g6_a_damaged_batch_is_gone_back_over() -> None:
+def test_ti6_a_damaged_batch_is_gone_back_over() -> None:
     disk = own(5, 4, 3)
     disk.damaged = {OLD: {5, 4}}
     timeline = disk.run()
@@ -147,7 +147,7 @@ def test_a_batch_whose_record_is_not_known_is_not_gone_back_to() -> None:
 
 
 @pytest.mark.parametrize("lost", ["disk", "all batches", "blocks"])
-def test_g4_without_a_directory_of_its_own_a_peers_is_copied(lost: str) -> None:
+def test_ti4_without_a_directory_of_its_own_a_peers_is_copied(lost: str) -> None:
     theirs = timeline_name(4, 0)
     disk = peer(7, 6, 5, clean={7: 70, 5: 50}, name=theirs)
     if lost != "disk":
@@ -161,7 +161,7 @@ def test_g4_without_a_directory_of_its_own_a_peers_is_copied(lost: str) -> None:
     assert disk.steps[-4:] == [Write(timeline), CheckEpoch(), Clean(9), AppendBase(timeline)]
 
 
-def test_g5_only_a_batch_that_leaves_nothing_pending() -> None:
+def test_ti5_only_a_batch_that_leaves_nothing_pending() -> None:
     disk = peer(7, 6, 5, clean={5: 50})
     assert disk.run() == Timeline.from_peer(NAME, 5, 50)
     disk = peer(7, 6, 5, clean={})
@@ -170,7 +170,7 @@ def test_g5_only_a_batch_that_leaves_nothing_pending() -> None:
     assert disk.run() == Timeline.fresh(9)
 
 
-def test_g5_only_a_whole_batch() -> None:
+def test_ti5_only_a_whole_batch() -> None:
     disk = peer(7, 6, 5, clean={7: 70, 6: 60, 5: 50})
     disk.damaged = {OLD: {7, 6}}
     assert disk.run() == Timeline.from_peer(NAME, 5, 50)
@@ -196,7 +196,7 @@ def test_a_peer_that_vanishes_between_two_copies_is_left() -> None:
     assert disk.named().count("CopyPeer") == 2
 
 
-def test_g4_where_nothing_is_left_to_start_from_it_waits() -> None:
+def test_ti4_where_nothing_is_left_to_start_from_it_waits() -> None:
     disk = peer(7, clean={7: 70})
     disk.gone_upto = 7
     timeline = disk.run()
@@ -215,7 +215,7 @@ def peer_free() -> Disk:
     return disk
 
 
-def test_g5_until_the_first_commit_every_restart_says_the_base_again() -> None:
+def test_ti5_until_the_first_commit_every_restart_says_the_base_again() -> None:
     base = Timeline.from_peer(OLD, 7, 70)
     assert base.copied(NAME, 7) == Timeline.from_peer(NAME, 7, 70)
     later = base.copied(NAME, 9)
@@ -237,7 +237,7 @@ def test_a_fork_right_after_the_base_record_continues_it() -> None:
     assert written.timeline.copied(timeline_name(12, 0), 7).start_tip == BatchId(OLD, 7)
 
 
-def test_g3_who_made_which_batch_is_known_over_many_timelines() -> None:
+def test_ti3_who_made_which_batch_is_known_over_many_timelines() -> None:
     timeline, last = Timeline.fresh(1), -1
     made: dict[int, str] = {}
     for epoch, commits in ((2, 3), (5, 0), (7, 4), (8, 2), (9, 0)):
@@ -271,7 +271,7 @@ def test_a_plan_that_names_blocks_which_were_recomputed_is_dropped() -> None:
     assert CutBack(NAME, 4, keep_plan=False) in disk.steps
 
 
-def test_g7_a_batch_whose_record_was_cut_off_is_gone_back_over() -> None:
+def test_ti7_a_batch_whose_record_was_cut_off_is_gone_back_over() -> None:
     disk = own(5, 4, 3)
     disk.chain = {BatchId(OLD, 3), BatchId(OLD, 2), BatchId("x", 5)}
     timeline = disk.run()
@@ -280,7 +280,7 @@ def test_g7_a_batch_whose_record_was_cut_off_is_gone_back_over() -> None:
 
 
 @pytest.mark.parametrize("why", ["not on the chain", "blocks are gone"])
-def test_g7_where_none_may_be_continued_one_that_leaves_nothing_open_is_taken_under_a_base_record(why: str) -> None:
+def test_ti7_where_none_may_be_continued_one_that_leaves_nothing_open_is_taken_under_a_base_record(why: str) -> None:
     disk = own(5, 4, 3)
     disk.chain = {BatchId(OLD, 3)} if why == "blocks are gone" else set()
     disk.gone_upto = 3
@@ -294,7 +294,7 @@ def test_g7_where_none_may_be_continued_one_that_leaves_nothing_open_is_taken_un
 
 
 @pytest.mark.parametrize("why", ["something is open", "it is damaged", "blocks are gone"])
-def test_g7_else_it_is_as_if_there_were_none(why: str) -> None:
+def test_ti7_else_it_is_as_if_there_were_none(why: str) -> None:
     disk = own(5, 4, 3)
     disk.chain = set()
     disk.cut_off = {} if why == "something is open" else {BatchId(OLD, 4): 40}
@@ -307,13 +307,13 @@ def test_g7_else_it_is_as_if_there_were_none(why: str) -> None:
         assert disk.run() == Timeline.fresh(9)
 
 
-def test_g7_a_base_record_needs_nothing_on_the_chain() -> None:
+def test_ti7_a_base_record_needs_nothing_on_the_chain() -> None:
     disk = own(7)
     disk.newest, disk.chain = Timeline.from_peer(OLD, 7, 70), set()
     assert disk.run() == Timeline.from_peer(NAME, 7, 70)
 
 
-def test_g7_nor_does_a_first_record() -> None:
+def test_ti7_nor_does_a_first_record() -> None:
     disk = own(-1)
     disk.chain = set()
     timeline = disk.run()
@@ -322,7 +322,7 @@ def test_g7_nor_does_a_first_record() -> None:
     assert "Copy" in disk.named()
 
 
-def test_b3_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from() -> None:
+def test_sh3_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from() -> None:
     disk = own(5, 4, 3)
     disk.is_open = True
     assert disk.run() == Timeline.fresh(9)

@@ -38,7 +38,7 @@ def test_below_the_blocks_of_trimmed_buckets() -> None:
     assert offsets.below(2) == {("0", 0): 9, ("0", 1): 3}
 
 
-def test_d1_a_later_bucket_keeps_what_stands_behind_it() -> None:
+def test_to1_a_later_bucket_keeps_what_stands_behind_it() -> None:
     offsets = TrimOffsets()
     offsets.seen(record(part(9, 2, 3), part(1, 3, 5)), YES)
     offsets.seen(record(part(1, 5, 7), part(9, 7, 8)), YES)
@@ -46,14 +46,14 @@ def test_d1_a_later_bucket_keeps_what_stands_behind_it() -> None:
     assert offsets.below(9) == {("0", 0): 8}
 
 
-def test_d1_tentative_blocks_are_kept_too() -> None:
+def test_to1_tentative_blocks_are_kept_too() -> None:
     offsets = TrimOffsets()
     offsets.seen(record(part(4, 2, 3), kind=BoundaryKind.TENTATIVE), YES)
     offsets.seen(record(part(1, 3, 5)), YES)
     assert offsets.below(1) == {("0", 0): 2}
 
 
-def test_d2_tentative_blocks_say_nothing_of_stable_ones_to_come() -> None:
+def test_to2_tentative_blocks_say_nothing_of_stable_ones_to_come() -> None:
     offsets = TrimOffsets()
     offsets.seen(record(part(1, 0, 2)), YES)
     offsets.seen(record(part(2, 10, 20), kind=BoundaryKind.TENTATIVE), YES)
@@ -69,7 +69,7 @@ def test_what_was_rejected_does_not_count() -> None:
     assert offsets.below(1) == {}
 
 
-def test_d3_offsets_never_fall() -> None:
+def test_to3_offsets_never_fall() -> None:
     offsets = TrimOffsets()
     offsets.seen(record(part(3, 0, 9)), YES)
     assert offsets.below(3) == {("0", 0): 9}
@@ -83,7 +83,7 @@ def test_recomputed_blocks_are_kept_and_say_nothing_of_stable_ones_to_come() -> 
     offsets.seen(Recomputed("0", 0, (part(1, 10, 12), part(3, 12, 14))), YES)
     assert offsets.below(1) == {("0", 0): 2}
     offsets.seen(Recomputed("0", 0, (part(1, 14, 16),)), YES)
-    assert offsets.below(3) == {("0", 0): 4}, "D2: a stable record may still name blocks before those that were recomputed"
+    assert offsets.below(3) == {("0", 0): 4}, "TO2: a stable record may still name blocks before those that were recomputed"
     offsets.seen(record(part(4, 20, 22)), YES)
     assert offsets.below(4) == {("0", 0): 22}
 
@@ -120,4 +120,4 @@ def test_a_snapshot_names_all_that_is_above_the_trim_point() -> None:
     assert offsets.below(5) == {("0", 0): 20}
     assert offsets.below(7) == {("0", 0): 30, ("1", 0): 6}, "what is open comes next"
     assert offsets.below(10) == {("0", 0): 50, ("1", 0): 6}, "what a branch made of an open bucket"
-    assert offsets.below(12) == {("0", 0): 71, ("1", 0): 6}, "D2: of what stable records named"
+    assert offsets.below(12) == {("0", 0): 71, ("1", 0): 6}, "TO2: of what stable records named"

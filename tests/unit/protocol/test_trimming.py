@@ -26,7 +26,7 @@ def trimming(monkeypatch: pytest.MonkeyPatch) -> Trimming:
     return Trimming({"reports": STAGE, "tolls": [OUTPUT], "unread": []})
 
 
-def test_t2_the_least_of_the_readers_and_of_what_is_stable(trimming: Trimming) -> None:
+def test_tm2_the_least_of_the_readers_and_of_what_is_stable(trimming: Trimming) -> None:
     for reader, bucket in ((STAGE[0], 7), (STAGE[1], 5), (OUTPUT, 20)):
         trimming.heard(beat(reader, bucket), NOW)
     found = trimming.due(NOW, {"reports": 9, "tolls": 12})
@@ -44,7 +44,7 @@ def passes(trimming: Trimming, now_ms: int, duration_ms: int, *beats: Heartbeat)
     return now_ms
 
 
-def test_t3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) -> None:
+def test_tm3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) -> None:
     trimming.heard(beat(STAGE[0], 7), NOW)
     assert trimming.due(NOW, {"reports": 9}) == []
     late = NOW + LONG_MS
@@ -54,7 +54,7 @@ def test_t3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) -> 
     assert trimming.due(late, {"reports": 9}) == [TrimPoint("reports", 8, late)]
 
 
-def test_t2_a_reader_that_was_silent_for_a_day_holds_nothing_back(trimming: Trimming) -> None:
+def test_tm2_a_reader_that_was_silent_for_a_day_holds_nothing_back(trimming: Trimming) -> None:
     trimming.heard(beat(STAGE[0], 7), NOW)
     trimming.heard(beat(STAGE[1], 5), NOW)
     late = passes(trimming, NOW, LONG_MS, beat(STAGE[0], 7))
@@ -64,21 +64,21 @@ def test_t2_a_reader_that_was_silent_for_a_day_holds_nothing_back(trimming: Trim
 
 
 @pytest.mark.parametrize("skew_ms", [-LONG_MS - 1, LONG_MS + 1])
-def test_t2_the_clock_of_a_reader_decides_nothing(trimming: Trimming, skew_ms: int) -> None:
+def test_tm2_the_clock_of_a_reader_decides_nothing(trimming: Trimming, skew_ms: int) -> None:
     """A delivery whose clock is a day behind lives, and reads, all the same."""
     trimming.heard(beat(STAGE[0], 1_000), NOW)
     trimming.heard(beat(STAGE[1], 10, written_ms=NOW + skew_ms), NOW)
     assert [p.bucket for p in trimming.due(NOW, {"reports": 1_000})] == [10]
 
 
-def test_t4_without_readers_nothing_is_trimmed(trimming: Trimming) -> None:
+def test_tm4_without_readers_nothing_is_trimmed(trimming: Trimming) -> None:
     for reader in STAGE:
         trimming.heard(beat(reader, 7), NOW)
     late = passes(trimming, NOW, LONG_MS + OBSERVED_STEP_MS)
     assert trimming.due(late, {"reports": 9, "unread": 9}) == []
 
 
-def test_t1_it_never_falls(trimming: Trimming) -> None:
+def test_tm1_it_never_falls(trimming: Trimming) -> None:
     trimming.seen(TrimPoint("reports", 6, NOW - TRIM_EVERY_MS))
     trimming.seen(TrimPoint("reports", 4, NOW))
     trimming.seen(TrimPoint("unknown", 4, NOW))
@@ -89,7 +89,7 @@ def test_t1_it_never_falls(trimming: Trimming) -> None:
     assert trimming.point("unknown") == 0
 
 
-def test_t5_the_newest_process_speaks(trimming: Trimming) -> None:
+def test_tm5_the_newest_process_speaks(trimming: Trimming) -> None:
     trimming.heard(beat(STAGE[0], 7), NOW)
     trimming.heard(beat(STAGE[1], 3, epoch=2), NOW)
     trimming.heard(beat(STAGE[1], 8, epoch=1), NOW)

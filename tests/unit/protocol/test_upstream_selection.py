@@ -41,7 +41,7 @@ def test_of_equally_good_ones_the_one_that_offers_most_then_the_lowest_id() -> N
     assert choose("0", states, {"0": 5, "1": 7, "2": 7}, 6) == "1"
 
 
-def test_w1_w2_w3_for_all_combinations_of_three_replicas() -> None:
+def test_us1_us2_us3_for_all_combinations_of_three_replicas() -> None:
     """Exhaustive: the choice offers the bucket, is at least as good as any other that does, and moves only to a better one."""
     for states_of, able, current in product(product(ReplicaState, repeat=3), product((0, 1), repeat=3), (None, "0", "1", "2")):
         states = dict(zip("012", states_of, strict=True))
@@ -59,7 +59,7 @@ def test_w1_w2_w3_for_all_combinations_of_three_replicas() -> None:
 
 
 @pytest.mark.parametrize("states", list(product(ReplicaState, repeat=2)))
-def test_w4_corrections_are_awaited_while_one_has_a_branch_and_none_is_stable(states: tuple[ReplicaState, ReplicaState]) -> None:
+def test_us4_corrections_are_awaited_while_one_has_a_branch_and_none_is_stable(states: tuple[ReplicaState, ReplicaState]) -> None:
     said = dict(zip("01", states, strict=True))
     has_branch = bool({ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION} & set(states))
     assert works_on_tentative(said) == has_branch

@@ -165,7 +165,7 @@ class ReplicaDisk:
         self._synced.sync(self.directory(name))
 
     def clean(self, epoch: int, number: int = 0) -> None:
-        """Remove what is below timeline ``number`` of ``epoch`` (``protocol.timeline``, G2)."""
+        """Remove what is below timeline ``number`` of ``epoch`` (``protocol.timeline``, TI2)."""
         for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch, number):
             shutil.rmtree(self.directory(name), ignore_errors=True)
         for name in obsolete([path.stem for path in self._timelines.glob("*.json")], epoch, number):
