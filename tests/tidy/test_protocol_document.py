@@ -31,10 +31,16 @@ def absent_modules(root: Path, cells: list[str]) -> list[str]:
     return [name for name in names if not (root / "services/anabranch" / name.replace(".", "/")).with_suffix(".py").exists()]
 
 
-def letters(module: Path) -> set[str]:
-    """The letters of the numbered invariants with which a module opens."""
+def prefixes(module: Path) -> set[str]:
+    """The letters before the numbers of the invariants with which a module opens."""
     opening = ast.get_docstring(ast.parse(module.read_text())) or ""
-    return set(re.findall(r"^    ([A-Z]+)\d+ ", opening, re.MULTILINE))
+    return set(re.findall(r"^    ([A-Z]{1,3})\d+ ", opening, re.MULTILINE))
+
+
+def of_several(modules: dict[str, set[str]]) -> list[str]:
+    """Prefixes with which more than one module numbers its invariants, or that are a single letter."""
+    every = sorted(prefix for its in modules.values() for prefix in its)
+    return sorted({prefix for prefix in every if every.count(prefix) > 1 or len(prefix) == 1})
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +68,16 @@ def test_each_planted_bug_that_the_rules_name_is_one(root: Path, page: str) -> N
     assert sorted(named - mutants) == []
 
 
+def test_no_two_modules_number_their_invariants_alike(root: Path) -> None:
+    modules = {str(path): prefixes(path) for path in (root / "services/anabranch").rglob("*.py")}
+    assert len([its for its in modules.values() if its]) > 30
+    assert of_several(modules) == []
+    assert of_several({"a": {"AB"}, "b": {"AB", "C"}, "c": {"CD"}}) == ["AB", "C"]
+
+
 def test_each_module_with_invariants_is_in_the_table_with_their_letters(root: Path, page: str) -> None:
     table = {name: set(row[2].split(", ")) for row in rows(page, "## The invariants") for name in re.findall(r"`(\w+)`", row[0])}
-    modules = {path.stem: letters(path) for path in (root / PROTOCOL).rglob("*.py")}
+    modules = {path.stem: prefixes(path) for path in (root / PROTOCOL).rglob("*.py")}
     assert sorted(name for name, its in modules.items() if its and name not in table) == []
     assert sorted(name for name, its in table.items() if not modules.get(name, {"?"}) <= its) == []
 
@@ -80,5 +93,5 @@ def test_what_is_not_there_is_found(root: Path, tmp_path: Path) -> None:
     text = "[test_nothing](../tests/tidy/test_text.py) [test_python_parses_everywhere](../tests/tidy/test_text.py)"
     assert absent_tests(root, text) == ["test_nothing in tests/tidy/test_text.py"]
     assert absent_modules(root, ["`protocol.replica`, `protocol.nothing`"]) == ["protocol.nothing"]
-    (tmp_path / "a.py").write_text('"""A.\n\nInvariants:\n    A1  x\n    FB12 y\n"""\n')
-    assert letters(tmp_path / "a.py") == {"A", "FB"}
+    (tmp_path / "a.py").write_text('"""A.\n\nInvariants:\n    AB1 x\n    CD12 y\n"""\n')
+    assert prefixes(tmp_path / "a.py") == {"AB", "CD"}

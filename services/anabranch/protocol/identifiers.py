@@ -1,4 +1,4 @@
-"""Names and ids, as types of their own so that a checker sees one used for another.
+"""Names, ids, and the internal topics that are named by them.
 
 ``RecordId`` is (bucket, position in the canonical order of the bucket); it is the same at every replica, after every replay, and is the
 ``anabranch-id`` header of a delivered record.
@@ -8,17 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NewType, Self
+from typing import Self
 
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
-
-Bucket = NewType("Bucket", int)
-Epoch = NewType("Epoch", int)
-"""Offset of a writer's ``EpochStarted`` in the boundary log: unique and increasing by construction (rule 1)."""
-StreamName = NewType("StreamName", str)
-ReplicaId = NewType("ReplicaId", str)
-AttemptId = NewType("AttemptId", str)
-"""Fresh random id of one attempt to write blocks (rule 7)."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 
@@ -45,7 +37,7 @@ class BatchId:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RecordId:
-    """Id of a tuple in its stream: (bucket, position in the bucket's canonical order)."""
+    """Id of a record in its stream: (bucket, position in the bucket's canonical order)."""
 
     bucket: int
     position: int
