@@ -12,33 +12,33 @@ from anabranch.protocol.errors import EngineEnded
 from anabranch.protocol.restarting import ENGINE_ENDS_TOGETHER_MS
 
 
-def told(path: Path, clock: VirtualClock, *during: str) -> str:
+def describe(path: Path, clock: VirtualClock, *during: str) -> str:
     """What a new process of the node says."""
-    return str(EngineEnds(path, clock).told(EngineEnded("it ended", during)))
+    return str(EngineEnds(path, clock).describe(EngineEnded("it ended", during)))
 
 
 def test_the_second_end_names_who_ran_both_times(tmp_path: Path) -> None:
     path, clock = tmp_path / "processing" / "north.0.ends.json", VirtualClock()
-    assert told(path, clock, "good.0", "hog.0") == "it ended"
-    assert told(path, clock, "hog.0", "other.0").startswith("it ended; 2 times now while a batch of hog.0 ran: ")
-    assert told(path, clock, "other.0") == "it ended", "nobody ran each time"
+    assert describe(path, clock, "good.0", "hog.0") == "it ended"
+    assert describe(path, clock, "hog.0", "other.0").startswith("it ended; 2 times now while a batch of hog.0 ran: ")
+    assert describe(path, clock, "other.0") == "it ended", "nobody ran each time"
 
 
 def test_an_end_of_long_ago_accuses_nobody(tmp_path: Path) -> None:
     path, clock = tmp_path / "ends.json", VirtualClock()
-    told(path, clock, "hog.0")
+    describe(path, clock, "hog.0")
     clock.sleep_ms(ENGINE_ENDS_TOGETHER_MS + 1)
-    assert told(path, clock, "hog.0") == "it ended"
+    assert describe(path, clock, "hog.0") == "it ended"
 
 
 @pytest.mark.parametrize("content", [b"", b"[[1]]", b"{}", b"[1]", b"\xff"])
 def test_a_spoilt_file_is_as_none(tmp_path: Path, content: bytes) -> None:
     path, clock = tmp_path / "ends.json", VirtualClock()
     path.write_bytes(content)
-    assert told(path, clock, "hog.0") == "it ended"
-    assert "hog.0" in told(path, clock, "hog.0")
+    assert describe(path, clock, "hog.0") == "it ended"
+    assert "hog.0" in describe(path, clock, "hog.0")
 
 
 def test_where_nothing_can_be_written_the_end_is_told_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert told(tmp_path / "file" / "ends.json", VirtualClock(), "hog.0") == "it ended"
+    assert describe(tmp_path / "file" / "ends.json", VirtualClock(), "hog.0") == "it ended"

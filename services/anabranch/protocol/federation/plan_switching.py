@@ -91,7 +91,7 @@ class PlanWord:
 
 
 class PlanSwitch:
-    """The fold of a movement contract's log. Not thread-safe. After a crash: replay."""
+    """The state of a movement contract's log. Not thread-safe. After a crash: replay."""
 
     def __init__(self, contract: MovementContract) -> None:
         self.state = SwitchState.STEADY
