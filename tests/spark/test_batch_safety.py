@@ -125,6 +125,15 @@ def by_bucket(a, b):
                          F.expr("event_time + INTERVAL 400 MILLISECONDS").alias("event_time"))
     return sums.unionByName(firsts).unionByName(outer)
 
+def outers(a, b):
+    later = b.select(F.col("key").alias("k"), F.col("value").alias("v"), F.col("event_time").alias("t"))
+    near = F.expr("key = k AND t BETWEEN event_time AND event_time + INTERVAL 200 MILLISECONDS")
+    def of(how):
+        rows = a.select("key", "value", "event_time").join(later, near, how)
+        time = F.expr("coalesce(t, event_time) + INTERVAL 400 MILLISECONDS")
+        return rows.select(F.lit(how).alias("name"), F.coalesce("value", F.lit(-1)).alias("value"), F.coalesce("v", F.lit(-1)).alias("v"), time.alias("event_time"))
+    return of("right").unionByName(of("full"))
+
 def timeouts(a):
     """Counts a key's rows until none came for two buckets."""
     def count(key, frames, state):
@@ -441,6 +450,31 @@ def test_a_time_out_of_a_pandas_function_is_over_by_its_own_watermark(kafka: str
     assert +expected, "a test of nothing"
     given = Counter((row["event_time"], row["key"], row["events"]) for rows in ran.found["0"].values() for row in rows)
     assert given == +expected
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_right_and_full_outer_joins_take_one_bucket_per_batch(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    """A row's time may be over while it is joined, where buckets after it are in the same batch."""
+    ran = run_both(["a", "b"], kafka, pipeline_of("outers", ["a", "b"], kafka, topic_prefix, tmp_path), tmp_path)
+    assert min(ran.batches.values()) >= BUCKETS, "every bucket has its batch"
+    assert ran.found["0"] == ran.found["1"]
+    assert ran.digests["0"] == ran.digests["1"]
+    given = Counter((row["name"], row["event_time"], row["value"], row["v"]) for rows in ran.found["0"].values() for row in rows)
+    pairs, lonely_a, lonely_b = Counter[Any](), Counter[Any](ran.rows["a"]), Counter[Any](ran.rows["b"])
+    for left in ran.rows["a"]:
+        for right in ran.rows["b"]:
+            if left[1] == right[1] and left[0] <= right[0] <= left[0] + 200:
+                pairs[right[0] + 400, left[2], right[2]] += 1
+                lonely_a.pop(left, None)
+                lonely_b.pop(right, None)
+    without_a = Counter[Any]((t + 400, -1, v) for t, _, v in lonely_b.elements())
+    without_b = Counter[Any]((t + 400, v, -1) for t, _, v in lonely_a.elements())
+    expected = Counter(("right", *row) for row in (pairs + without_a).elements())
+    expected.update(("full", *row) for row in (pairs + without_a + without_b).elements())
+    assert without_a
+    assert without_b
+    assert given == Counter({row: n for row, n in expected.items() if row[1] <= END_MS})
 
 
 @pytest.mark.nightly
