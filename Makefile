@@ -213,7 +213,7 @@ bench-batch: java classes ## what a small batch costs Spark and the share of eac
 	$(BIN)/python -m benchmarks.batch $(ARGS)
 
 .PHONY: market
-market: install ## the market for load among 995 participants: tables and plots, to docs/experiments (six minutes; ARGS="--participants 200 --seeds 1" is quick)
+market: install ## the market for load among 995 participants: tables and plots, to docs/experiments (three minutes; ARGS="--participants 200 --seeds 1" is quick)
 	$(BIN)/python -m experiments.market $(ARGS)
 
 .PHONY: long-stream

@@ -36,7 +36,7 @@ FOR_USERS = ("stateful",)
 """What users' functions import; no layer of the services."""
 
 PURE = ("protocol", "codec")
-ADAPTED = ("confluent_kafka", "redis", "pyspark", "py4j", "time", "random", "secrets")
+ADAPTED = ("confluent_kafka", "cryptography", "redis", "pyspark", "py4j", "time", "random", "secrets")
 """Imported by adapters alone. The layers on top (client, local, cli) run on the user's side and are free."""
 
 APPLICATIONS = {("processing", "pyspark")}

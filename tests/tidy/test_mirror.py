@@ -16,7 +16,9 @@ ENTRY_POINTS = {"anabranch", "anabranch.cli", "anabranch.client", "anabranch.sta
 SHIPPED = "anabranch.adapters.local."
 """The ports in memory: for the tests of services, and of whoever writes one."""
 
-AWAITED = {f"anabranch.protocol.federation.{name}" for name in ("agent", "ledger", "content_contracts", "plan_switching")}
+AWAITED = {f"anabranch.protocol.federation.{name}" for name in ("agent", "ledger", "content_contracts", "plan_switching")} | {
+    "anabranch.adapters.signing"
+}
 """Rules of a service that is not there yet: the market's simulation runs them. Once a service does, the name goes."""
 
 STARTS_SPARK = {
