@@ -204,11 +204,11 @@ def made_by(entries: Iterable[tuple[int, LogEntry]], replicas: Sequence[str]) ->
             for bucket, parts in writer.closed_parts.items()
             if any(part.rows for part in parts)
         }
-        found[name] = Made(made, _taken_over(writer))
+        found[name] = Made(made, _failed_over(writer))
     return found, reading.rejected
 
 
-def _taken_over(writer: streams.Writer) -> list[tuple[int, int]]:
+def _failed_over(writer: streams.Writer) -> list[tuple[int, int]]:
     found = []
     closed = 0
     for _, record in writer.accepted:

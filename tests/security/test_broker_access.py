@@ -187,7 +187,7 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
     control.close()
 
 
-def test_an_upsert_view_is_taken_over(secured: Secured) -> None:
+def test_an_upsert_view_outlives_a_failover(secured: Secured) -> None:
     """The one live topic that its own delivery reads back."""
     log = secured.broker.log("secure.delivery.audit")
     settings = outputs.context(log, secured.pipeline, CLOCK, ENTROPY, "delivery", "audit")

@@ -1,0 +1,119 @@
+"""Words of this project alone are not used where stream processing has a word. The left column of a pattern's line is what was said once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+BINARY: Final = {".avro", ".arrow", ".png", ".jpg", ".gif", ".ico", ".svg", ".jar"}
+OWN: Final = {
+    "LICENSE",
+    "services/anabranch/pipeline/old_keys.py",  # it knows the old keys to name the new ones
+    "tests/unit/pipeline/test_old_keys.py",
+    "tests/tidy/test_words.py",
+}
+
+WORDS: Final = {
+    "event_time": r"(?<!tuple_)(?<![a-z])stimes?\b|(?<![a-z])stime_|STIME|\bStime\b",
+    "out_of_orderness": r"(?i)(?<![a-z])disorder",
+    "idle_timeout": r"(?m)^\s*idle: \{|(?<![\w.])idle\.(?:partition|source)\b",
+    "bounded: true": r"\blast_record['\"]|end: last_record",
+    "max_ahead": r"(?m)^\s*ahead: (?:\d|unlimited)",
+    "late: reassign": r"(?i)restamp",
+    "on_missing_input": r"when_late",
+    "state_horizon": r"(?m)^\s*reach: |(?<![a-z])reach_(?:ms|buckets)|REACH_MS|protocol\.reach\b|\bBlockReach\b",
+    "stable, not final": r"(?i)\bfinal (?:result|record|answer|bucket|row)s?\b|\.final\b(?!\()",
+    "record or row, not tuple": r"TupleId|(?<![a-z])tuple_ids?\b|(?:stable|tentative)_tuples|\b(?:stable|tentative) tuples? (?:of|that)",
+    "log state, not fold": r"(?<![A-Za-z])[Ff]old(?:s|ed|ing|ings)?(?![a-z])|StreamFold|(?<![A-Z])FOLD(?![A-Z])",
+    "log snapshot, not summary": r"(?<![a-z])(?<!pytest's )(?<!terminal_)summar(?:y|ies)\b|(?<![A-Z])SUMMARY|Summary\b",
+    "timeline, not lineage": r"(?i)lineage",
+    "stable query, not main": r"\bis_main\b|_main_batch|\*main\*|\b[Mm]ain's\b|runner\.main\b|replica\.main\b",
+    "planner": r"protocol[./:]serialization|\btest_serialization\b",
+    "upstream_selection": r"protocol[./:]switching\b|\btest_switching\b",
+    "failure_detector": r"protocol[./:]presence\b|\bPresence\b",
+    "correction_order": r"(?i)\bstaggering\b",
+    "what it is, not surroundings or layout": r"(?i)\bsurroundings\b|ingestion[./]layout\b",
+    "recompute": r"(?i)\bresent\b|regenerat|\bresending\b|BlockAsker|\bask_answer\b|AskAnswer",
+    "failover": r"(?i)take_over|taken_over|take-over",
+    "peer": r"(?i)sibling",
+    "rejected": r"(?<![a-z])refusals?\b|(?<![a-z])refused_\w|_refused(?![a-z])|\bRefused\b",
+}
+"""The word to use, with how the old one was written."""
+
+ALLOWED: Final = {
+    "log snapshot, not summary": ("tests/nightly/report.py", ".github/"),
+    "rejected": ("tests/unit/local/test_proxy.py",),
+}
+"""Files in which the old word means something else, as everywhere."""
+
+
+def found(word: str, path: str, text: str) -> list[str]:
+    """Where ``text``, the file at ``path``, has the old word for ``word``."""
+    if path in OWN or path.startswith(ALLOWED.get(word, ("\0",))):
+        return []
+    return [f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match[0].strip()!r}" for match in re.finditer(WORDS[word], text)]
+
+
+@pytest.fixture(scope="module")
+def texts(root: Path, files: list[Path]) -> dict[str, str]:
+    return {str(path): (root / path).read_text() for path in files if path.suffix not in BINARY}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_the_words_of_the_field_are_used(word: str, texts: dict[str, str]) -> None:
+    assert [line for path, text in texts.items() for line in [*found(word, path, text), *found(word, path, path)]] == []
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("event_time", "by stime"),
+        ("event_time", "anabranch-stime"),
+        ("event_time", "STIME_HEADER"),
+        ("out_of_orderness", "    disorder: 200ms"),
+        ("idle_timeout", "    idle: {partition: 5s}"),
+        ("bounded: true", "    end: last_record"),
+        ("max_ahead", "    ahead: 1m"),
+        ("late: reassign", "restamped"),
+        ("on_missing_input", "stage.when_late"),
+        ("state_horizon", "reach_ms"),
+        ("stable, not final", "the final answer"),
+        ("record or row, not tuple", "TupleId(1, 2)"),
+        ("log state, not fold", "the fold took it"),
+        ("log snapshot, not summary", "a summary of the log"),
+        ("timeline, not lineage", "LINEAGES_MAX"),
+        ("stable query, not main", "main's checkpoint"),
+        ("planner", "from anabranch.protocol.serialization import Plan"),
+        ("upstream_selection", "protocol.switching"),
+        ("failure_detector", "Presence.of_replicas"),
+        ("correction_order", "protocol.staggering"),
+        ("what it is, not surroundings or layout", "processing.surroundings"),
+        ("recompute", "Resent("),
+        ("failover", "a take-over"),
+        ("peer", "a sibling's checkpoint"),
+        ("rejected", "anabranch_refused_boundary_records"),
+    ],
+)
+def test_an_old_word_is_found(word: str, text: str) -> None:
+    assert found(word, "services/anabranch/x.py", f"\n{text}\n") != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tuple_stime",
+        "local_ms",
+        "folder",
+        "ahead of time",
+        "idle processors",
+        "unreachable",
+        "a connection was refused",
+        "presence of mind",
+        "def main()",
+    ],
+)
+def test_an_ordinary_word_is_not(text: str) -> None:
+    assert [word for word in WORDS if found(word, "services/anabranch/x.py", f"{text}\n")] == []
