@@ -82,6 +82,13 @@ class LogReader(Protocol):
             Unavailable: no answer within ``wait_ms``, or the adapter's time-out.
         """
 
+    def offset_from(self, at: TopicPartition, time_ms: int) -> int:
+        """The first offset whose record has a broker's timestamp of ``time_ms`` or later, asked from the broker now; the end where there is none.
+
+        Raises:
+            Unavailable: no answer within the adapter's time-out, or no such partition.
+        """
+
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
         """The end offsets of ``places``, as by ``offsets`` but all asked at once; without those of which no answer came within ``wait_ms``."""
 

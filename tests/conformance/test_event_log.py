@@ -321,6 +321,20 @@ def test_deleting_what_is_not_there_is_rejected(rig: Rig) -> None:
     admin.close()
 
 
+def test_a_time_leads_to_the_first_record_that_is_not_older(rig: Rig) -> None:
+    (at,) = rig.topic()
+    writer = rig.log.writer()
+    for number in range(5):
+        writer.send(at, b"%d" % number, timestamp_ms=1_700_000_000_000 + 1_000 * number)
+    writer.flush()
+    writer.close()
+    reader = rig.reader({})
+    for time_ms, offset in ((0, 0), (1_700_000_000_000, 0), (1_700_000_002_500, 3), (1_700_000_004_000, 4), (1_700_000_004_001, 5)):
+        assert reader.offset_from(at, time_ms) == offset
+    with pytest.raises(Unavailable):
+        reader.offset_from(TopicPartition(f"{rig.prefix}.nothing", 0), 0)
+
+
 def test_a_deleted_topic_is_gone_and_can_be_made_anew(rig: Rig) -> None:
     (kept,), (gone,) = rig.topic("kept"), rig.topic("gone")
     rig.write(kept, b"0")

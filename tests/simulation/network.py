@@ -290,6 +290,11 @@ class SimulatedReader:
             raise Unavailable(f"no answer: offsets of {at}")
         return answer
 
+    def offset_from(self, at: TopicPartition, time_ms: int) -> int:
+        """See the port."""
+        self._port.step()
+        return self._reader.offset_from(at, time_ms)
+
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
         """See the port."""
         found: dict[TopicPartition, int] = {}

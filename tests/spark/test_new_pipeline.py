@@ -47,13 +47,31 @@ def test_the_stage_of_a_new_pipeline_passes_its_test_and_a_wrong_one_does_not(an
     text = stages.read_text()
     stages.write_text(text.replace("F.max", "F.min"))
     said = anabranch("test", code=1).splitlines()
-    assert said[0] == "sample: hottest: 6 rows, 5 rows are missing (-), 5 are not expected (+)"
+    assert said[0] == "sample: hottest: 6 rows, 3 rows are missing (-), 3 are not expected (+)"
     assert '  - {"celsius": 23.25, "sensor": "roof", "until": "10:00:10"}' in said
     assert '  + {"celsius": 21.5, "sensor": "roof", "until": "10:00:10"}' in said
     stages.write_text(text.replace('F.max("celsius")', 'F.udf(lambda c: 1 / 0, "double")(F.max("celsius"))'))
     raised = anabranch("test", code=1)
     assert "stage hottest, function stages:hottest: " in raised
     assert "ZeroDivisionError" in raised
+
+
+SQL = """sql: |
+      SELECT sensor, date_format(window.end, 'HH:mm:ss') AS until, max(celsius) AS celsius, window.end AS event_time
+      FROM readings WHERE sensor != :without GROUP BY window(event_time, '10 seconds'), sensor
+    parameters: {without: none}"""
+
+
+@pytest.mark.integration
+def test_a_query_gives_what_the_function_gives_and_is_judged_as_it(anabranch: Shell) -> None:
+    file = anabranch.folder / "pipeline.yaml"
+    file.write_text(file.read_text().replace("transform: stages:hottest", SQL))
+    assert anabranch("test") == "sample: hottest: 6 rows, as expected\n"
+    said = anabranch("check")
+    assert "stage hottest: stateful; " in said
+    assert "gives sensor string, until string, celsius double" in said
+    file.write_text(file.read_text().replace("window.end AS event_time", "window.end AS ended"))
+    assert "error: stage hottest: sql: the result has no column event_time" in anabranch("check", code=2)
 
 
 @pytest.mark.integration

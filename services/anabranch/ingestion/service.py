@@ -149,7 +149,7 @@ class IngestionService:
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
-            self._first_offsets(self._topics.inputs),
+            self._first_offsets(self._topics.inputs, is_new=last is None),
             () if last is None else last.positions,
             self._boundaries.log_state.closed(REPLICA),
             now_ms,
@@ -293,9 +293,13 @@ class IngestionService:
             self._machine.add(at, first, clock.monotonic_ms())
             self._context.logger.info("found a partition", topic=at.topic, partition=at.partition, records=end - first)
 
-    def _first_offsets(self, inputs: dict[str, int]) -> dict[tuple[str, int], int]:
+    def _first_offsets(self, inputs: dict[str, int], *, is_new: bool) -> dict[tuple[str, int], int]:
+        """Where partitions begin that no boundary names. ``start`` counts until the first boundary, which names them all: what came since is read."""
         every = [TopicPartition(topic, i) for topic, count in inputs.items() for i in range(count)]
-        return {at: self._looker.offsets(at)[0] for at in every}
+        start = self._source.start if is_new else "earliest"
+        if isinstance(start, int):
+            return {at: self._looker.offset_from(at, start) for at in every}
+        return {at: self._looker.offsets(at)[1 if start == "latest" else 0] for at in every}
 
     def _choose(self) -> None:
         """Read the partitions that are to be read now."""

@@ -35,7 +35,7 @@ def boxes(pipeline: Pipeline) -> list[Box]:
         stage = pipeline.stages[name]
         nodes = ", ".join(dict.fromkeys(node_of[f"{name}.{replica}"] for replica in stage.process_ids()))
         reads = tuple(f"stream {stream}" for stream in stage.reads)
-        found.append(Box(f"stream {name}", "stage", name, f"{', '.join(stage.transform)} on {nodes}", reads))
+        found.append(Box(f"stream {name}", "stage", name, f"{', '.join(stage.functions)} on {nodes}", reads))
     for name, output in pipeline.outputs.items():
         live = "" if output.live is None else f", live {output.live.topic}"
         found.append(Box(f"output {name}", "output", name, f"topic {output.corrected.topic}{live}", (f"stream {output.stage}",)))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -21,6 +23,7 @@ from anabranch.codec import catalog, record_schema
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
+from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.model import EventTime, HaMode, IdleTimeout, LiveSink, Output, Pipeline, Sink, Source, Stage
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
@@ -34,6 +37,7 @@ _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0
 _FILE_KEYS: Final = ("version", "pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "nodes", "outputs")
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = (
+    "start",
     "topics",
     "record",
     "format",
@@ -45,7 +49,18 @@ _SOURCE_KEYS: Final = (
     "late",
     "dead_letter",
 )
-_STAGE_KEYS: Final = ("participant", "reads", "transform", "replicas", "ha", "state_horizon", "on_missing_input", "version", "parameters")
+_STAGE_KEYS: Final = (
+    "participant",
+    "reads",
+    "transform",
+    "sql",
+    "replicas",
+    "ha",
+    "state_horizon",
+    "on_missing_input",
+    "version",
+    "parameters",
+)
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 _OUTPUT_KEYS: Final = ("stage", "corrected", "live")
 _SINK_KEYS: Final = ("topic", "format", "key", "partitions")
@@ -80,6 +95,7 @@ def load(path: Path | str) -> Pipeline:
         what = "the file is empty" if root is None else f"a mapping is wanted, not {shown(root)}"
         raise ConfigurationError(f"{path}:1: {what}; it needs {_NEEDED}")
     walk = _Walk(path, root)
+    fill_in(root, os.environ, walk.mistake)
     pipeline = walk.pipeline()
     if walk.mistakes or pipeline is None:
         raise ConfigurationError("\n".join(walk.sorted_mistakes()))
@@ -183,6 +199,7 @@ class _Walk(Document):
         out_of_orderness_ms = self.duration(raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness"))
         partition_ms = self.duration(idle.get("partition", "5s"), (*at, "idle_timeout", "partition"), 1, word="never")
         source_ms = self.duration(idle.get("source", "never"), (*at, "idle_timeout", "source"), 1, word="never")
+        start = self._start(raw.get("start", "earliest"), (*at, "start"))
         max_ahead_ms = self.duration(raw.get("max_ahead", "1m"), (*at, "max_ahead"), 1, word="unlimited")
         if record is None or event_time is None:
             return None
@@ -198,6 +215,7 @@ class _Walk(Document):
             max_ahead_ms=max_ahead_ms,
             late=cast("Literal['dead_letter', 'reassign']", late),
             dead_letter=dead_letter,
+            start=start,
         )
 
     def _record(self, value: object, at: Place) -> RecordSchema | None:
@@ -250,6 +268,26 @@ class _Walk(Document):
                 self.mistake((*at, "field"), f"{field} is not an integer field; use one of {words(known)}, or event_time: arrival")
         return None if field is None else EventTime(field=field, unit=cast("Literal['ms', 's', 'us']", unit))
 
+    def _start(self, value: object, at: Place) -> Literal["earliest", "latest"] | int:
+        if value in ("earliest", "latest"):
+            return cast("Literal['earliest', 'latest']", str(value))
+        try:
+            # YAML reads a time without quotes as one, in UTC where it names no zone.
+            found = value if isinstance(value, datetime) else datetime.fromisoformat(cast("str", value))
+            found_ms = round((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1_000)
+        except (TypeError, ValueError):
+            found_ms = -1
+        if found_ms < 0:
+            self.mistake(at, f"{shown(value)} is not known; use earliest, latest, or a time such as 2026-05-01T14:00:00Z")
+        return max(found_ms, 0)
+
+    def _sql(self, raw: dict[str, Any], at: Place) -> str | None:
+        if "sql" not in raw:
+            return None
+        if "transform" in raw:
+            self.mistake((*at, "sql"), "a stage has either transform or sql; leave one of them out")
+        return self.text(raw["sql"], (*at, "sql"))
+
     def _stage(self, name: str, value: object, streams: list[str]) -> Stage:
         at: Place = ("stages", name)
         raw = self.mapping(value, at, _STAGE_KEYS)
@@ -265,7 +303,8 @@ class _Walk(Document):
         for key in parameters:
             if key in [stream for stream, _ in reads]:
                 self.mistake((*at, "parameters", key), f"{key} is an input of the stage already; give the parameter another name")
-        references = self._references(raw.get("transform", MISSING), (*at, "transform")) if given else []
+        sql = self._sql(raw, at)
+        references = self._references(raw.get("transform", MISSING), (*at, "transform")) if given and "sql" not in raw else []
         for index, (reference, place) in enumerate(references):
             alone = len(references) == 1
             problem = transforms.check(reference, self.path, [stream for stream, _ in reads], parameters if alone and index == 0 else None)
@@ -278,6 +317,7 @@ class _Walk(Document):
             participant=participant,
             reads=[stream for stream, _ in reads],
             transform=[reference for reference, _ in references],
+            sql=sql,
             replicas=replicas,
             ha=ha,
             state_horizon_ms=state_horizon_ms,
@@ -309,7 +349,12 @@ class _Walk(Document):
         if isinstance(value, str):
             return [(str(value), at)]
         if not isinstance(value, list) or not value:
-            self.mistake(at, "is missing; write module:function" if value is MISSING else f"module:function is wanted, not {shown(value)}")
+            self.mistake(
+                at,
+                "is missing; write module:function, or sql: with a query"
+                if value is MISSING
+                else f"module:function is wanted, not {shown(value)}",
+            )
             return []
         found = [(self.text(item, (*at, index)), (*at, index)) for index, item in enumerate(value)]
         return [(text, place) for text, place in found if text is not None]

@@ -71,6 +71,8 @@ class Source(_Model):
     """Records further in front of the clock are dead letters; None: unlimited."""
     late: Literal["dead_letter", "reassign"] = "dead_letter"
     dead_letter: str
+    start: Literal["earliest", "latest"] | int = "earliest"
+    """Where it begins when it has never read anything; a number: with the first record whose timestamp is so late, in ms."""
 
 
 class Stage(_Model):
@@ -81,7 +83,9 @@ class Stage(_Model):
     reads: list[str]
     """Streams: names of sources or stages."""
     transform: list[str]
-    """``module:function``, applied one after the other."""
+    """``module:function``, applied one after the other; none where there is ``sql``."""
+    sql: str | None = None
+    """A query of Spark over the inputs by their names."""
     replicas: int = 1
     ha: HaMode = "active"
     """What is done for the loss of a process or its disk (docs/concepts.md)."""
@@ -91,6 +95,11 @@ class Stage(_Model):
     version: int = 1
     """Of what the stage computes: raised when that changes, it replaces the versions before at one bucket (BL15 of ``protocol.boundary_log``)."""
     parameters: dict[str, object] = {}
+
+    @property
+    def functions(self) -> list[str]:
+        """What computes it, as messages name it."""
+        return ["sql"] if self.sql is not None else self.transform
 
     @property
     def backup_horizon_ms(self) -> int | None:

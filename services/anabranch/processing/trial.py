@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from anabranch.adapters.spark.query import apply_functions, check_result
+from anabranch.adapters.spark.query import apply_functions, check_result, functions_of
 from anabranch.adapters.spark.sample_run import SampleRun
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
@@ -28,7 +28,7 @@ from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Decoder
 from anabranch.codec.json_records import JsonEncoder
 from anabranch.pipeline.file import load
-from anabranch.pipeline.transforms import import_roots, import_transform
+from anabranch.pipeline.transforms import import_roots
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.runtime.logs import short
 
@@ -120,13 +120,13 @@ def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[s
         for stream in stage.reads:
             if stream in pipeline.sources and stream not in tables:
                 tables[stream] = source_rows(pipeline, stream, case.inputs.get(stream))
-        functions = [import_transform(reference, pipeline.path) for reference in stage.transform]
+        functions = functions_of(stage, pipeline)
         frame = apply_functions(functions, stage, {stream: run.frame(tables[stream], EVENT_TIME) for stream in stage.reads})
         check_result(frame, stage)
         try:
             tables[name] = run.rows(frame)
         except Exception as error:  # whatever the user's code raises in Spark
-            raise StageFunctionError(f"stage {name}, function {', '.join(stage.transform)}: {short(str(error))}") from error
+            raise StageFunctionError(f"stage {name}, function {', '.join(stage.functions)}: {short(str(error))}") from error
     return {name: sorted(_as_json(tables[name])) for name in case.expected}
 
 

@@ -495,6 +495,28 @@ def test_arrival_is_the_time_of_the_broker() -> None:
     assert [rows.column("event_time").to_pylist() for rows in world.view.stable().values()] == [[arrived]]
 
 
+@pytest.mark.parametrize(("start", "first"), [("earliest", 0), ("latest", 4), (1_700_000_002_000, 2), (1_900_000_000_000, 4)])
+def test_a_source_begins_where_it_is_told_to_and_then_goes_on(start: Any, first: int) -> None:
+    world = World(1, start=start, bounded=True)
+    for i in range(4):
+        world.clock.jump(1_700_000_000_000 + 1_000 * i - world.clock.now_ms())
+        world.produce(0, report(1_000 + i, i))
+    world.run(world.process())
+    world.produce(0, report(1_004, 4))
+    process = world.process()
+    if first == 4:  # the end moves with what comes until there is a boundary
+        world.produce(0, report(1_005, 5))
+    world.run(process, lambda: world.view.closed() == 11)
+    process.stop()
+    expected = [5] if first == 4 else list(range(first, 5))
+    assert world.view.cars() == expected
+    world.grow(2)
+    world.produce(1, report(2_000, 6))
+    world.produce(0, report(2_001, 7))
+    world.run(world.process(), lambda: world.view.closed() == 21)
+    assert sorted(world.view.cars()) == [*expected, 6, 7], "after its first boundary nothing is left out, of a new partition neither"
+
+
 def test_another_width_of_buckets_is_rejected_and_disturbs_nobody() -> None:
     world = World(1)
     process = world.process()

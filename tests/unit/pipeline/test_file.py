@@ -144,8 +144,46 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
 
 
 @pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("late: dead_letter", "earliest"),
+        ("start: latest", "latest"),
+        ("start: 2026-05-01T14:00:00Z", 1_777_644_000_000),
+        ("start: '2026-05-01T16:00:00+02:00'", 1_777_644_000_000),
+        ("start: 2026-05-01T14:00:00", 1_777_644_000_000),
+    ],
+)
+def test_a_source_may_begin_elsewhere(folder: Path, text: str, start: object) -> None:
+    found = loaded(folder, SMALL.replace("    topics: reports\n", f"    topics: reports\n    {text}\n"))
+    assert found.sources["reports"].start == start
+
+
+def test_a_stage_may_be_a_query(folder: Path) -> None:
+    found = loaded(folder, SMALL.replace("transform: [stages:chain, stages:chain]", 'sql: "SELECT * FROM reports"'))
+    assert (found.stages["a"].sql, found.stages["a"].transform, found.stages["a"].functions) == ("SELECT * FROM reports", [], ["sql"])
+
+
+def test_a_version_of_the_file_may_be_said(folder: Path) -> None:
+    assert loaded(folder, f"version: 1\n{GOOD}").version == loaded(folder, GOOD).version == 1
+
+
+def test_variables_of_the_environment_are_filled_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPIC", "reports.eu")
+    found = loaded(folder, GOOD.replace("topics: [reports]", "topics: ['${TOPIC}']").replace("replicas: 2", "replicas: ${REPLICAS:-3}"))
+    assert (found.sources["reports"].topics, found.stages["tolls"].replicas) == (["reports.eu"], 3)
+    assert mistakes(folder, GOOD.replace("topics: [reports]", "topics: ['${TOPICS}']"))[0].endswith(
+        "7: sources.reports.topics[0]: the environment variable TOPICS is not set; set it, or write ${TOPICS:-DEFAULT}"
+    )
+
+
+@pytest.mark.parametrize(
     ("old", "new", "says"),
     [
+        ("pipeline: toll-road", "version: 2\npipeline: toll-road", "1: version: 2 is no version of the pipeline file that this anabranch reads"),
+        ("format: json\n", "start: yesterday\n", "9: sources.reports.start: 'yesterday' is not known; use earliest, latest, or a time"),
+        ("format: json\n", "start: 5\n", "9: sources.reports.start: 5 is not known"),
+        ("replicas: 2", "sql: SELECT 1", "21: stages.tolls.sql: a stage has either transform or sql"),
+        ("transform: stages:tolls", "sql: ''", "20: stages.tolls.sql: a text is wanted"),
         ("pipeline: toll-road", "pipeline: Toll Road", "1: pipeline: pipeline name 'Toll Road': use lower case"),
         ("pipeline: toll-road\n", "", "1: pipeline: is missing"),
         ("bucket: 250ms", "bucket: 250", '2: bucket: 250 has no unit; write for example "250ms"'),

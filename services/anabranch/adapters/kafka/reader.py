@@ -184,6 +184,20 @@ class KafkaLogReader:
             low, high = answer
             return int(low), int(high)
 
+    def offset_from(self, at: TopicPartition, time_ms: int) -> int:
+        """The first offset whose record has a timestamp of ``time_ms`` or later; the end where there is none.
+
+        Raises:
+            Unavailable: no answer, or no such partition.
+        """
+        try:
+            (found,) = self._open().offsets_for_times([KafkaPartition(at.topic, at.partition, time_ms)], timeout=self._timeout_s)
+        except KafkaException as error:
+            raise translated(error.args[0], Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]") from error
+        if found.error is not None:
+            raise translated(found.error, Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]")
+        return int(found.offset) if found.offset >= 0 else self.offsets(at)[1]
+
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
         """The end offsets of ``places``, one question to each leader; without those whose leader does not answer within ``wait_ms``."""
         return self._ends.ask(self._open(), places, wait_ms)

@@ -204,6 +204,13 @@ class LocalLogReader:
             partition = self._log.partition(at)
             return partition.start, partition.readable_end(committed=self._committed)
 
+    def offset_from(self, at: TopicPartition, time_ms: int) -> int:
+        """The first offset whose record has a timestamp of ``time_ms`` or later; the end where there is none."""
+        start, end = self.offsets(at)
+        with self._log.changed:
+            partition = self._log.partition(at)
+            return next((offset for offset in range(start, end) if partition.at(offset).timestamp_ms >= time_ms), end)
+
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
         """The end offsets of ``places``; without those that do not exist, or whose answer is planned to fail."""
         found: dict[TopicPartition, int] = {}

@@ -186,7 +186,7 @@ class SparkStage:
 
         def cause(error: Exception) -> Exception:
             known = sink.failure if isinstance(sink.failure, AnabranchError) else self._engine.failure(known_as)
-            return cause_of(error, self._stage.name, self._stage.transform, sink.running, known)
+            return cause_of(error, self._stage.name, self._stage.functions, sink.running, known)
 
         def release() -> None:
             self._engine.forget(known_as)

@@ -65,7 +65,7 @@ def build_query(
         ConfigurationError: a function cannot be imported.
     """
     stage = pipeline.stages[stage_name]
-    functions = [import_transform(reference, pipeline.path) for reference in stage.transform]
+    functions = functions_of(stage, pipeline)
 
     def build(
         columns: Mapping[str, list[str]],
@@ -91,10 +91,10 @@ def build_query(
     try:
         traits = judge(read_facts(frame, stage.reads, processors_used()))
     except Exception as error:
-        message = f"{stage.transform[-1]}: its plan cannot be analysed: {error}"
+        message = f"{stage.functions[-1]}: its plan cannot be analysed: {error}"
         raise StageFunctionError(message) from error
     if traits.errors:
-        raise StageFunctionError("; ".join(f"{stage.transform[-1]}: {text}" for text in traits.errors))
+        raise StageFunctionError("; ".join(f"{stage.functions[-1]}: {text}" for text in traits.errors))
     columns = {name: used_columns(frame, name) for name in stage.reads}
     schemas_read: Mapping[str, pa.Schema] = narrowed(schemas, columns)
     if not _makes_the_same(frame, lambda: build(columns, ordered=False, query="", schemas=schemas_read)):
@@ -105,7 +105,7 @@ def build_query(
     return StageQuery(
         lambda name: build(columns, ordered=not traits.is_batch_safe, query=name, schemas=schemas_read, is_looked_at=False),
         traits, schema,
-        fingerprint_of(functions, stage, pipeline, schemas), ", ".join(stage.transform),
+        fingerprint_of(functions, stage, pipeline, schemas), ", ".join(stage.functions),
     )  # fmt: skip
 
 
@@ -140,6 +140,26 @@ def input_frame(session: SparkSession, name: str, options: SourceOptions, *, is_
     return frame.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")) if is_looked_at else frame
 
 
+def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:
+    """What computes the stage.
+
+    Raises:
+        ConfigurationError: a function cannot be imported.
+    """
+    if stage.sql is None:
+        return [import_transform(reference, pipeline.path) for reference in stage.transform]
+    text, reads = stage.sql, stage.reads
+
+    def sql(**given: Any) -> DataFrame:
+        """The query over the inputs by their names; parameters of the stage as ``:name``."""
+        session = given[reads[0]].sparkSession
+        for name in reads:
+            given[name].createOrReplaceTempView(f"`{name}`")
+        return session.sql(text, args={name: value for name, value in given.items() if name not in reads})
+
+    return [sql]
+
+
 def apply_functions(functions: list[Callable[..., Any]], stage: Stage, inputs: Mapping[str, DataFrame]) -> DataFrame:
     """The user's functions, one after the other: the first gets the inputs by name, the others the result before.
 
@@ -149,7 +169,7 @@ def apply_functions(functions: list[Callable[..., Any]], stage: Stage, inputs: M
         StageFunctionError: one raised.
     """
     result: Any = None
-    for i, (reference, function) in enumerate(zip(stage.transform, functions, strict=True)):
+    for i, (reference, function) in enumerate(zip(stage.functions, functions, strict=True)):
         accepted = inspect.signature(function).parameters
         anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values())
         parameters = {k: v for k, v in stage.parameters.items() if anything or k in accepted}
@@ -184,7 +204,7 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
     elif not frame.isStreaming:
         problem = "the result is not made from the stage's inputs"
     if problem:
-        message = f"{stage.transform[-1]}: {problem}"
+        message = f"{stage.functions[-1]}: {problem}"
         raise StageFunctionError(message)
 
 
@@ -200,7 +220,7 @@ def fingerprint_of(functions: list[Callable[..., Any]], stage: Stage, pipeline: 
             raise ConfigurationError(message) from error
         digest.update(text.encode())
     facts = (
-        stage.transform,
+        stage.transform if stage.sql is None else stage.sql,
         sorted(stage.parameters.items()),
         pipeline.bucket_ms,
         {n: str(s) for n, s in schemas.items()},
