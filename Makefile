@@ -47,7 +47,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	  "$$found" -m venv $(VENV); \
 	fi
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[run]'
 	@touch $@
 
 .PHONY: java
@@ -74,8 +74,8 @@ doctor: install ## check Java, Python, ports
 
 .PHONY: lock
 lock: ## compute requirements*.txt anew from pyproject.toml (needs uv); LOCK_ARGS=--upgrade takes newer versions
-	uv pip compile pyproject.toml $(LOCK_FLAGS) --output-file requirements.txt >/dev/null
-	uv pip compile pyproject.toml --group dev $(LOCK_FLAGS) --output-file requirements-dev.txt >/dev/null
+	uv pip compile pyproject.toml --extra run $(LOCK_FLAGS) --output-file requirements.txt >/dev/null
+	uv pip compile pyproject.toml --extra run --group dev $(LOCK_FLAGS) --output-file requirements-dev.txt >/dev/null
 # Hashes but no addresses: the files serve with any mirror, and name no registry.
 LOCK_ARGS ?=
 LOCK_FLAGS = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_ARGS)

@@ -86,7 +86,8 @@ def test_requirements_are_locked_by_hash_and_name_no_registry(root: Path) -> Non
 
 def test_each_dependency_is_locked(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())
-    names = [re.split(r"[\[<>=;~! ]", each)[0] for each in project["project"]["dependencies"]]
+    wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["run"]]
+    names = [re.split(r"[\[<>=;~! ]", each)[0] for each in wanted]
     locked = {re.split(r"[\[=]", each)[0] for each in pins((root / "requirements.txt").read_text())}
     assert sorted({name.replace(".", "-").lower() for name in names} - locked) == []
 

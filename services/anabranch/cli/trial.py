@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from anabranch.cli.options import File, pipeline_file
+from anabranch.cli.options import File, need_spark, pipeline_file
 
 
 def trial(
@@ -31,6 +31,7 @@ def trial(
     """
     named = pipeline_file(file)
     place = folder if folder is not None else named.resolve().parent / "tests"
+    need_spark()
     # In a process of its own: it starts Spark and imports the user's code, and what starts services does not import them.
     words = [str(named), str(place), *(["--update"] if update else []), *(cases or [])]
     done = subprocess.run([sys.executable, "-m", "anabranch.processing.trial", *words], check=False)

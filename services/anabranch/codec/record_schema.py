@@ -13,13 +13,15 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KINDS: Final = ("int", "long", "float", "double", "boolean", "string", "bytes")
 RESERVED: Final = ("event_time",)
@@ -35,17 +37,23 @@ FLOAT_MAX: Final = 3.4028235677973362e38
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,126}\Z")
 _FILE = re.compile(r"v([1-9][0-9]{0,5})\.avsc\Z")
-_ARROW: Final[dict[str, pa.DataType]] = {
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "bytes": pa.binary(),
-}
 _RECORD_KEYS = {"type", "name", "namespace", "doc", "fields", "aliases", "schema_id"}
 _FIELD_KEYS = {"name", "type", "doc", "default", "order", "aliases"}
+
+
+@cache
+def _arrow_types() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    return {
+        "int": pa.int32(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "boolean": pa.bool_(),
+        "string": pa.string(),
+        "bytes": pa.binary(),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,9 @@ class Field:
     @property
     def arrow(self) -> pa.Field:
         """The column in Arrow."""
-        return pa.field(self.name, _ARROW[self.kind], nullable=self.nullable)
+        import pyarrow as pa  # the client and the reading commands do without it
+
+        return pa.field(self.name, _arrow_types()[self.kind], nullable=self.nullable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,8 @@ class RecordSchema:
 
     def arrow_schema(self) -> pa.Schema:
         """The columns, in order; without event time."""
+        import pyarrow as pa
+
         return pa.schema([field.arrow for field in self.fields])
 
     def field(self, name: str) -> Field | None:

@@ -1,15 +1,4 @@
-"""Following a live topic from Python: the current answer, stable and tentative, kept up to date.
-
-    from anabranch.client import follow
-
-    for view in follow("localhost:9092", "tolls.live"):
-        for record in view.by_key().values():
-            print(record.key, record.value, record.kind.value, record.missing)
-
-``follow`` has a Kafka consumer of its own. With any other consumer of any library, read the topic committed (``isolation.level``
-``read_committed``) and hand every record to ``LiveView.apply``. Other languages: docs/concepts.md has the rules, which are few. A live topic with
-``upsert: true`` needs none of this: it holds the newest value of every key as it is.
-"""
+"""Following a live topic with a consumer of its own, or with records of any other one."""
 
 from __future__ import annotations
 
@@ -22,10 +11,6 @@ from anabranch.codec import live_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol import live_view
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
-from anabranch.protocol.live_delivery import Kind
-from anabranch.protocol.live_view import LiveRecord
-
-__all__ = ["BUCKETS_KEPT", "Follower", "Kind", "LiveRecord", "LiveView", "current", "follow"]
 
 BUCKETS_KEPT: Final = 1_000
 """Stable buckets with records that ``follow`` keeps the records of: a program that follows a topic for months must not keep all of it."""
@@ -62,7 +47,7 @@ class Follower:
     def __init__(self, kafka: str | EventLog, topic: str, *, from_beginning: bool = True, buckets_kept: int | None = BUCKETS_KEPT) -> None:
         """See ``follow``."""
         log = KafkaEventLog(kafka) if isinstance(kafka, str) else kafka
-        places = _places(log, topic)
+        places = places_of(log, topic)
         self.view = LiveView(len(places), buckets_kept=buckets_kept)
         self._reader = log.reader(committed=True, headers=True, follows=True)
         ends = {at: self._reader.offsets(at) for at in places}
@@ -135,7 +120,12 @@ def current(kafka: str | EventLog, topic: str, *, buckets_kept: int | None = Non
     return follower.view
 
 
-def _places(log: EventLog, topic: str) -> list[TopicPartition]:
+def places_of(log: EventLog, topic: str) -> list[TopicPartition]:
+    """The partitions of a topic.
+
+    Raises:
+        ConfigurationError: there is none of that name.
+    """
     admin = log.admin()
     try:
         count = admin.partitions([topic]).get(topic)

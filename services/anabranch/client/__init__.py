@@ -1,0 +1,38 @@
+"""Reading results from Python, without Spark and without Java.
+
+    from anabranch.client import corrected, live
+
+    with corrected("localhost:9092", "tolls") as rows:           # each result once, in order, never taken back
+        for row in rows:
+            print(row.event_time, row.value["toll"])
+
+    with live("localhost:9092", "tolls.live") as answer:         # the answer as it is known now, tentative parts too
+        for _ in answer:
+            print(answer.by_key())
+
+Both take ``of=`` a type for values (a dataclass, a pydantic model), ``schema=`` an Avro schema where the topic holds Avro, ``security=`` how to get in,
+and work with ``async with`` and ``async for``. ``LiveView`` does the work of ``live`` for records of any other consumer.
+"""
+
+from anabranch.client.following import BUCKETS_KEPT, Follower, LiveView, current, follow
+from anabranch.client.rows import Answer, Rows, corrected, live
+from anabranch.client.security import Security
+from anabranch.client.values import Row
+from anabranch.protocol.live_delivery import Kind
+from anabranch.protocol.live_view import LiveRecord
+
+__all__ = [
+    "BUCKETS_KEPT",
+    "Answer",
+    "Follower",
+    "Kind",
+    "LiveRecord",
+    "LiveView",
+    "Row",
+    "Rows",
+    "Security",
+    "corrected",
+    "current",
+    "follow",
+    "live",
+]
