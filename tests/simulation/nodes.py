@@ -8,11 +8,10 @@ from typing import Final, Protocol
 
 from anabranch.local.move import Moving
 from anabranch.pipeline.model import Pipeline
-from anabranch.protocol.control import Move
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Outvoted, Unavailable
+from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Outvoted
 from anabranch.protocol.limits import PLACEMENT_LOOK_MS
 from anabranch.protocol.placement import AfterEnd, after_end, goes_on
-from anabranch.runtime.placement import PlacementReader
+from anabranch.runtime.placement import PlacementReader, runs_on
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from simulation.network import Network, Port, SimulatedLog
 from simulation.side_ports import SimulatedClock
@@ -27,6 +26,9 @@ _TRIES: Final = 30
 
 class Watch(Protocol):
     """Who is told what a node does."""
+
+    label: str
+    """The replica that it may run."""
 
     def begins(self, node: str, epoch: int) -> None:
         """The replica has taken over on the node."""
@@ -43,47 +45,47 @@ class SimulatedNode:
         context: ServiceContext,
         port: Port,
         node: str,
-        label: str,
-        make: Callable[[], SimulatedReplica],
         watch: Watch,
         rng: random.Random,
+        make: Callable[[], SimulatedReplica],
+        excuse: Callable[[Exception], None],
     ) -> None:
+        """``make``: a new replica; ``excuse``: told what one died of that is started again."""
         self.status = ServiceStatus()
-        self._context, self._port, self._node, self._label, self._make, self._watch, self._rng = (
-            context,
-            port,
-            node,
-            label,
-            make,
-            watch,
-            rng,
-        )
+        self._context, self._port, self._node, self._watch, self._rng = context, port, node, watch, rng
+        self._label, self._make, self._excuse = watch.label, make, excuse
         self._placement: PlacementReader | None = None
         self._next_ms = 0
+        self._is_kept = False
+        """It runs here, and its place is elsewhere."""
         self.replica: SimulatedReplica | None = None
 
     def start(self) -> None:
         """Read all moves."""
-        self._placement = PlacementReader(
-            self._context.log, self._context.pipeline.topic_names.placement(), self._context.pipeline.places()
-        )
+        pipeline = self._context.pipeline
+        self._placement = PlacementReader(self._context.log, pipeline.topic_names.placement(), pipeline.places())
         self._placement.read_to_end()
+        self._is_kept = self._label in self._placement.places.moved_away(self._node) and self._goes_on()
 
     def step(self) -> None:
         """One round: start what has come, look after what is here."""
         self._look()
+        self._is_kept = self._is_kept and not self._is_here()
         if self.replica is None:
-            if self._is_here():
+            if self._is_here() or self._is_kept:
                 self._begin()
             else:
                 self._context.clock.sleep_ms(_ROUND_MS)
-        elif not self._is_here() and not goes_on(has_begun=self.replica.epoch >= 0, is_passive=False):
-            self._let_go(None)
-        else:
-            try:
-                self.replica.step()
-            except AnabranchError as error:
-                self._over(error)
+            return
+        if not self._is_here() and not self._is_kept:
+            self._is_kept = self._goes_on()
+            if not self._is_kept:
+                self._let_go(None)
+                return
+        try:
+            self.replica.step()
+        except AnabranchError as error:
+            self._over(error)
 
     def stop(self) -> None:
         """Its threads end with the process."""
@@ -102,13 +104,21 @@ class SimulatedNode:
         self._look()
         return not self._is_here()
 
+    def _runs_on(self) -> str:
+        stage, _, replica = self._label.partition(".")
+        return runs_on(self._context.log, self._context.pipeline, stage, replica)
+
+    def _goes_on(self) -> bool:
+        return goes_on(runs_here=self._runs_on() == self._node, is_passive=False, is_removed=False)
+
     def _begin(self) -> None:
         assert self._placement is not None, "started"
-        move: Move | None = self._placement.places.last_move(self._label)
         self.replica = self._make()
         self._port.struck("its replica has just begun")  # a log may be trimmed before it has read its first record
         try:
-            if move is not None and not self.replica.stand_by(move.epoch, self._rng.randrange(_WARM_MS), self._has_left):
+            warm_ms, has_place = self._rng.randrange(_WARM_MS), self._is_here()
+            was_moved = self._placement.places.was_moved(self._label)
+            if was_moved and not self.replica.stand_by(warm_ms, has_place=has_place, leaves=self._has_left):
                 self._let_go(None)
                 return
             self.replica.start()
@@ -118,20 +128,24 @@ class SimulatedNode:
 
     def _over(self, error: AnabranchError) -> None:
         assert self._placement is not None, "started"
+        found = ""
         try:
             self._placement.read_to_end()
-        except Unavailable:
-            self._port.network.history.reached("moves not read at an end")
+            found = self._runs_on()
+        except AnabranchError:
+            self._port.network.history.reached("logs not read at an end")
         is_fenced = isinstance(error, Fenced) and not isinstance(error, Outvoted)
-        match after_end(has_place=self._is_here(), is_fenced=is_fenced):
+        match after_end(has_place=self._is_here(), is_fenced=is_fenced, runs_on=found, node=self._node):
+            case AfterEnd.END_NODE:
+                raise error
             case AfterEnd.GONE:
+                self._is_kept = False
                 self._let_go(error)
-            case AfterEnd.AGAIN if not self._is_here():  # as a hosted replica is started again: without asking where its place is
+            case AfterEnd.AGAIN:
+                self._excuse(error)
                 self._let_go(error)
                 self._context.clock.sleep_ms(_AGAIN_MS)
                 self._begin()
-            case _:
-                raise error
 
     def _let_go(self, error: Exception | None) -> None:
         replica, self.replica = self.replica, None

@@ -83,9 +83,16 @@ class SimulatedReplica:
     """One process of one replica of a stage. See ``runtime.service.Service``."""
 
     def __init__(
-        self, context: ServiceContext, port: Port, disk: SimulatedDisk, stage: StageOptions, replica: str, rng: random.Random
+        self,
+        context: ServiceContext,
+        port: Port,
+        disk: SimulatedDisk,
+        stage: StageOptions,
+        replica: str,
+        rng: random.Random,
+        node: str = "",
     ) -> None:
-        self.status = ServiceStatus()
+        self.status, self._node = ServiceStatus(), node
         self._context, self._port, self._disk, self._stage, self._replica, self._rng = context, port, disk, stage, replica, rng
         self._pipeline, self._scheduler = context.pipeline, port.network.scheduler
         self._changed = SimulatedCondition(self._scheduler, f"{port.process.name} changed")
@@ -98,14 +105,16 @@ class SimulatedReplica:
         self._corrects = self.stands_by = False
         self._prepared = SimulatedEngine(context, port, disk, {stage.name: stage}, rng).prepare(f"{stage.name}.{replica}", stage.name, {})
 
-    def stand_by(self, moved_epoch: int, warm_ms: int, leaves: Callable[[], bool]) -> bool:
+    def stand_by(self, warm_ms: int, *, has_place: bool, leaves: Callable[[], bool]) -> bool:
         """As one that was moved: until it is to take over; False: ``leaves`` says that its place is elsewhere."""
         context, reached = self._context, self._port.network.history.reached
         disk: Any = self._disk
         standby = Standby(
-            context.log, context.clock, self._pipeline, self._stage.name, self._replica, disk, context.entropy.token(), moved_epoch
+            context.log, context.clock, self._pipeline, self._stage.name, self._replica, disk, context.entropy.token(), self._node
         )
         try:
+            if standby.must_wait and not has_place:
+                raise Fenced("it runs on another node by now")
             if standby.must_wait:
                 reached("stands by where it is moved to")
                 self.stands_by = True
@@ -132,7 +141,7 @@ class SimulatedReplica:
             self._thread(f"follow {stream}", lambda stream=stream: self._follow(stream))  # type: ignore[misc]
         boundary = BoundaryWriter(
             context.log, names.boundaries(stage.name), own, self._replica, self._prepared.fingerprint, context.clock, context.entropy,
-            schema=schema_text(self._prepared.schema),
+            schema=schema_text(self._prepared.schema), node=self._node,
         )  # fmt: skip
         detector = FailureDetector.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)})
         self._gate = CorrectionGate(stage.name, self._replica, detector)

@@ -452,15 +452,9 @@ class World:
                 return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
             rng = random.Random(token)
             node = NEW_NODE if new else self._moving.old
-            return SimulatedNode(
-                context,
-                port,
-                node,
-                self.options.moved,
-                lambda: SimulatedReplica(context, port, disk, chosen, replica, rng),
-                self._moving,
-                rng,
-            )
+            make = lambda: SimulatedReplica(context, port, disk, chosen, replica, rng, node)  # noqa: E731
+            made = SimulatedNode(context, port, node, self._moving, rng, make, lambda error: self._excuse(error, process, port, made))
+            return made
         return BUILDERS[service](settings, context)
 
     # ---------------------------------------------------------------- faults

@@ -23,7 +23,7 @@ from harness.stage_processes import StageProcess
 from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 OLD, NEW, THIRD, MOVED = "north.0", "north.1", "north.2", "windows.0"
 FIRST: Final = 11
@@ -97,7 +97,7 @@ class Load(threading.Thread):
         self._ending.set()
         self.join(30)
         assert self.error is None
-        wait_until(lambda: self.look(50) >= self.given, 150, "all is closed")
+        wait_until(lambda: self.look(50) >= self.given, 300, "all is closed")
 
     def gap_s(self, since: float) -> float:
         """The longest time without a new bucket since then."""
@@ -145,7 +145,7 @@ class World:
             found = self.replicas(name, node)
             return sorted(found) == sorted(labels) and all(each["state"] in ("running", "waiting") for each in found.values())
 
-        wait_until(there, 150, f"{name} runs {labels}", every_s=0.1)
+        wait_until(there, 300, f"{name} runs {labels}", every_s=0.1)
 
     def rows(self) -> Counter[tuple[int, int]]:
         found = self.output.buckets(FIRST, self.load.given).values()
@@ -164,12 +164,12 @@ def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world:
         world.load.start()
         world.runs(OLD, old, "clean.0", MOVED)
         cold_s = time.monotonic() - started
-        wait_until(lambda: len(world.load.closed) > 20, 120, "it is warm")
+        wait_until(lambda: len(world.load.closed) > 20, 200, "it is warm")
         begun = time.monotonic()
         moving = world.move(NEW)
         with pytest.raises(ConfigurationError, match=f"{MOVED} is on node {NEW}"):
             world.move(NEW)
-        assert moving.has_begun(90_000)
+        assert moving.is_done(200_000)
         world.runs(OLD, old, "clean.0")
         world.runs(NEW, new, MOVED)
         with pytest.raises(ConfigurationError, match="there is no node north"):
@@ -191,7 +191,7 @@ def test_the_new_node_is_killed_in_the_middle(world: World, point: str) -> None:
             world.load.start()
             world.runs(OLD, old, "clean.0", MOVED)
             world.move(NEW)
-            assert new.wait(120) == -9, new.log()
+            assert new.wait(300) == -9, new.log()
         if point == "processing.standby_due":  # nothing was written: the old one goes on
             upto = world.load.given
             wait_until(lambda: world.load.closed[-1][1] > upto, 60, "the old one goes on")

@@ -99,7 +99,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Write": (init.init, check.check, trial.trial, graph.graph),
     "Run": (up.up, down.down, restart.restart, produce.produce, tail.tail),
     "Look": (status.status, logs.logs, topics.topics, doctor.doctor),
-    "Operate": (compose.compose, reset.reset, give_up.give_up, move.move, acls.acls, classes.classes, version.version),
+    "Operate": (compose.compose, reset.reset, give_up.give_up, move.move, move.remove, acls.acls, classes.classes, version.version),
 }
 _NAMES: Final[dict[Callable[..., None], str]] = {trial.trial: "test"}
 """Of commands whose function cannot be called as they are: a runner of tests would take it for one."""

@@ -1,4 +1,4 @@
-"""The command ``anabranch move``."""
+"""The commands ``anabranch move`` and ``remove``."""
 
 from __future__ import annotations
 
@@ -40,15 +40,35 @@ def move(
 
     named, address = file_and_broker(file, state_dir, kafka)
     command = Moving(KafkaEventLog(address), load(named), replica, node, SystemClock())
-    left = command.do()
-    if command.is_done:
-        typer.echo(f"{replica}: moved from node {left} to node {node}")
-        return
-    typer.echo(f"{replica}: from node {left} to node {node}; {left} goes on with it until {node} has taken over")
-    if wait and not command.has_begun(wait * 1_000):
+    command.do()
+    left = command.runs_on
+    if left not in ("", node):
+        typer.echo(f"{replica}: from node {left} to node {node}; {left} goes on with it until {node} has taken over")
+    if wait and not command.is_done(wait * 1_000):
+        back = f"; `anabranch move {replica} {left}` takes it back" if left else ""
         raise AnabranchError(
-            f"{replica} does not run on {node} after {wait} s: what {node} waits for is in `anabranch status`; the move stays written, and "
-            f"`anabranch move {replica} {left}` takes it back"
+            f"{replica} does not run on {node} after {wait} s: what {node} waits for is in `anabranch status`. The move stays written{back}"
         )
-    if wait:
-        typer.echo(f"{replica}: runs on node {node}")
+    typer.echo(f"{replica}: runs on node {node}" if wait else f"{replica}: is to run on node {node}")
+
+
+def remove(replica: Replica, file: DeploymentFile = None, state_dir: StateDir = None, kafka: Kafka = None) -> None:
+    """Take a replica of a stage away, while everything runs; others of the stage go on.
+
+    It ends on its node, and is not started again until `anabranch move STAGE.REPLICA NODE` adds it to a node: there it goes on from its own
+    checkpoint, or from a peer's. What it would read is kept for it for a day.
+
+    Exit codes: 0 it is removed, 1 no broker, 2 there is none, or it is the last one of its stage.
+
+        anabranch remove clean.1
+
+        anabranch move clean.1 north.2                               # it is added there
+    """
+    from anabranch.adapters.kafka.log import KafkaEventLog
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.local.move import Moving
+    from anabranch.pipeline.file import load
+
+    named, address = file_and_broker(file, state_dir, kafka)
+    Moving(KafkaEventLog(address), load(named), replica, "", SystemClock()).do()
+    typer.echo(f"{replica}: removed")

@@ -189,6 +189,7 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
             "origin": asdict(r.origin),
             "history": r.history,
             "version": r.version,
+            "node": r.node,
         }
         for r in entry.replicas
     ]
@@ -253,7 +254,9 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSnapshot:
 
 
 def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
-    replica, epoch, mark, schema, closed, base, path, timelines, pending, last, closed_parts, branches, origin, history, version = fields
+    replica, epoch, mark, schema, closed, base, path, timelines, pending, last, closed_parts, branches, origin, history, version, node = (
+        fields
+    )
     return ReplicaSnapshot(
         replica=replica,
         epoch=epoch,
@@ -270,6 +273,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
         origin=Origin(*origin),
         history=history,
         version=version,
+        node=node,
     )
 
 
@@ -295,7 +299,7 @@ def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
 
 def _check(entry: LogEntry) -> None:
     if isinstance(entry, EpochStarted):
-        _check_texts(entry.replica, entry.fingerprint, entry.token)
+        _check_texts(entry.replica, entry.fingerprint, entry.token, entry.node)
         _require(len(entry.schema) <= limits.SCHEMA_BYTES_MAX, "a schema that is too large")
         _check_versions(entry.version)
         _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")

@@ -8,8 +8,7 @@ from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control import Move
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.placement import PlacementReader
+from anabranch.runtime.placement import PlacementReader, runs_on
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -21,15 +20,14 @@ class Moving:
     """One such command. Nothing is written before ``do``; after a crash within it the command may be given again."""
 
     def __init__(self, log: EventLog, pipeline: Pipeline, label: str, node: str, clock: Clock) -> None:
-        """``label``: ``STAGE.REPLICA``. Nothing is contacted yet."""
+        """``label``: ``STAGE.REPLICA``. ``node``: where it is to run; empty: nowhere. Nothing is contacted yet."""
         self._log, self._pipeline, self._label, self._node, self._clock = log, pipeline, label, node, clock
         self._at = TopicPartition(pipeline.topic_names.placement(), 0)
-        self._epoch_before = -1
-        self.is_done = False
-        """There is nothing to wait for: it was taken back to where it still runs, or its stage is ``passive``, or nobody has ever run it."""
+        self.runs_on = ""
+        """The node that ran the replica before; empty: none."""
 
-    def do(self) -> str:
-        """Write the move down; the node that runs the replica until the other one has taken over.
+    def do(self) -> None:
+        """Write the move down.
 
         Raises:
             ConfigurationError: it cannot be moved there, or the move before is still under way.
@@ -40,20 +38,16 @@ class Moving:
         try:
             reader.read_to_end()
             self._check(places.rejected(self._label, self._node))
-            self._epoch_before = self._epoch()
-            left, back = places.node_of(self._label), places.came_from(self._label)
-            is_under_way = places.is_under_way(self._label, self._epoch_before)
-            if is_under_way and self._node != back:
+            self.runs_on = self._runs_on()
+            if places.is_under_way(self._label, self.runs_on) and self._node not in ("", self.runs_on):
                 raise ConfigurationError(
-                    f"{self._label} is on its way from node {back} to node {left}: wait until it runs there (anabranch status), or take it back: "
-                    f"anabranch move {self._label} {back}"
+                    f"{self._label} is on its way from node {self.runs_on} to node {places.node_of(self._label)}: wait until it runs there "
+                    f"(anabranch status), or take it back: anabranch move {self._label} {self.runs_on}"
                 )
-            self.is_done = is_under_way or self._epoch_before < 0
             self._append()
             reader.read_to_end()
             if places.node_of(self._label) != self._node:  # somebody moved it, or a peer, at the same time
                 self._check(places.rejected(self._label, self._node))
-            return left
         finally:
             reader.close()
 
@@ -63,7 +57,7 @@ class Moving:
 
     def _append(self) -> None:
         stage, _, replica = self._label.rpartition(".")
-        move = Move(stage, replica, self._node, self._epoch_before, self._clock.now_ms())
+        move = Move(stage, replica, self._node, self._clock.now_ms())
         writer = self._log.writer()
         try:
             writer.send(self._at, control_records.encode(move), control_records.key_of(move))
@@ -73,25 +67,16 @@ class Moving:
         finally:
             writer.close()
 
-    def has_begun(self, wait_ms: int) -> bool:
-        """Whether the replica begins an epoch within ``wait_ms``: so its new node has taken over, or its old one has begun again meanwhile."""
+    def is_done(self, wait_ms: int) -> bool:
+        """Whether the replica runs where its place is, within ``wait_ms``. A process of a passive stage need not: another one may be primary."""
         deadline_ms = self._clock.monotonic_ms() + wait_ms
-        while self._epoch() <= self._epoch_before:
+        stage, _, _ = self._label.rpartition(".")
+        while self._pipeline.stages[stage].ha != "passive" and self._node and self._runs_on() != self._node:
             if self._clock.monotonic_ms() >= deadline_ms:
                 return False
             self._clock.sleep_ms(_POLL_MS)
         return True
 
-    def _epoch(self) -> int:
-        """The newest of the replica; -1: none, or its stage is passive: another process runs it, or stands by to."""
+    def _runs_on(self) -> str:
         stage, _, replica = self._label.rpartition(".")
-        if self._pipeline.stages[stage].ha == "passive":
-            return -1
-        log, writers = self._pipeline.topic_names.boundaries(stage), self._pipeline.stream_writers(stage)
-        reader = BoundaryReader(self._log, log, writers, bucket_ms=self._pipeline.bucket_ms)
-        try:
-            reader.read_to_end()
-            epoch = reader.log_state.epoch(replica)
-        finally:
-            reader.close()
-        return -1 if epoch is None else epoch
+        return runs_on(self._log, self._pipeline, stage, replica)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.standby import ENDED
 from anabranch.runtime.heartbeats import HeartbeatSender
 
 if TYPE_CHECKING:
@@ -37,11 +39,14 @@ class Beats(threading.Thread):
                 beat = self._beat()
                 if beat is not None:
                     self._sender.send(beat)
+            last = self._beat()
+            if last is not None:
+                self._sender.say_last(replace(last, state=ENDED))
         finally:
             self._sender.close()
 
     def end(self) -> None:
-        """Nothing is said after this. Idempotent; takes a second at most."""
+        """That it has ended is the last that is said: call this when nothing runs any more. Idempotent; takes two seconds at most."""
         self._ending.set()
         if self.is_alive():
             self.join()

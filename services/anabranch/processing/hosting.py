@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError
-from anabranch.protocol.placement import AfterEnd, after_end
+from anabranch.protocol.placement import AfterEnd
 from anabranch.protocol.restarting import Backoff
 from anabranch.runtime.health import READY_STATES
 from anabranch.runtime.logs import short
@@ -33,10 +33,6 @@ class Replica(Protocol):
     """What is hosted (``processing.stage_replica``)."""
 
     status: ServiceStatus
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it has an epoch, or is about to."""
 
     def start(self) -> None:
         """Take over; returns early when it was told to stop."""
@@ -57,7 +53,7 @@ class HostedReplica:
         make: Callable[[threading.Event, int], Replica],
         clock: Clock,
         logger: FilteringBoundLogger,
-        has_place: Callable[[], bool] = lambda: True,
+        after_end: Callable[[bool], AfterEnd] = lambda is_fenced: AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN,
     ) -> None:
         """Nothing is started yet.
 
@@ -66,9 +62,9 @@ class HostedReplica:
             make: A new one; it is told by the event to stop, and how often it was started before.
             clock: Of this process.
             logger: Of the node.
-            has_place: Whether the replica has its place here, by all that is known now: asked when it has ended.
+            after_end: Whether to start it again, by all that is known now: asked when it has ended, and told whether it was fenced.
         """
-        self.label, self._make, self._clock, self._logger, self._has_place = label, make, clock, logger, has_place
+        self.label, self._make, self._clock, self._logger, self._after_end = label, make, clock, logger, after_end
         self._backoff = Backoff()
         self._replica: Replica | None = None
         self._thread: threading.Thread | None = None
@@ -120,11 +116,6 @@ class HostedReplica:
         }
 
     @property
-    def has_begun(self) -> bool:
-        """Whether the one that runs has an epoch, or is about to."""
-        return self._thread is not None and self._replica is not None and self._replica.has_begun
-
-    @property
     def is_over(self) -> bool:
         """It has ended, and is not started again."""
         return self._thread is None and self._again_ms is None
@@ -167,7 +158,7 @@ class HostedReplica:
             self._state, self._again_ms = "stopped", None
             return
         is_fenced = isinstance(error, Fenced) and not isinstance(error, Outvoted)
-        match after_end(has_place=self._has_place(), is_fenced=is_fenced):
+        match self._after_end(is_fenced):
             case AfterEnd.END_NODE:
                 raise error
             case AfterEnd.GONE:

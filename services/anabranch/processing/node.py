@@ -24,9 +24,9 @@ from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.errors import ConfigurationError, EngineEnded, Unavailable
 from anabranch.protocol.limits import NODE_WAITS_MS, PLACEMENT_LOOK_MS
-from anabranch.protocol.placement import goes_on
+from anabranch.protocol.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.runtime.metrics import Registry, ServiceMetrics
-from anabranch.runtime.placement import PlacementReader
+from anabranch.runtime.placement import PlacementReader, runs_on
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ class Node:
         self._placement: PlacementReader | None = None
         self._placement_next_ms = 0
         self._hosted: dict[str, HostedReplica] = {}
+        self._kept: set[str] = set()
+        """They run here, and have their place elsewhere."""
+        self._leaving: set[str] = set()
+        """Told to stop."""
         self.status = ServiceStatus(detail={"stages": []})
 
     def start(self) -> None:
@@ -81,7 +85,8 @@ class Node:
         if self._await_topics({names.placement()}):
             self._placement = PlacementReader(context.log, names.placement(), places)
             self._placement.read_to_end()
-            replicas = places.of_node(self._node)
+            self._kept |= {label for label in places.moved_away(self._node) if self._goes_on(label, places)}
+            replicas = [*places.of_node(self._node), *self._kept]
             context.logger.info("spark_started", node=self._node, replicas=replicas)
             stages = {label.rpartition(".")[0] for label in replicas}
             self._await_topics({names.boundaries(stream) for stage in stages for stream in (stage, *pipeline.stages[stage].reads)})
@@ -134,27 +139,48 @@ class Node:
         if now_ms >= self._placement_next_ms:
             self._placement_next_ms = now_ms + PLACEMENT_LOOK_MS
             placement.poll()
-        here = placement.places.of_node(self._node)
+        places = placement.places
+        placed = places.of_node(self._node)
+        self._kept.difference_update(placed)
+        self._leaving.difference_update(placed)
         for label, each in list(self._hosted.items()):
             if each.is_over:
                 del self._hosted[label]
                 self._drop_metrics(label)
-            elif label not in here:
-                is_passive = self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive"
-                if not goes_on(has_begun=each.has_begun, is_passive=is_passive):
-                    each.tell_to_stop()
-        for label in here:
+                self._kept.discard(label)
+            elif label not in placed and label not in self._kept | self._leaving:
+                self._leave(label, each, places)
+        for label in (*placed, *self._kept):
             if label not in self._hosted:
-                make, has_place = partial(self._make, label), partial(self._has_place, label)
-                self._hosted[label] = HostedReplica(label, make, self._context.clock, self._context.logger, has_place)
+                make, after_end = partial(self._make, label), partial(self._after_end, label)
+                self._hosted[label] = HostedReplica(label, make, self._context.clock, self._context.logger, after_end)
 
-    def _has_place(self, label: str) -> bool:
-        """Whether a replica has its place here, by all that stands in the log of moves; by what was read, where the broker does not answer."""
-        placement = self._placement
+    def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
+        """The place of a replica is elsewhere now."""
+        if self._goes_on(label, places):
+            self._kept.add(label)
+        else:
+            self._leaving.add(label)
+            hosted.tell_to_stop()
+
+    def _goes_on(self, label: str, places: Places) -> bool:
+        """Whether a replica whose place is elsewhere runs on here."""
+        is_passive = self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive"
+        return goes_on(runs_here=self._runs_on(label) == self._node, is_passive=is_passive, is_removed=not places.node_of(label))
+
+    def _after_end(self, label: str, is_fenced: bool) -> AfterEnd:
+        """By all that stands in the logs; by what was read of moves, where the broker does not answer."""
+        placement, runs_on = self._placement, ""
         assert placement is not None, "started"  # noqa: S101
         with contextlib.suppress(Unavailable):
             placement.read_to_end()
-        return placement.places.node_of(label) == self._node
+            runs_on = self._runs_on(label)
+        return after_end(has_place=placement.places.node_of(label) == self._node, is_fenced=is_fenced, runs_on=runs_on, node=self._node)
+
+    def _runs_on(self, label: str) -> str:
+        """The node on which the newest epoch of the replica began; empty: on none."""
+        pipeline, (stage, _, process) = self._context.pipeline, label.rpartition(".")
+        return runs_on(self._context.log, pipeline, stage, process)
 
     def stop(self) -> None:
         """Let the batches that run end, then end Spark. Idempotent."""
@@ -176,7 +202,6 @@ class Node:
         context, engine, placement = self._context, self._engine, self._placement
         assert engine is not None, "started"  # noqa: S101
         assert placement is not None, "started"  # noqa: S101
-        move = placement.places.last_move(label)
         self._drop_metrics(label)
         assert isinstance(context.registry, Registry), "as runtime.service makes it"  # noqa: S101
         registry = self._registries[label] = context.registry.part()
@@ -191,7 +216,9 @@ class Node:
                 logger=context.logger.bind(replica=label),
             ),
             engine,
-            None if move is None else move.epoch,
+            self._node,
+            may_run_elsewhere=restarts > 0 or placement.places.was_moved(label),
+            has_place=placement.places.node_of(label) == self._node,
         )
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made

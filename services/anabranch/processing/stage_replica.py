@@ -61,12 +61,14 @@ class _StoppingError(Exception):
 class StageReplica:
     """Runs one replica's query. A crash at any point loses nothing: the next one goes on from the newest timeline (rule 8)."""
 
-    def __init__(self, context: ServiceContext, engine: Engine, moved_epoch: int | None = None) -> None:
+    def __init__(
+        self, context: ServiceContext, engine: Engine, node: str = "", *, may_run_elsewhere: bool = False, has_place: bool = True
+    ) -> None:
         """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet.
 
-        ``moved_epoch``: the newest of the replica when it was to be moved to this node; None: it is in its place.
+        ``node``: on which it runs. ``may_run_elsewhere``: on another one, too: it was moved, or has run before. ``has_place``: on this node.
         """
-        self._moved_epoch = moved_epoch
+        self._node, self._may_run_elsewhere, self._has_place = node, may_run_elsewhere, has_place
         pipeline, settings = context.pipeline, context.settings
         stage, _, replica = settings.name.rpartition(".")
         self._context, self._settings, self._pipeline, self._engine = context, settings, pipeline, engine
@@ -126,20 +128,17 @@ class StageReplica:
             "why": list(prepared.traits.reasons),
         }
         is_passive = self._stage.ha == "passive"
-        if is_passive or self._moved_epoch is not None:
-            token, moved_epoch = self._context.entropy.token(), None if is_passive else self._moved_epoch
-            standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk, token, moved_epoch)
+        if is_passive or self._may_run_elsewhere:
+            token, node = self._context.entropy.token(), None if is_passive else self._node
+            standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk, token, node)
             self._standby = standby
+            if standby.must_wait and not self._has_place:
+                raise Fenced(f"{self._settings.name} runs on another node by now")
             if standby.must_wait:
                 self._warm_up(prepared)
                 self.status.state = "standby"
                 return
         self._fail_over(prepared)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether this process has begun an epoch, or is about to."""
-        return self._boundary is not None
 
     def _warm_up(self, prepared: PreparedStage) -> None:
         """Run the stage on nothing: who takes over later has the slow first batches behind it."""
@@ -165,7 +164,7 @@ class StageReplica:
         self._boundary = BoundaryWriter(
             context.log, self._names.boundaries(self._stage_name), self._pipeline.stream_writers(self._stage_name), self._replica,
             prepared.fingerprint, context.clock, context.entropy, schema=schema_text(prepared.schema), version=self._stage.version,
-            bucket_ms=self._pipeline.bucket_ms,
+            bucket_ms=self._pipeline.bucket_ms, node=self._node,
         )  # fmt: skip
         stage, name = self._stage, self._stage_name
         self._neighbours = neighbours = ReplicaControl(

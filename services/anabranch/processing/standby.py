@@ -46,7 +46,7 @@ class Standby:
         process: str,
         disk: ReplicaDisk,
         token: str,
-        moved_epoch: int | None = None,
+        node: str | None = None,
     ) -> None:
         """Open the stage's boundary log and the control topic.
 
@@ -58,17 +58,17 @@ class Standby:
             process: Which of the stage's processes this one is.
             disk: Its own.
             token: This process's own, of 16 hexadecimal digits.
-            moved_epoch: The newest of the replica when it was to be moved here; None: it stands by in a passive stage.
+            node: To which the replica was moved; None: it stands by in a passive stage.
 
         Raises:
             Unavailable: one of them is missing, or there is no answer.
         """
         names, writers, width_ms = pipeline.topic_names, pipeline.stream_writers(stage), pipeline.bucket_ms
         self._clock, self._stage, self._process, self._disk, self._token = clock, stage, process, disk, token
-        self._is_moved = moved_epoch is not None
+        self._is_moved = node is not None
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
-        self._watch = StandbyWatch(stage, self._writer, process, turns, moved_epoch, width_ms)
+        self._watch = StandbyWatch(stage, self._writer, process, turns, node, width_ms)
         self._boundary = BoundaryReader(log, names.boundaries(stage), writers, bucket_ms=width_ms)
         self._control = ControlReader(log, speakers(pipeline))
         self._beats = HeartbeatSender(log, names.control(REPLICA_SERVICE, f"{stage}.{process}"), clock)
@@ -131,7 +131,8 @@ class Standby:
         for entry in self._control.poll():
             if isinstance(entry, Heartbeat):
                 self._watch.heard(entry, now_ms)
-        self._watch.epoch_seen(self._boundary.log_state.epoch(self._writer), now_ms)
+        log_state = self._boundary.log_state
+        self._watch.epoch_seen(log_state.epoch(self._writer), now_ms, log_state.node(self._writer))
 
     def end_watch(self) -> None:
         """Its turn has come: copy what is within reach once more, and stop to listen. ``say`` goes on."""

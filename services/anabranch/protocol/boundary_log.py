@@ -108,6 +108,7 @@ class _Writer:
     fingerprint: str = ""
     schema: str = ""
     version: int = 1
+    node: str = ""
     closed: int = 0
     base: int = 0
     path: list[BatchId] = field(default_factory=list)
@@ -173,6 +174,10 @@ class LogState:
         """Offset of the writer's newest ``EpochStarted``; None: it never began."""
         epoch = self._writers[replica].epoch
         return None if epoch < 0 else epoch
+
+    def node(self, replica: str) -> str:
+        """On which the writer's newest epoch began; empty: on none, or it never began."""
+        return self._writers[replica].node
 
     def closed(self, replica: str) -> int:
         """The last bucket that this writer has closed, or that its base says is not its own."""
@@ -273,6 +278,7 @@ class LogState:
             writer.base = writer.closed
         self.bucket_ms = self.bucket_ms or entry.bucket_ms
         writer.epoch, writer.fingerprint, writer.schema, writer.version = offset, entry.fingerprint, entry.schema, entry.version
+        writer.node = entry.node
         writer.timelines.clear()  # ids of older epochs are rejected by the epoch
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
 
@@ -450,6 +456,7 @@ class LogState:
                 base=w.base,
                 path=tuple(w.path),
                 version=w.version,
+                node=w.node,
                 timelines=tuple(BatchId(k, v) for k, v in w.timelines.items()),
                 pending=w.pending.items(),
                 last=w.last,
@@ -527,6 +534,7 @@ def _restored(r: ReplicaSnapshot) -> _Writer:
         fingerprint=r.fingerprint,
         schema=r.schema,
         version=r.version,
+        node=r.node,
         closed=r.closed,
         base=r.base,
         path=list(r.path),

@@ -17,7 +17,7 @@ class Heartbeat:
     epoch: int
     """-1: it has none."""
     state: str
-    """For people: the service's status."""
+    """For people: the service's status; ``ended`` is its last word (``protocol.standby``)."""
     bucket: int
     """Last bucket that it closed as stable, or delivered."""
     written_ms: int
@@ -133,8 +133,7 @@ class Move:
     stage: str
     replica: str
     node: str
-    epoch: int
-    """The newest of the replica when this was asked for; -1: it had none, or its stage is ``passive``."""
+    """Empty: nowhere."""
     written_ms: int
 
 

@@ -6,16 +6,18 @@ there twice is there on two nodes. The file may name nodes and what runs on them
 stage are placed like replicas.
 
 An operator moves a replica by a record in a log that every node reads. All log state it to the same places, so nobody hands anything out.
-The node to which a replica comes lets it stand by beside the one that runs (``protocol.standby``). Once it is up to date it begins an
-epoch, which ends the other one as a restart would have (rule 1). A node that is told to go on where a replica has left goes on until then,
-and not again.
+Who runs a replica stands in its boundary log: the node on which its newest epoch began. The node to which it comes lets it stand by beside
+that one (``protocol.standby``). Once it is up to date it begins an epoch, which ends the other one as a restart would have (rule 1). So the
+state of a move is nothing but these two logs, and either node may die at any point of it.
 
-==============================  ==================================  =====================================================
-what ended a replica here       the node has its place              the node has not
-==============================  ==================================  =====================================================
-it was fenced                   END_NODE: two have this name        GONE: it runs where its place is
-anything else                   AGAIN, after a while                GONE: who has its place hears that it is silent
-==============================  ==================================  =====================================================
+====================  ==============================  ==================================  =========================================
+what ended it here    its newest epoch began          the node has its place              the node has not
+====================  ==============================  ==================================  =========================================
+it was fenced         here                            END_NODE: two have this name        END_NODE
+anything else         here                            AGAIN, after a while                AGAIN: nobody else has it yet
+anything              elsewhere                       AGAIN: it stands by                 GONE
+anything              nobody knows                    END_NODE if fenced, else AGAIN      GONE
+====================  ==============================  ==================================  =========================================
 
 Invariants:
     PC1 Each replica has exactly one node.
@@ -24,9 +26,10 @@ Invariants:
     PC4 Who has read the same records knows the same places. A move that would break PC1 to PC3 counts for nobody; nor does one to where the
         replica
         is: a move that is said twice is one move.
-    PC5 Only the node that has a replica's place starts it. What runs elsewhere goes on until it ends, of whatever: so a move that cannot
-        come to its end takes nothing away.
-    PC6 A move is under way until the replica begins an epoch after the one that it had when the move was asked for.
+    PC5 A node starts a replica that has its place there, or that began its newest epoch there: so a move that cannot come to its end takes
+        nothing away. One that was removed, and a process of a passive stage, for which another one stands by, ends where its place is no
+        more.
+    PC6 A move is under way until the replica begins an epoch where its place is.
 """
 
 from __future__ import annotations
@@ -124,13 +127,14 @@ class Places:
         self._owners = {node: self._stages[labels[0]].participant if labels else _owner_by_name(node) for node, labels in nodes.items()}
         places = {label: node for node, labels in nodes.items() for label in labels}
         self._node = {label: places[label] for label in self._stages}
-        self._moves: dict[str, Move] = {}
         self._from: dict[str, str] = {}
 
     def rejected(self, label: str, node: str) -> str:
-        """Why the replica ``label`` cannot be moved to ``node``; empty: it can (PC1 to PC3)."""
+        """Why the replica ``label`` cannot be moved to ``node``; empty: it can (PC1 to PC3). Where ``node`` is empty it is to be removed."""
         if label not in self._node:
             return f"there is no replica {label}; there are {', '.join(self._node)}"
+        if not node:
+            return self._not_removed(label)
         if node not in self._owners:
             return f"there is no node {node}; there are {', '.join(self._owners)}; the pipeline file names others under `nodes`"
         if self._node[label] == node:
@@ -143,12 +147,18 @@ class Places:
             return f"node {node} has {beside}, and a node that dies would take both replicas along; move {beside} away first, or use another node"
         return ""
 
+    def _not_removed(self, label: str) -> str:
+        if not self._node[label]:
+            return f"{label} is removed"
+        others = [each for each in self._stages[label].labels() if each != label and self._node[each]]
+        return "" if others else f"it is the last one of {self._stages[label].name}, which nobody would run"
+
     def moved(self, move: Move) -> bool:
         """A record of the log, each in its turn; whether it counts (PC4)."""
         label = f"{move.stage}.{move.replica}"
         if self.rejected(label, move.node):
             return False
-        self._from[label], self._node[label], self._moves[label] = self._node[label], move.node, move
+        self._from[label], self._node[label] = self._node[label], move.node
         return True
 
     def owner_of(self, node: str) -> str:
@@ -156,25 +166,33 @@ class Places:
         return self._owners[node]
 
     def node_of(self, label: str) -> str:
-        """The node that has the place of a replica."""
+        """The node that has the place of a replica; empty: it is removed."""
         return self._node[label]
 
     def of_node(self, node: str) -> list[str]:
         """The replicas that have their place on ``node``."""
         return [label for label, place in self._node.items() if place == node]
 
-    def last_move(self, label: str) -> Move | None:
-        """By which the replica came where its place is; None: it is where it was at first."""
-        return self._moves.get(label)
+    def was_moved(self, label: str) -> bool:
+        """Whether it may have begun on a node that the pipeline file does not say."""
+        return label in self._from
 
-    def came_from(self, label: str) -> str | None:
-        """The place before the last move."""
-        return self._from.get(label)
+    def moved_away(self, node: str) -> list[str]:
+        """The replicas that were moved, have their place elsewhere, and may yet run on ``node``."""
+        return [label for label in self._from if self._node[label] != node and self._stages[label].participant == self._owners[node]]
 
-    def is_under_way(self, label: str, epoch: int) -> bool:
-        """Whether the replica, whose newest epoch is ``epoch``, has yet to begin where its place is (PC6)."""
-        move = self._moves.get(label)
-        return move is not None and 0 <= epoch <= move.epoch
+    def came_from(self, label: str) -> str:
+        """The place before the last move; of one that was never moved, where it is."""
+        return self._from.get(label, self._node[label])
+
+    def is_under_way(self, label: str, runs_on: str) -> bool:
+        """Whether the replica has yet to begin where its place is (PC6). ``runs_on``: where its newest epoch began; empty: nobody knows."""
+        return label in self._from and runs_on not in ("", self._node[label]) and self._node[label] != ""
+
+
+def goes_on(*, runs_here: bool, is_passive: bool, is_removed: bool) -> bool:
+    """Whether a replica stays on a node where its place is no more (PC5). ``runs_here``: its newest epoch began there."""
+    return runs_here and not is_passive and not is_removed
 
 
 class AfterEnd(Enum):
@@ -185,16 +203,8 @@ class AfterEnd(Enum):
     END_NODE = auto()
 
 
-def goes_on(*, has_begun: bool, is_passive: bool) -> bool:
-    """Whether a replica that runs here, and has its place elsewhere by now, goes on (PC5): it has an epoch, which the other node is to end.
-
-    A process of a passive stage need not: another one stands by.
-    """
-    return has_begun and not is_passive
-
-
-def after_end(*, has_place: bool, is_fenced: bool) -> AfterEnd:
-    """As the table says (PC5). ``has_place``: this node has the replica's place, by all that stands in the log now."""
-    if not has_place:
-        return AfterEnd.GONE
-    return AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN
+def after_end(*, has_place: bool, is_fenced: bool, runs_on: str, node: str) -> AfterEnd:
+    """What ``node`` does, as the table says. ``has_place``: by all that stands in the log of moves now; ``runs_on``: by the boundary log."""
+    if runs_on == node or (not runs_on and has_place):
+        return AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN
+    return AfterEnd.AGAIN if has_place else AfterEnd.GONE

@@ -70,6 +70,8 @@ class EpochStarted:
     """Of what the stage computes, as the pipeline file says: a higher one replaces the lower ones (invariant BL15 of ``boundary_log``)."""
     bucket_ms: int = 0
     """Width of the writer's buckets; 0: not known. A stream keeps the first one (BL16)."""
+    node: str = ""
+    """On which the writer runs (``protocol.placement``); empty: on none, or not said."""
 
 
 BranchNumber = tuple[int, int]
@@ -187,6 +189,8 @@ class ReplicaSnapshot:
     history: str = ""
     """By which plans the chain was made (``protocol.consistency``); empty: not known."""
     version: int = 1
+    """Of the newest epoch."""
+    node: str = ""
     """Of the newest epoch."""
 
 

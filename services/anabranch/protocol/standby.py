@@ -18,12 +18,14 @@ state       event                                              action and next s
 (start)     -                                                  stand by: no process is primary by right
 STANDBY     a checkpoint within reach is further than its own  copy it
 STANDBY     the primary is silent, and it is this one's turn   begin an epoch; PRIMARY
+STANDBY     the primary has said that it ends, and this turn   begin an epoch; PRIMARY
 STANDBY     it was moved here, and is up to date               begin an epoch; PRIMARY
 PRIMARY     a newer epoch is in the log                        end (the next process stands by)
 ==========  =================================================  ==================================================
 
 Invariants:
-    SB1 while a primary is heard, or an epoch has just begun, nobody takes over. Where no epoch ever began there is nobody to wait for.
+    SB1 while a primary is heard, or an epoch has just begun, nobody takes over. Where no epoch ever began there is nobody to wait for; nor
+        where the last word of the newest epoch's process is that it has ended.
     SB2 what a process of an older epoch says is no sign of life.
     SB3 silence is observed time: who was paused itself looks again before it judges.
     SB4 a standby that has no checkpoint lets those that have one go first; else the order of the processes decides.
@@ -34,9 +36,8 @@ Invariants:
     SB7 a copy gets its timeline file when it is known to be whole and the primary's directory still to be its stable one, and durable,
         since trimming counts on it; until then nobody goes on from it.
     SB8 one that was moved takes over from who is heard only if what it goes on from is at most ``MOVED_BEHIND_MS`` behind what the replica
-        has closed: no result is missed for longer than a restart takes. Has the replica begun an epoch since the move was asked for, or
-        never one, it begins at
-        once: it was here already, or there is nobody to wait for.
+        has closed: no result is missed for longer than a restart takes. Where the newest epoch began on its own node, or on none, it begins
+        at once.
 """
 
 from __future__ import annotations
@@ -74,18 +75,20 @@ from anabranch.protocol.timeline import (
 STANDBY_SERVICE: Final = "standby"
 """Under this name each process of a passive stage says which bucket its own checkpoint holds, beside what the primary says as the replica."""
 
+ENDED: Final = "ended"
+"""The state in the last heartbeat of a replica's process that ends in order: its query is stopped."""
+
 
 class StandbyWatch:
     """What one process knows of the others of its stage. ``now_ms`` is a clock of its own."""
 
-    def __init__(
-        self, stage: str, writer: str, process: str, processes: Sequence[str], moved_epoch: int | None = None, width_ms: int = 1
-    ) -> None:
+    def __init__(self, stage: str, writer: str, process: str, processes: Sequence[str], node: str | None = None, width_ms: int = 1) -> None:
         """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the order of their turns.
 
-        ``moved_epoch``: the newest when it was to be moved here (SB8); None: it is in its place. ``width_ms``: of a bucket.
+        ``node``: to which it was moved (SB8); None: it stands by in a passive stage. ``width_ms``: of a bucket.
         """
-        self._moved_epoch, self._behind_max = moved_epoch, MOVED_BEHIND_MS // width_ms
+        self._node, self._behind_max = node, MOVED_BEHIND_MS // width_ms
+        self._runs_on = ""
         self._stage, self._process, self._primary = stage, process, Peer(REPLICA_SERVICE, stage, writer)
         self._order = {each: number for number, each in enumerate(processes)}
         self._detector = FailureDetector([self._primary, *(Peer(STANDBY_SERVICE, stage, each) for each in processes)])
@@ -96,16 +99,19 @@ class StandbyWatch:
         """A heartbeat was read that was written since this process listens (SB1, SB2)."""
         self._detector.heard(beat, now_ms)
 
-    def epoch_seen(self, epoch: int | None, now_ms: int) -> None:
-        """The newest epoch in the stage's log, which was read to its end at least once: a new one is a sign of life (SB1). None: there is none."""
-        self._log_was_read, self._epoch = True, epoch
+    def epoch_seen(self, epoch: int | None, now_ms: int, runs_on: str = "") -> None:
+        """The newest epoch in the stage's log, which was read to its end at least once: a new one is a sign of life (SB1). None: there is none.
+
+        ``runs_on``: the node on which it began; empty: nobody knows.
+        """
+        self._log_was_read, self._epoch, self._runs_on = True, epoch, runs_on
         if epoch is not None:
             self._detector.began(self._primary, epoch, now_ms)
 
     @property
     def must_wait(self) -> bool:
         """Whether somebody may run the replica whom this one waits for (SB1, SB8). The log was read to its end."""
-        return self._moved_epoch is None or (self._epoch is not None and self._epoch <= self._moved_epoch)
+        return self._node is None or self._runs_on not in ("", self._node)
 
     def due(self, now_ms: int, bucket: int, closed: int = 0) -> bool:
         """Whether to take over now (SB3, SB4, SB8).
@@ -115,12 +121,14 @@ class StandbyWatch:
         silent_ms = self._detector.silent_ms(self._primary, now_ms)
         if not self._log_was_read:
             return False
-        if not self.must_wait or (self._moved_epoch is not None and bucket + self._behind_max >= closed):
+        if not self.must_wait or (self._node is not None and bucket + self._behind_max >= closed):
             return True
+        last = self._detector.last(self._primary)
+        has_ended = last is not None and last.state == ENDED and last.epoch == self._epoch
         own = bucket == 0, self._order[self._process]
         alive = self._detector.alive(STANDBY_SERVICE, self._stage, now_ms)
         turns = [(beat.checkpoint_bucket == 0, self._order[each]) for each, beat in alive.items() if each != self._process]
-        wait_ms = 0 if self._epoch is None else PRIMARY_SILENT_MS
+        wait_ms = 0 if self._epoch is None or has_ended else PRIMARY_SILENT_MS
         return silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
 
 

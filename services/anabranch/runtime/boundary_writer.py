@@ -42,11 +42,12 @@ class BoundaryWriter:
         schema: str = "",
         version: int = 1,
         bucket_ms: int = 0,
+        node: str = "",
     ) -> None:
         self._log, self._clock, self._entropy = log, clock, entropy
         self._at = TopicPartition(topic, 0)
         self._replica = replica
-        self._started = EpochStarted(replica, fingerprint, "", schema, version, bucket_ms)
+        self._started = EpochStarted(replica, fingerprint, "", schema, version, bucket_ms, node)
         self._reader = BoundaryReader(log, topic, writers, listener=self._seen, bucket_ms=bucket_ms)
         self._writer: LogWriter | None = None
         self._token_offset = -1

@@ -144,6 +144,10 @@ class HeartbeatSender:
             self._last, self._sent_ms = beat, now_ms
         return sent
 
+    def say_last(self, beat: Heartbeat) -> None:
+        """Send ``beat`` now, whatever was said just before, and wait for the broker to have it, ``CONTROL_WAIT_MS`` at most."""
+        self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
+
     def close(self) -> None:
         """Idempotent."""
         self._writer.close()

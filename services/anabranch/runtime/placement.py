@@ -1,4 +1,4 @@
-"""Follows the log of moves: where each replica has its place now, by all that stands there.
+"""Follows the log of moves: where each replica has its place now, by all that stands there; and asks where it runs.
 
 A crash loses nothing: a new reader reads the log again, from its beginning.
 """
@@ -11,8 +11,10 @@ from anabranch.codec import control_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.control import Move
 from anabranch.protocol.errors import RemoteProtocolError, Unavailable
+from anabranch.runtime.boundary_reader import BoundaryReader
 
 if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.placement import Places
 
 _FETCH_RECORDS: Final = 2_000
@@ -68,3 +70,18 @@ class PlacementReader:
     def close(self) -> None:
         """Idempotent."""
         self._reader.close()
+
+
+def runs_on(log: EventLog, pipeline: Pipeline, stage: str, process: str) -> str:
+    """The node on which the newest epoch of a replica began, by its boundary log, read to its end; empty: on none, or nobody knows.
+
+    Raises:
+        Unavailable: no answer.
+    """
+    writers = pipeline.stream_writers(stage)
+    reader = BoundaryReader(log, pipeline.topic_names.boundaries(stage), writers, bucket_ms=pipeline.bucket_ms)
+    try:
+        reader.read_to_end()
+        return reader.log_state.node(process if process in writers else writers[0])
+    finally:
+        reader.close()

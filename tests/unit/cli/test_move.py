@@ -20,19 +20,19 @@ _WHERE = ["-f", "p.yaml", "--kafka", "k:1"]
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, object]:
     """What a command that stands in for ``Moving`` was asked for, and what it answers."""
-    done: dict[str, object] = {"is_done": False, "begins": True}
+    done: dict[str, object] = {"runs_on": "north.0", "is_done": True}
 
     class Recorded:
         def __init__(self, _log: object, _pipeline: object, label: str, node: str, *_: object) -> None:
             done["asked"] = label, node
-            self.is_done = done["is_done"]
+            self.runs_on = done["runs_on"]
 
-        def do(self) -> str:
-            return "north.0"
+        def do(self) -> None:
+            done["written"] = True
 
-        def has_begun(self, wait_ms: int) -> bool:
+        def is_done(self, wait_ms: int) -> bool:
             done["waited_ms"] = wait_ms
-            return bool(done["begins"])
+            return bool(done["is_done"])
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(file, "load", lambda _: pipeline("p"))
@@ -50,15 +50,22 @@ def test_it_waits_until_the_replica_runs_there(done: dict[str, object]) -> None:
 
 
 def test_it_need_not_wait(done: dict[str, object]) -> None:
-    assert CliRunner().invoke(app, ["move", "clean.0", "north.1", "--wait", "0", *_WHERE]).exit_code == 0
-    done["is_done"] = True
-    given = CliRunner().invoke(app, ["move", "clean.0", "north.1", *_WHERE])
-    assert "clean.0: moved from node north.0 to node north.1" in given.output
+    given = CliRunner().invoke(app, ["move", "clean.0", "north.1", "--wait", "0", *_WHERE])
+    assert (given.exit_code, "clean.0: is to run on node north.1" in given.output) == (0, True)
     assert "waited_ms" not in done
 
 
 def test_what_takes_too_long_is_told_with_what_to_do(done: dict[str, object]) -> None:
-    done["begins"] = False
+    done["is_done"] = False
     given = CliRunner().invoke(app, ["move", "clean.0", "north.1", *_WHERE])
     assert isinstance(given.exception, AnabranchError)
     assert "`anabranch move clean.0 north.0` takes it back" in str(given.exception)
+    done["runs_on"] = ""
+    given = CliRunner().invoke(app, ["move", "clean.0", "north.1", *_WHERE])
+    assert "takes it back" not in str(given.exception)
+
+
+def test_a_replica_is_removed(done: dict[str, object]) -> None:
+    given = CliRunner().invoke(app, ["remove", "clean.1", *_WHERE])
+    assert (given.exit_code, given.output) == (0, "clean.1: removed\n")
+    assert (done["asked"], done["written"]) == (("clean.1", ""), True)

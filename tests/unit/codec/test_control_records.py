@@ -35,7 +35,7 @@ ANSWER = AskReply(
     stream="reports", replica="1", reader="delivery.tolls", number=7, outcome=AskOutcome.UNABLE, reason="input is gone", written_ms=4
 )
 TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
-MOVE = Move(stage="tolls", replica="1", node="north.2", epoch=17, written_ms=4)
+MOVE = Move(stage="tolls", replica="1", node="north.2", written_ms=4)
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)
 
 

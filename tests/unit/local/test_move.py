@@ -39,9 +39,9 @@ class World:
         )
         self.log.admin().create([topic_settings("placement", "p.placement"), topic_settings("boundaries", "p.s.boundaries")])
 
-    def begin(self, replica: str) -> int:
-        """A process of the replica begins."""
-        writer = BoundaryWriter(self.log, "p.s.boundaries", ["0", "1"], replica, "f", self.clock, SeededEntropy(1))
+    def begin(self, replica: str, node: str) -> int:
+        """A process of the replica begins on a node."""
+        writer = BoundaryWriter(self.log, "p.s.boundaries", ["0", "1"], replica, "f", self.clock, SeededEntropy(1), node=node)
         return writer.start()
 
     def command(self, label: str, node: str) -> Moving:
@@ -58,47 +58,58 @@ def world() -> World:
     return World()
 
 
-def test_a_move_is_over_when_the_replica_begins_again(world: World) -> None:
-    epoch = world.begin("0")
+def test_a_move_is_over_when_the_replica_begins_on_its_new_node(world: World) -> None:
+    world.begin("0", "north.0")
     command = world.command("s.0", "north.2")
-    assert command.do() == "north.0"
-    assert world.reader().places.last_move("s.0") == Move("s", "0", "north.2", epoch, world.clock.now_ms())
-    assert not command.is_done
-    assert not command.has_begun(1_000)
-    world.begin("1")
-    assert not command.has_begun(1_000), "it is another replica"
-    world.begin("0")
-    assert command.has_begun(0)
-    assert world.command("s.0", "north.3").do() == "north.2"
+    command.do()
+    assert command.runs_on == "north.0"
+    assert world.reader().places.node_of("s.0") == "north.2"
+    assert not command.is_done(1_000)
+    world.begin("1", "north.2")
+    assert not command.is_done(1_000), "it is another replica"
+    world.begin("0", "north.0")
+    assert not command.is_done(1_000), "the old node began again"
+    world.begin("0", "north.2")
+    assert command.is_done(0)
+    world.command("s.0", "north.3").do()
 
 
 def test_one_that_is_under_way_can_only_be_taken_back(world: World) -> None:
-    world.begin("0")
+    world.begin("0", "north.0")
     world.command("s.0", "north.2").do()
     with pytest.raises(ConfigurationError, match=r"s\.0 is on its way from node north\.0 to node north\.2: .*anabranch move s\.0 north\.0"):
         world.command("s.0", "north.3").do()
     back = world.command("s.0", "north.0")
-    assert back.do() == "north.2"
-    assert back.is_done
+    back.do()
+    assert back.is_done(0)
     assert world.reader().places.of_node("north.0") == ["s.0"]
 
 
-def test_where_nobody_ever_ran_there_is_nothing_to_wait_for(world: World) -> None:
-    command = world.command("s.0", "north.2")
+def test_where_nobody_ever_ran_nothing_is_under_way(world: World) -> None:
+    world.command("s.0", "north.2").do()
+    command = world.command("s.0", "north.3")
     command.do()
-    assert command.is_done
+    assert (command.runs_on, command.is_done(0)) == ("", False)
+
+
+def test_a_replica_is_removed_and_added(world: World) -> None:
+    world.begin("0", "north.0")
+    command = world.command("s.0", "")
+    command.do()
+    assert command.is_done(0)
+    assert world.reader().places.node_of("s.0") == ""
+    with pytest.raises(ConfigurationError, match=r"not moved: it is the last one of s"):
+        world.command("s.1", "").do()
     world.command("s.0", "north.3").do()
+    assert world.reader().places.of_node("north.3") == ["s.0"]
 
 
 def test_the_processes_of_a_passive_stage_are_one_replica() -> None:
     world = World("passive")
-    world.begin("0")
+    world.begin("0", "north.0")
     command = world.command("s.1", "north.2")
-    assert command.do() == "north.1"
-    assert command.is_done
-    move = world.reader().places.last_move("s.1")
-    assert move is not None
-    assert move.epoch == -1
+    command.do()
+    assert command.is_done(0)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +146,7 @@ def test_who_comes_second_is_told(world: World, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_unknown_outcome_is_told_and_the_command_may_be_given_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.begin("0")
+    world.begin("0", "north.0")
     writer = world.log.writer
 
     def broken() -> LogWriter:
@@ -158,7 +169,7 @@ def test_an_unknown_outcome_is_told_and_the_command_may_be_given_again(world: Wo
 
 def test_what_is_no_move_counts_for_nobody(world: World) -> None:
     at, writer = TopicPartition("p.placement", 0), world.log.writer()
-    for value in (None, b"", b"forged", control_records.encode(Move("s", "0", "nowhere", 1, 0))):
+    for value in (None, b"", b"forged", control_records.encode(Move("s", "0", "nowhere", 0))):
         writer.send(at, value)
     writer.flush()
     reader = world.reader()

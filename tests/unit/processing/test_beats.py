@@ -9,7 +9,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.processing.beats import Beats
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PRIMARY_SILENT_MS
-from anabranch.protocol.standby import StandbyWatch
+from anabranch.protocol.standby import ENDED, StandbyWatch
 from harness.sources import everything
 from harness.waiting import wait_until
 
@@ -40,6 +40,8 @@ def test_nobody_takes_over_from_a_process_that_is_long_in_starting() -> None:
         assert not watch.due(clock.monotonic_ms(), 0)
         clock.advance(HEARTBEAT_EVERY_MS)
     made.end()
+    assert (said()[-1].state, said()[-1].epoch) == (ENDED, 7)
+    assert not watch.due(clock.monotonic_ms(), 0), "that was not heard"
     count = len(said())
     for _ in range(PRIMARY_SILENT_MS // HEARTBEAT_EVERY_MS):
         clock.advance(HEARTBEAT_EVERY_MS)

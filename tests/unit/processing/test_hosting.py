@@ -11,6 +11,7 @@ import structlog
 from anabranch.adapters.local.clock import VirtualClock
 from anabranch.processing.hosting import HostedReplica
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError, Unavailable
+from anabranch.protocol.placement import AfterEnd
 from anabranch.protocol.restarting import DELAY_FIRST_MS, DELAY_MAX_MS, HEALTHY_AFTER_MS, STAGE_FAILED_DELAY_MAX_MS
 from anabranch.runtime.service import ServiceStatus
 from harness.waiting import wait_until
@@ -24,7 +25,6 @@ class Acting:
         self.dies_of: BaseException | None = None
         self.stops_with: Exception | None = None
         self.stopped = 0
-        self.has_begun = True
 
     def start(self) -> None:
         self.status.state = "running"
@@ -45,13 +45,18 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock, self.made = VirtualClock(), list[Acting]()
-        self.has_place = True
-        self.hosted = HostedReplica("sums.0", self._make, self.clock, structlog.get_logger(), lambda: self.has_place)
+        self.after_end = AfterEnd.AGAIN
+        self.fenced: list[bool] = []
+        self.hosted = HostedReplica("sums.0", self._make, self.clock, structlog.get_logger(), self._after_end)
 
     def _make(self, stopping: threading.Event, restarts: int) -> Acting:
         assert restarts == len(self.made)
         self.made.append(Acting(stopping))
         return self.made[-1]
+
+    def _after_end(self, is_fenced: bool) -> AfterEnd:
+        self.fenced.append(is_fenced)
+        return AfterEnd.END_NODE if is_fenced and self.after_end is AfterEnd.AGAIN else self.after_end
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         wait_until(lambda: (self.hosted.look(), condition())[1], 20, what)  # type: ignore[func-returns-value]
@@ -154,12 +159,12 @@ def test_an_error_of_the_end_is_told_unless_there_was_one_before(bench: Bench) -
 @pytest.mark.parametrize("error", [Fenced("the other node took over"), Unavailable("no broker"), StageFunctionError("f raised")])
 def test_pc5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(bench: Bench, error: Exception) -> None:
     bench.runs()
-    assert bench.hosted.has_begun
-    bench.has_place = False
+    bench.after_end = AfterEnd.GONE
     bench.die(error)
     bench.clock.sleep_ms(10 * DELAY_MAX_MS)
     bench.hosted.look()
-    assert (bench.hosted.state, bench.hosted.is_over, bench.hosted.has_begun, len(bench.made)) == ("stopped", True, False, 1)
+    assert (bench.hosted.state, bench.hosted.is_over, len(bench.made)) == ("stopped", True, 1)
+    assert bench.fenced == [isinstance(error, Fenced)]
 
 
 def test_one_that_is_told_to_stop_is_over_when_it_has_ended(bench: Bench) -> None:

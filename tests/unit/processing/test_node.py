@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
+from prometheus_client import generate_latest
 
 from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.local.log import LocalEventLog
@@ -19,9 +20,11 @@ from anabranch.ports import TopicPartition
 from anabranch.processing import node as shell
 from anabranch.processing.node import Node, state_of
 from anabranch.protocol.control import Move
-from anabranch.protocol.errors import ConfigurationError, Fenced
+from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
 from anabranch.protocol.limits import PLACEMENT_LOOK_MS
+from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import Registry, ServiceMetrics
+from anabranch.runtime.placement import runs_on
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
 from harness.waiting import wait_until
@@ -32,14 +35,31 @@ OLD, NEW = "north.0", "north.1"
 class Waiting:
     """In place of ``StageReplica``."""
 
-    def __init__(self, context: ServiceContext, _engine: object, moved_epoch: int | None) -> None:
-        self.name, self.moved_epoch, self.stopping = context.settings.name, moved_epoch, context.stopping
-        self.status = ServiceStatus()
-        self.has_begun, self.dies_of = moved_epoch is None, None
+    def __init__(self, context: ServiceContext, _engine: object, node: str, *, may_run_elsewhere: bool, has_place: bool) -> None:
+        self._context, self._node = context, node
+        self.name, self.may_run_elsewhere, self.has_place, self.stopping = (
+            context.settings.name,
+            may_run_elsewhere,
+            has_place,
+            context.stopping,
+        )
+        self.status, self.dies_of = ServiceStatus(), None
         MADE.append(self)
 
     def start(self) -> None:
-        self.status.state = "running" if self.has_begun else "standby"
+        pipeline, (stage, _, replica) = self._context.pipeline, self.name.partition(".")
+        on = runs_on(self._context.log, pipeline, stage, replica)
+        if pipeline.stages[stage].ha == "passive" or (self.may_run_elsewhere and on not in ("", self._node)):
+            self.status.state = "standby"
+        else:
+            self.begin()
+
+    def begin(self) -> None:
+        """It takes over."""
+        replica = self.name.rpartition(".")[2]
+        context = self._context
+        BoundaryWriter(context.log, "p.s.boundaries", ["0", "1"], replica, "f", context.clock, SeededEntropy(1), node=self._node).start()
+        self.status.state = "running"
 
     def step(self) -> None:
         if self.dies_of is not None:
@@ -77,12 +97,13 @@ class Hurried(threading.Event):
 class World:
     """A stage on one of two nodes."""
 
-    def __init__(self, folder: Path, ha: HaMode) -> None:
+    def __init__(self, folder: Path, kind: str) -> None:
         self.clock, self.folder = VirtualClock(), folder
         self.log = LocalEventLog(self.clock)
-        replicas = 2 if ha == "passive" else 1
+        ha: HaMode = "passive" if kind == "passive" else "active"
+        replicas = 2 if kind in ("passive", "two") else 1
         stage = Stage(name="s", participant="north", reads=[], transform=["m:f"], replicas=replicas, ha=ha)
-        nodes: dict[str, list[str]] = {"north.7": ["s.1"], NEW: []} if ha == "passive" else {NEW: []}
+        nodes: dict[str, list[str]] = {"north.7": ["s.1"], NEW: []} if replicas == 2 else {NEW: []}
         self.pipeline = Pipeline(
             name="p",
             path=folder / "p.yaml",
@@ -112,9 +133,9 @@ class World:
         made.start()
         return made
 
-    def move(self, node: str, *, label: str = "s.0", epoch: int = 5, wait_ms: int = PLACEMENT_LOOK_MS) -> None:
+    def move(self, node: str, *, label: str = "s.0", wait_ms: int = PLACEMENT_LOOK_MS) -> None:
         stage, _, replica = label.rpartition(".")
-        move = Move(stage, replica, node, epoch, 0)
+        move = Move(stage, replica, node, 0)
         writer = self.log.writer()
         writer.send(TopicPartition("p.placement", 0), control_records.encode(move))
         writer.flush()
@@ -143,6 +164,12 @@ def becomes(node: Node, wanted: dict[str, str]) -> None:
     wait_until(lambda: shown(node) == wanted, 20, f"{wanted}", every_s=0.01)
 
 
+def fenced(world: World, by: str = NEW) -> Fenced:
+    """What the process that runs meets when the other one takes over."""
+    next(each for each in MADE if each._node == by and each.status.state == "standby").begin()
+    return Fenced(f"{by} took over")
+
+
 def test_a_replica_is_added_to_a_running_node_and_leaves_the_other_when_it_is_fenced(world: World) -> None:
     old, new = world.node(OLD), world.node(NEW)
     becomes(old, {"s.0": "running"})
@@ -151,21 +178,36 @@ def test_a_replica_is_added_to_a_running_node_and_leaves_the_other_when_it_is_fe
     world.move(NEW)
     becomes(new, {"s.0": "standby"})
     becomes(old, {"s.0": "running"})
-    assert [each.moved_epoch for each in MADE] == [None, 5]
-    MADE[0].dies_of = Fenced("the other one took over")  # type: ignore[assignment]
+    assert [(each.may_run_elsewhere, each.has_place) for each in MADE] == [(False, True), (True, True)]
+    MADE[0].dies_of = fenced(world)  # type: ignore[assignment]
     becomes(old, {})
     assert len(MADE) == 2
-    assert 'name="s.0"' not in _metrics(old)
+    assert 'name="s.0"' not in metrics(old)
+    assert 'name="s.0"' in metrics(new)
     becomes(world.node(OLD), {})
-    again = world.node(NEW)
-    becomes(again, {"s.0": "standby"})
-    assert MADE[-1].moved_epoch == 5, "it finds in the log that it has begun"
+    becomes(world.node(NEW), {"s.0": "running"})
 
 
-def _metrics(node: Node) -> str:
-    from prometheus_client import generate_latest
-
+def metrics(node: Node) -> str:
     return generate_latest(node._context.registry).decode()
+
+
+def test_n5_what_began_here_is_started_again_here_until_the_other_node_has_it(world: World) -> None:
+    """Whether it died, or the whole node."""
+    old = world.node(OLD)
+    becomes(old, {"s.0": "running"})
+    world.move(NEW)
+    shown(old)
+    MADE[0].dies_of = StageFunctionError("f raised")  # type: ignore[assignment]
+    becomes(old, {"s.0": "failed"})
+    world.clock.advance(1_000)
+    becomes(old, {"s.0": "running"})
+    assert not MADE[1].has_place
+    again = world.node(OLD)
+    becomes(again, {"s.0": "running"})
+    becomes(world.node(NEW), {"s.0": "standby"})
+    MADE[2].dies_of = fenced(world)  # type: ignore[assignment]
+    becomes(again, {})
 
 
 def test_a_move_that_is_taken_back_ends_what_only_stands_by(world: World) -> None:
@@ -173,6 +215,7 @@ def test_a_move_that_is_taken_back_ends_what_only_stands_by(world: World) -> Non
     becomes(old, {"s.0": "running"})
     world.move(NEW)
     becomes(new, {"s.0": "standby"})
+    shown(old)
     world.move(OLD)
     becomes(new, {})
     becomes(old, {"s.0": "running"})
@@ -182,18 +225,52 @@ def test_a_move_that_is_taken_back_ends_what_only_stands_by(world: World) -> Non
         becomes(old, {})
 
 
+def test_one_that_another_node_took_over_though_its_place_is_here_stands_by(world: World) -> None:
+    old, new = world.node(OLD), world.node(NEW)
+    becomes(old, {"s.0": "running"})
+    world.move(NEW)
+    becomes(new, {"s.0": "standby"})
+    world.move(OLD, wait_ms=0)
+    MADE[0].dies_of = fenced(world)  # type: ignore[assignment]
+    becomes(old, {"s.0": "restarting"})
+    world.clock.advance(1_000)
+    becomes(old, {"s.0": "standby"})
+    becomes(new, {"s.0": "running"})
+
+
 def test_a_fence_is_judged_by_all_moves_there_are(world: World) -> None:
     """The other node may have taken over before this one has read why."""
+    old, new = world.node(OLD), world.node(NEW)
+    becomes(old, {"s.0": "running"})
+    world.move(NEW)
+    becomes(new, {"s.0": "standby"})
+    old._placement_next_ms = world.clock.monotonic_ms() + 60_000
+    MADE[0].dies_of = fenced(world)  # type: ignore[assignment]
+    becomes(old, {})
+
+
+def test_one_that_is_removed_ends(world: World) -> None:
     old = world.node(OLD)
     becomes(old, {"s.0": "running"})
-    world.move(NEW, wait_ms=0)
-    MADE[0].dies_of = Fenced("the other one took over")  # type: ignore[assignment]
+    world.move("")
+    becomes(old, {"s.0": "running"})  # nobody else would run it
+
+
+@pytest.mark.parametrize("world", ["two"], indirect=True)
+def test_one_of_several_that_is_removed_ends(world: World) -> None:
+    old = world.node(OLD)
+    becomes(old, {"s.0": "running"})
+    world.move("")
     becomes(old, {})
+    world.move(NEW)
+    becomes(world.node(NEW), {"s.0": "standby"})
 
 
 @pytest.mark.parametrize("world", ["passive"], indirect=True)
 def test_a_process_of_a_passive_stage_ends_at_once(world: World) -> None:
     old = world.node(OLD)
+    becomes(old, {"s.0": "standby"})
+    MADE[0].begin()
     becomes(old, {"s.0": "running"})
     world.move(NEW)
     becomes(old, {})

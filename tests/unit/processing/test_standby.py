@@ -52,7 +52,7 @@ class World:
         return self.made[-1]
 
     def writer(self) -> BoundaryWriter:
-        return BoundaryWriter(self.log, "p.s.boundaries", self.pipeline.stream_writers("s"), "0", "f", self.clock, SeededEntropy(1))
+        return BoundaryWriter(self.log, "p.s.boundaries", ["0"], "0", "f", self.clock, SeededEntropy(1))
 
     def run(self, timeline: Timeline, batches: int) -> None:
         """The primary has committed so many batches, each of which reads ten buckets."""
@@ -235,10 +235,13 @@ class Moved(World):
         self.pipeline = self.pipeline.model_copy(update={"stages": {"s": stage}})
         self.beats = HeartbeatSender(self.log, "p.control.processing.s.0", self.clock)
 
-    def comes(self, moved_epoch: int) -> Standby:
-        made = Standby(self.log, self.clock, self.pipeline, "s", "0", self.primary, "0" * 16, moved_epoch)
+    def comes(self) -> Standby:
+        made = Standby(self.log, self.clock, self.pipeline, "s", "0", self.primary, "0" * 16, "north.9")
         self.made.append(made)
         return made
+
+    def writer(self, node: str = "north.0") -> BoundaryWriter:
+        return BoundaryWriter(self.log, "p.s.boundaries", ["0", "1"], "0", "f", self.clock, SeededEntropy(1), node=node)
 
     def closed(self, writer: BoundaryWriter, bucket: int) -> None:
         record = BoundaryRecord("0", writer.epoch, BatchId("l", bucket), writer.tip(), bucket)
@@ -250,7 +253,7 @@ def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(tm
     writer = world.writer()
     epoch = writer.start()
     world.closed(writer, 100)
-    made = world.comes(epoch)
+    made = world.comes()
     assert made.must_wait
     world.run(Timeline.fresh(epoch), 4)
     for _ in range(40):
@@ -272,10 +275,10 @@ def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(tm
 
 def test_one_that_was_moved_and_begun_does_not_wait(tmp_path: Path) -> None:
     world = Moved(tmp_path)
-    first = world.writer().start()
-    assert world.comes(first).must_wait
     world.writer().start()
-    made = world.comes(first)
+    assert world.comes().must_wait
+    world.writer("north.9").start()
+    made = world.comes()
     assert not made.must_wait
     assert made.round()
 
@@ -283,9 +286,9 @@ def test_one_that_was_moved_and_begun_does_not_wait(tmp_path: Path) -> None:
 def test_one_that_is_moved_and_finds_nothing_waits_for_silence(tmp_path: Path) -> None:
     world = Moved(tmp_path)
     writer = world.writer()
-    epoch = writer.start()
+    writer.start()
     world.closed(writer, 100)
-    made = world.comes(epoch)
+    made = world.comes()
     assert PRIMARY_SILENT_MS <= rounds_until(world, made, lambda due: due) <= PRIMARY_SILENT_MS + 1_000
 
 

@@ -101,9 +101,9 @@ def test_the_replica_that_comes_second_is_the_one_that_is_named() -> None:
 SPARE: dict[str, list[str]] = {"north.9": []}
 
 
-def move(label: str, node: str, epoch: int = 5) -> Move:
+def move(label: str, node: str) -> Move:
     stage, _, replica = label.rpartition(".")
-    return Move(stage, replica, node, epoch, 0)
+    return Move(stage, replica, node, 0)
 
 
 def moved(*moves: Move) -> Places:
@@ -114,11 +114,24 @@ def moved(*moves: Move) -> Places:
 
 
 def test_a_replica_has_its_place_where_it_was_moved_last() -> None:
-    places = moved(move("clean.0", "north.2"), move("clean.0", "north.9", 7))
+    places = moved(move("clean.0", "north.2"), move("clean.0", "north.9"))
     assert (places.node_of("clean.0"), places.came_from("clean.0")) == ("north.9", "north.2")
     assert (places.of_node("north.0"), places.of_node("north.2"), places.of_node("north.9")) == (["sums.0"], ["sums.2"], ["clean.0"])
-    assert places.last_move("clean.0") == move("clean.0", "north.9", 7)
-    assert (places.last_move("sums.0"), places.came_from("sums.0"), places.owner_of("north.9")) == (None, None, "north")
+    assert (places.was_moved("clean.0"), places.was_moved("sums.0"), places.came_from("sums.0")) == (True, False, "north.0")
+    assert [places.moved_away(node) for node in ("north.0", "north.2", "north.9", "south.0")] == [["clean.0"], ["clean.0"], [], []]
+    assert places.owner_of("north.9") == "north"
+
+
+def test_one_that_is_removed_has_no_place_until_it_is_added_again() -> None:
+    places = moved(move("clean.0", ""))
+    assert (places.node_of("clean.0"), places.of_node("north.0"), places.moved_away("north.0")) == ("", ["sums.0"], ["clean.0"])
+    assert places.rejected("clean.0", "") == "clean.0 is removed"
+    assert places.rejected("clean.1", "") == "it is the last one of clean, which nobody would run"
+    assert not places.is_under_way("clean.0", "north.0")
+    assert places.moved(move("clean.0", "north.9"))
+    assert places.of_node("north.9") == ["clean.0"]
+    assert places.is_under_way("clean.0", "north.0")
+    assert moved(move("clean.0", "")).rejected("sums.0", "") == "", "of another stage there are others"
 
 
 @pytest.mark.parametrize(
@@ -142,47 +155,62 @@ def test_what_cannot_be_moved_is_said_and_counts_for_nobody(label: str, node: st
 
 
 def test_pc4_a_move_that_is_said_twice_is_one_move() -> None:
-    places = moved(move("clean.0", "north.2", 5), move("clean.0", "north.2", 9))
-    assert places.last_move("clean.0") == move("clean.0", "north.2", 5)
-    assert places.came_from("clean.0") == "north.0"
+    places = moved(move("clean.0", "north.2"), move("clean.0", "north.2"))
+    assert (places.node_of("clean.0"), places.came_from("clean.0")) == ("north.2", "north.0")
 
 
-def test_pc6_a_move_is_under_way_until_the_replica_begins_again() -> None:
-    places = moved(move("clean.0", "north.2", 5))
-    assert [places.is_under_way("clean.0", epoch) for epoch in (-1, 5, 6)] == [False, True, False]
-    assert not places.is_under_way("sums.0", 5)
-    assert not moved(move("clean.0", "north.2", -1)).is_under_way("clean.0", 3)
+def test_pc6_a_move_is_under_way_until_the_replica_begins_where_its_place_is() -> None:
+    places = moved(move("clean.0", "north.2"))
+    assert [places.is_under_way("clean.0", node) for node in ("north.0", "north.2", "")] == [True, False, False]
+    assert not places.is_under_way("sums.0", "north.2"), "the pipeline file is no move"
 
 
 def test_pc5_what_a_node_does_about_a_replica_that_ended() -> None:
-    told = {(place, fenced): after_end(has_place=place, is_fenced=fenced) for place in (True, False) for fenced in (True, False)}
-    assert told == {
-        (True, True): AfterEnd.END_NODE,
-        (True, False): AfterEnd.AGAIN,
-        (False, True): AfterEnd.GONE,
-        (False, False): AfterEnd.GONE,
+    table = {
+        (place, fenced, runs_on): after_end(has_place=place, is_fenced=fenced, runs_on=runs_on, node="here")
+        for place in (True, False)
+        for fenced in (True, False)
+        for runs_on in ("here", "there", "")
+    }
+    again, gone, end = AfterEnd.AGAIN, AfterEnd.GONE, AfterEnd.END_NODE
+    assert table == {
+        (True, True, "here"): end,
+        (True, True, "there"): again,
+        (True, True, ""): end,
+        (True, False, "here"): again,
+        (True, False, "there"): again,
+        (True, False, ""): again,
+        (False, True, "here"): end,
+        (False, True, "there"): gone,
+        (False, True, ""): gone,
+        (False, False, "here"): again,
+        (False, False, "there"): gone,
+        (False, False, ""): gone,
     }
 
 
-def test_pc5_what_has_begun_goes_on_where_its_place_is_no_more() -> None:
-    told = {(begun, passive): goes_on(has_begun=begun, is_passive=passive) for begun in (True, False) for passive in (True, False)}
-    assert told == {(True, False): True, (True, True): False, (False, False): False, (False, True): False}
+def test_pc5_what_runs_where_its_place_is_no_more_goes_on() -> None:
+    cases = [(runs, passive, removed) for runs in (True, False) for passive in (True, False) for removed in (True, False)]
+    told = [case for case in cases if goes_on(runs_here=case[0], is_passive=case[1], is_removed=case[2])]
+    assert told == [(True, False, False)]
 
 
 NODES = [*place(STAGES, SPARE), "nowhere"]
-MOVES = st.lists(st.builds(move, st.sampled_from([*LABELS, "clean.9"]), st.sampled_from(NODES), st.integers(-1, 9)))
+MOVES = st.lists(st.builds(move, st.sampled_from([*LABELS, "clean.9"]), st.sampled_from([*NODES, ""])))
 
 
 @given(MOVES, st.data())
 def test_whatever_is_moved_each_replica_has_one_node_that_may_have_it(moves: list[Move], data: st.DataObject) -> None:
     """And who reads the records in two goes, or some of them twice in a row, knows the same."""
     places = moved(*moves)
-    there = {node: places.of_node(node) for node in NODES[:-1]}
+    there = {node: places.of_node(node) for node in (*NODES[:-1], "")}
     assert sorted(label for labels in there.values() for label in labels) == sorted(LABELS), "PC1"
+    removed = there.pop("")
+    assert all(set(stage.labels()) - set(removed) for stage in STAGES), "no stage is left without any"
     for node, labels in there.items():
         stages = [label.partition(".")[0] for label in labels]
         assert len(set(stages)) == len(stages), "PC2"
         assert {stage == "tolls" for stage in stages} <= {places.owner_of(node) == "south"}, "PC3"
     again = moved(*(each for each in moves for _ in range(data.draw(st.integers(1, 2)))))
     assert {node: again.of_node(node) for node in there} == there, "PC4"
-    assert [again.last_move(label) for label in LABELS] == [places.last_move(label) for label in LABELS], "PC4"
+    assert [again.came_from(label) for label in LABELS] == [places.came_from(label) for label in LABELS], "PC4"

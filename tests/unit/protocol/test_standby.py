@@ -9,7 +9,7 @@ import pytest
 from anabranch.protocol.control import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import MOVED_BEHIND_MS, OBSERVED_STEP_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
-from anabranch.protocol.standby import STANDBY_SERVICE, Copied, Held, StandbyWatch, copy_name, copy_steps, to_copy
+from anabranch.protocol.standby import ENDED, STANDBY_SERVICE, Copied, Held, StandbyWatch, copy_name, copy_steps, to_copy
 from anabranch.protocol.timeline import (
     Answer,
     Clean,
@@ -75,6 +75,23 @@ def test_sb1_a_new_epoch_is_a_sign_of_life() -> None:
     assert made.due_after() == PRIMARY_SILENT_MS
 
 
+def test_sb1_who_says_that_it_has_ended_is_not_waited_for() -> None:
+    ended = replace(PRIMARY, state=ENDED)
+    made = Standby("1")
+    made.watch.heard(standby("0"), made.now_ms)
+    made.watch.heard(ended, made.now_ms)
+    assert made.due_after(standby("0")) == STANDBY_TURN_MS, "turns are kept"
+    for epoch, wait_ms in ((7, 0), (9, PRIMARY_SILENT_MS)):
+        again = Standby()
+        again.watch.heard(ended, again.now_ms)
+        again.watch.epoch_seen(epoch, again.now_ms)
+        assert again.due_after() == wait_ms
+    alive = Standby()
+    alive.watch.heard(ended, alive.now_ms)
+    alive.watch.heard(PRIMARY, alive.now_ms)
+    assert alive.due_after() == PRIMARY_SILENT_MS, "it was not the last word"
+
+
 def test_where_no_epoch_began_there_is_nobody_to_wait_for() -> None:
     assert Standby(epoch=None).due_after() == 0
 
@@ -118,10 +135,10 @@ NEAR = MOVED_BEHIND_MS // 100
 """Buckets of 100 ms."""
 
 
-def come(moved_epoch: int = 7, epoch: int | None = 7) -> StandbyWatch:
-    """It was moved here when ``moved_epoch`` was the newest."""
-    watch = StandbyWatch("tolls", "1", "1", ["1"], moved_epoch, 100)
-    watch.epoch_seen(epoch, 0)
+def come(runs_on: str = "there", epoch: int | None = 7) -> StandbyWatch:
+    """It was moved to the node ``here``; the newest epoch began on ``runs_on``."""
+    watch = StandbyWatch("tolls", "1", "1", ["1"], "here", 100)
+    watch.epoch_seen(epoch, 0, runs_on)
     return watch
 
 
@@ -145,12 +162,11 @@ def test_sb8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
     assert [watch.due(now_ms, 0, 1_000) for now_ms in times] == [now_ms >= PRIMARY_SILENT_MS for now_ms in times]
 
 
-def test_sb8_who_was_here_already_begins_at_once() -> None:
-    assert not come(epoch=8).must_wait
-    assert come(epoch=8).due(0, 0, 1_000)
-    assert not come(moved_epoch=-1, epoch=None).must_wait
-    assert come(moved_epoch=-1, epoch=None).due(0, 0, 1_000)
-    unread = StandbyWatch("tolls", "1", "1", ["1"], 7, 100)
+def test_sb8_where_it_runs_here_or_nowhere_it_begins_at_once() -> None:
+    for watch in (come("here"), come("", None), come("")):
+        assert not watch.must_wait
+        assert watch.due(0, 0, 1_000)
+    unread = StandbyWatch("tolls", "1", "1", ["1"], "here", 100)
     assert not unread.due(0, 0, 0)
 
 
