@@ -22,7 +22,7 @@ from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
-from anabranch.protocol.errors import ConfigurationError, EngineEnded, Unavailable
+from anabranch.protocol.errors import AnabranchError, ConfigurationError, DataMissing, EngineEnded, Unavailable
 from anabranch.protocol.limits import NODE_WAITS_MS, PLACEMENT_LOOK_MS
 from anabranch.protocol.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.runtime.metrics import Registry, ServiceMetrics
@@ -85,7 +85,9 @@ class Node:
         if self._await_topics({names.placement()}):
             self._placement = PlacementReader(context.log, names.placement(), places)
             self._placement.read_to_end()
-            self._kept |= {label for label in places.moved_away(self._node) if self._goes_on(label, places)}
+            for label in places.moved_away(self._node):
+                with contextlib.suppress(DataMissing, ConfigurationError):  # of a log that is of no use to who has its place, either
+                    self._kept |= {label} if self._goes_on(label, places) else set()
             replicas = [*places.of_node(self._node), *self._kept]
             context.logger.info("spark_started", node=self._node, replicas=replicas)
             stages = {label.rpartition(".")[0] for label in replicas}
@@ -156,12 +158,13 @@ class Node:
                 self._hosted[label] = HostedReplica(label, make, self._context.clock, self._context.logger, after_end)
 
     def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
-        """The place of a replica is elsewhere now."""
-        if self._goes_on(label, places):
-            self._kept.add(label)
-        else:
-            self._leaving.add(label)
-            hosted.tell_to_stop()
+        """The place of a replica is elsewhere now. Where its log cannot be read that is looked at again."""
+        with contextlib.suppress(AnabranchError):
+            if self._goes_on(label, places):
+                self._kept.add(label)
+            else:
+                self._leaving.add(label)
+                hosted.tell_to_stop()
 
     def _goes_on(self, label: str, places: Places) -> bool:
         """Whether a replica whose place is elsewhere runs on here."""
@@ -169,10 +172,10 @@ class Node:
         return goes_on(runs_here=self._runs_on(label) == self._node, is_passive=is_passive, is_removed=not places.node_of(label))
 
     def _after_end(self, label: str, is_fenced: bool) -> AfterEnd:
-        """By all that stands in the logs; by what was read of moves, where the broker does not answer."""
+        """By all that stands in the logs; by what was read of moves, where they cannot be read: what is wrong with a log is its replica's alone."""
         placement, runs_on = self._placement, ""
         assert placement is not None, "started"  # noqa: S101
-        with contextlib.suppress(Unavailable):
+        with contextlib.suppress(AnabranchError):
             placement.read_to_end()
             runs_on = self._runs_on(label)
         return after_end(has_place=placement.places.node_of(label) == self._node, is_fenced=is_fenced, runs_on=runs_on, node=self._node)

@@ -20,7 +20,7 @@ from anabranch.ports import TopicPartition
 from anabranch.processing import node as shell
 from anabranch.processing.node import Node, state_of
 from anabranch.protocol.control import Move
-from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, StageFunctionError
 from anabranch.protocol.limits import PLACEMENT_LOOK_MS
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import Registry, ServiceMetrics
@@ -246,6 +246,29 @@ def test_a_fence_is_judged_by_all_moves_there_are(world: World) -> None:
     becomes(new, {"s.0": "standby"})
     old._placement_next_ms = world.clock.monotonic_ms() + 60_000
     MADE[0].dies_of = fenced(world)  # type: ignore[assignment]
+    becomes(old, {})
+
+
+def test_a_log_that_cannot_be_read_ends_no_node(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its replica fails of it, and is tried again; one that leaves does so when the log can be read."""
+    old, new = world.node(OLD), world.node(NEW)
+    becomes(old, {"s.0": "running"})
+
+    def broken(*_: object) -> str:
+        raise DataMissing("its first records are deleted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shell, "runs_on", broken)
+        MADE[0].dies_of = DataMissing("its first records are deleted")  # type: ignore[assignment]
+        becomes(old, {"s.0": "restarting"})
+        world.clock.advance(1_000)
+        becomes(old, {"s.0": "running"})
+        world.move(NEW)
+        becomes(old, {"s.0": "running"})
+        becomes(world.node(OLD), {})
+        becomes(new, {"s.0": "standby"})
+    shown(old)
+    MADE[1].dies_of = fenced(world)  # type: ignore[assignment]
     becomes(old, {})
 
 
