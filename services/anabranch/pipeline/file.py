@@ -24,7 +24,7 @@ from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
 from anabranch.pipeline.environment import fill_in
-from anabranch.pipeline.model import EventTime, HaMode, IdleTimeout, LiveSink, Output, Pipeline, Sink, Source, Stage
+from anabranch.pipeline.model import EventTime, HaMode, IdleTimeout, LiveSink, Output, Pipeline, Resources, Sink, Source, Stage
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import TopicNames
@@ -32,9 +32,10 @@ from anabranch.protocol.placement import misplaced
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
+_MEMORY = re.compile(r"[1-9][0-9]{0,6}[mg]\Z")
 _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
 
-_FILE_KEYS: Final = ("version", "pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "nodes", "outputs")
+_FILE_KEYS: Final = ("version", "pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "nodes", "resources", "outputs")
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = (
     "start",
@@ -154,9 +155,12 @@ class _Walk(Document):
         if name is None:
             return None
         self._internal_topics(name, stages, sources, outputs)
+        resources = {
+            node: self._resources(node, value) for node, value in self.mapping(top.get("resources", {}), ("resources",), None).items()
+        }
         if self.mistakes:
             return None
-        return Pipeline(
+        pipeline = Pipeline(
             version=1,
             name=name,
             path=self.path,
@@ -167,7 +171,22 @@ class _Walk(Document):
             stages=stages,
             outputs={key: value for key, value in outputs.items() if value is not None},
             named_nodes=nodes,
+            resources=resources,
         )
+        known = list(pipeline.nodes())
+        for node in resources:
+            if node not in known:
+                self.mistake(("resources", node), f"there is no node {node}; {_guess(node, known)}")
+        return pipeline
+
+    def _resources(self, node: str, value: object) -> Resources:
+        at: Place = ("resources", node)
+        raw = self.mapping(value, at, ("memory", "cores"))
+        memory, cores = raw.get("memory"), raw.get("cores")
+        if memory is not None and (not isinstance(memory, str) or not _MEMORY.match(memory)):
+            self.mistake((*at, "memory"), f"{shown(memory)} is no size; write for example 512m or 2g")
+            memory = None
+        return Resources(memory=memory, cores=None if cores is None else self.integer(cores, (*at, "cores"), 1, limits.CORES_MAX))
 
     def _section(self, top: dict[str, Any], key: str) -> dict[str, Any]:
         if key not in top:

@@ -151,6 +151,15 @@ class Output(_Model):
         return f"{self.corrected.topic}.rejected"
 
 
+class Resources(_Model):
+    """What a node's Spark may take; None: as its environment says."""
+
+    memory: str | None = None
+    """Heap of its Java, such as ``2g``."""
+    cores: int | None = None
+    """Tasks that run at once."""
+
+
 class Pipeline(_Model):
     """Everything that the pipeline file says."""
 
@@ -166,6 +175,9 @@ class Pipeline(_Model):
     outputs: dict[str, Output]
     named_nodes: dict[str, list[str]] = {}
     """What the file says of nodes: ``STAGE.REPLICA`` of each. Where it says nothing the rule places (``protocol.placement``)."""
+
+    resources: dict[str, Resources] = {}
+    """Of nodes by name; others have what their environment says."""
 
     @property
     def topic_names(self) -> TopicNames:

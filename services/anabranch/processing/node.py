@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
+from anabranch.pipeline.model import Resources
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
@@ -81,7 +82,8 @@ class Node:
         places, names = pipeline.places(), pipeline.topic_names
         may_come = {stage.name for stage in pipeline.stages.values() if stage.participant == places.owner_of(self._node)}
         scratch = Path(self._settings.state_dir) / "scratch" / self._node
-        self._engine = SparkEngine(f"{pipeline.name}.{self._node}", context, may_come, SparkSettings(), scratch)
+        spark = SparkSettings().with_resources(pipeline.resources.get(self._node, Resources()))
+        self._engine = SparkEngine(f"{pipeline.name}.{self._node}", context, may_come, spark, scratch)
         if self._await_topics({names.placement()}):
             self._placement = PlacementReader(context.log, names.placement(), places)
             self._placement.read_to_end()

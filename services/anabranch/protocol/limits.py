@@ -76,6 +76,9 @@ POSITIONS_MAX: Final = 20_000
 PARTITIONS_MAX: Final = 1_024
 """Partitions of an internal stream: each costs memory in every reader."""
 
+CORES_MAX: Final = 1_024
+"""Of a node: each is a thread and a worker process, and a mistyped number would take the machine down."""
+
 REPLICAS_MAX: Final = 16
 """Replicas of a stage: each writes its own blocks and its records are read by all."""
 

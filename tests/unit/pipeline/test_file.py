@@ -163,6 +163,18 @@ def test_a_stage_may_be_a_query(folder: Path) -> None:
     assert (found.stages["a"].sql, found.stages["a"].transform, found.stages["a"].functions) == ("SELECT * FROM reports", [], ["sql"])
 
 
+def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
+    found = loaded(folder, GOOD + "resources: {north.1: {memory: 2g, cores: 3}}\n")
+    assert (found.resources["north.1"].memory, found.resources["north.1"].cores) == ("2g", 3)
+    for wrong, says in (
+        ("{north.1: {memory: 2}}", "29: resources.north.1.memory: 2 is no size; write for example 512m or 2g"),
+        ("{north.1: {cores: 0}}", "29: resources.north.1.cores: an integer from 1 to "),
+        ("{north.1: {disk: 2}}", "29: resources.north.1.disk: unknown key"),
+        ("{nort.1: {}}", "29: resources.nort.1: there is no node nort.1; did you mean 'north.1'?"),
+    ):
+        assert says in mistakes(folder, f"{GOOD}resources: {wrong}\n")[0]
+
+
 def test_a_version_of_the_file_may_be_said(folder: Path) -> None:
     assert loaded(folder, f"version: 1\n{GOOD}").version == loaded(folder, GOOD).version == 1
 

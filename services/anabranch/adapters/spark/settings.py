@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from anabranch.pipeline.model import Resources
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 
 Compilers = Literal["quick", "full"]
@@ -28,3 +29,10 @@ class SparkSettings(BaseSettings):
     compilers: Compilers = "full"
     """Of Java. ``quick``: only the quick one, cheapest to start and in the first minutes. ``full``: also the optimising one, which takes minutes of
     processor time until it has compiled what small batches need, and gives them, and large ones, for less from then on."""
+
+    def with_resources(self, resources: Resources) -> SparkSettings:
+        """As the pipeline file says of a node. What the environment says counts more: it is of this machine."""
+        said = {"memory": resources.memory, "master": None if resources.cores is None else f"local[{resources.cores}]"}
+        return self.model_copy(
+            update={name: value for name, value in said.items() if value is not None and name not in self.model_fields_set}
+        )
