@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from anabranch import cli
 from anabranch.adapters.kafka.log import KafkaEventLog
@@ -301,12 +300,6 @@ def test_a_command_on_a_deployment_takes_its_file_and_broker_from_it(tmp_path: P
     assert file_and_broker(Path("p.yaml"), tmp_path / "other", "k:1") == (Path("p.yaml"), "k:1")
     with pytest.raises(ConfigurationError, match=r"nothing runs in .*give --kafka"):
         file_and_broker(Path("p.yaml"), tmp_path / "other", None)
-
-
-def test_a_shell_can_complete_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = {"_ANABRANCH_COMPLETE": "complete_bash", "COMP_WORDS": "anabranch dr", "COMP_CWORD": "1"}
-    done = CliRunner().invoke(cli.app, [], prog_name="anabranch", env=words)
-    assert done.output.split() == ["drill"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.cli.completion import processes
 from anabranch.cli.options import File, StateDir
 from anabranch.local import state_file
 from anabranch.local.drills import Drill
@@ -19,7 +20,10 @@ from anabranch.protocol.errors import AnabranchError, ConfigurationError
 app = typer.Typer(help="Break a running deployment on purpose: crashes, hangs, lost networks.", no_args_is_help=True)
 
 Names = Annotated[
-    list[str], typer.Argument(metavar="SERVICE/NAME...", help="As `anabranch status` shows them, e.g. `ingestion/reports_2`.")
+    list[str],
+    typer.Argument(
+        metavar="SERVICE/NAME...", help="As `anabranch status` shows them, e.g. `ingestion/reports_2`.", autocompletion=processes
+    ),
 ]
 Duration = Annotated[
     str | None, typer.Option("--for", metavar="TIME", help="Undo it after this time, e.g. `20s`; the command waits. Ctrl-C undoes it too.")
@@ -123,7 +127,9 @@ def cut(
 
 @app.command()
 def heal(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[SERVICE/NAME...]", help="Without any: all that are cut.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[SERVICE/NAME...]", help="Without any: all that are cut.", autocompletion=processes)
+    ] = None,
     file: File = None,
     state_dir: StateDir = None,
 ) -> None:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from anabranch.cli.completion import sources
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of a source in the pipeline file.")]
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of a source in the pipeline file.", autocompletion=sources)]
 From = Annotated[
     str,
     typer.Option(

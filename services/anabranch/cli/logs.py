@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from anabranch.cli.completion import processes
 from anabranch.cli.options import StateDir
 from anabranch.cli.signals import stop_events
 from anabranch.local import state_file
@@ -14,7 +15,10 @@ from anabranch.local import state_file
 
 def logs(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="SERVICE/NAME or SERVICE, as `anabranch status` shows them; none: all.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME...]", help="SERVICE/NAME or SERVICE, as `anabranch status` shows them; none: all.", autocompletion=processes
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines of each.")] = 20,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from anabranch.cli.completion import sources
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 from anabranch.cli.signals import stop_events
 from anabranch.protocol.errors import ConfigurationError
@@ -24,7 +25,7 @@ _AT_ONCE: Final = 1_000
 
 
 def produce(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Name of a source in the pipeline file.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Name of a source in the pipeline file.", autocompletion=sources)],
     rows: Annotated[str | None, typer.Argument(metavar="[ROWS]", help="A file of JSON lines; `-`: standard input.")] = None,
     generate: Annotated[
         bool, typer.Option("--generate", help="Make rows up from the schema, with the present as their event time.")

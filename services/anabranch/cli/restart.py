@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from anabranch.cli.completion import processes
 from anabranch.cli.options import File, StateDir
 from anabranch.local import state_file
 
 
 def restart(
-    names: Annotated[list[str], typer.Argument(metavar="SERVICE/NAME...", help="As `anabranch status` shows them.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="SERVICE/NAME...", help="As `anabranch status` shows them.", autocompletion=processes)
+    ],
     file: File = None,
     state_dir: StateDir = None,
 ) -> None:

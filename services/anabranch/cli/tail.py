@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from anabranch.cli.completion import outputs
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 from anabranch.cli.signals import stop_events
 
 
 def tail(
-    output: Annotated[str, typer.Argument(help="Name of an output in the pipeline file.")],
+    output: Annotated[str, typer.Argument(help="Name of an output in the pipeline file.", autocompletion=outputs)],
     live: Annotated[bool, typer.Option("--live", help="The live topic instead of the corrected one.")] = False,
     file: DeploymentFile = None,
     state_dir: StateDir = None,
