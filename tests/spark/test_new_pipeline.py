@@ -41,6 +41,7 @@ def expected(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.integration
+@pytest.mark.timeout(480)
 def test_the_stage_of_a_new_pipeline_passes_its_test_and_a_wrong_one_does_not(anabranch: Shell) -> None:
     assert anabranch("test") == "sample: hottest: 6 rows, as expected\n"
     stages = anabranch.folder / "stages.py"
@@ -63,6 +64,7 @@ SQL = """sql: |
 
 
 @pytest.mark.integration
+@pytest.mark.timeout(480)
 def test_a_query_gives_what_the_function_gives_and_is_judged_as_it(anabranch: Shell) -> None:
     file = anabranch.folder / "pipeline.yaml"
     file.write_text(file.read_text().replace("transform: stages:hottest", SQL))
