@@ -8,9 +8,11 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Final
 
 from benchmarks.dpc.plots import Line, plot
+from experiments.market.changing import Changing, hour
 from experiments.market.figures import CONTRACTS, DELTAS, OVER, UNDER, Outcome, Setting, averaged, percent, run
 
 PAGE: Final = Path("docs/experiments/market.md")
@@ -66,6 +68,7 @@ def main() -> None:
     parser.add_argument("--participants", type=int, default=995)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", help="blocks by name, with commas; the others stay")
     arguments = parser.parse_args()
     figures = Figures(arguments.participants, arguments.seeds)
     blocks: dict[str, Callable[[], str]] = {
@@ -74,13 +77,18 @@ def main() -> None:
         "uneven": uneven(figures),
         "prices": prices(figures),
         "costs": costs(figures),
+        "changing": changing(arguments.seeds, arguments.jobs),
     }
+    if arguments.only:
+        blocks = {name: blocks[name] for name in arguments.only.split(",")}
+        figures.settings = figures.settings if set(blocks) - {"changing"} else []
     begun_s = time.monotonic()
     figures.measure(arguments.jobs)
     text = PAGE.read_text()
     for name, body in blocks.items():
-        text = replaced(text, name, body())
-        print(f"\n{name}\n\n{body()}")
+        made = body()
+        text = replaced(text, name, made)
+        print(f"\n{name}\n\n{made}")
     PAGE.write_text(text)
     print(f"\n{PAGE} after {time.monotonic() - begun_s:.0f} s")
 
@@ -193,6 +201,25 @@ def costs(figures: Figures) -> Callable[[], str]:
             ratios = [ratio(settings[c, d, share], -1) for share in (UNDER, OVER)]
             rows.append([name, *ratios, percent(figures.residue(settings[c, d, UNDER]))])
         return table(["", "cost, underloaded", "cost, overloaded", "overload left, %"], [*rows, ["central optimum", "1", "1", "0"]])
+
+    return body
+
+
+def changing(seeds: int, jobs: int) -> Callable[[], str]:
+    """Load that changes, by range and minimum hold."""
+
+    def body() -> str:
+        kinds = [(0, 60), (6, 60), (17, 10), (17, 60), (17, 300)]
+        with multiprocessing.Pool(jobs) as pool:
+            hours = pool.map(hour, [Changing(delta, hold_s, seed) for delta, hold_s in kinds for seed in range(1, seeds + 1)], chunksize=1)
+        rows = []
+        for number, (delta, hold_s) in enumerate(kinds):
+            found = hours[number * seeds : (number + 1) * seeds]
+            moves = [f"{mean(each.moves for each in found):.1f}", str(max(each.moves_max for each in found)), str(3_600 // hold_s)]
+            figures = [f"{mean(each.cost for each in found):.2f}", percent(mean(each.overload for each in found))]
+            rows.append([f"{delta} %", f"{hold_s} s", *figures, *moves, f"{mean(each.messages for each in found):.0f}"])
+        head = ["range", "minimum hold", "cost", "overload, %", "moves of a task, mean", "most", "bound", "messages"]
+        return table(head, rows)
 
     return body
 

@@ -99,8 +99,9 @@ class Exchange:
         seed: int = 1,
         faults: Faults | None = None,
         habits: Mapping[str, Habits] | None = None,
+        tick_ms: int = TICK_MS,
     ) -> None:
-        """``agents`` makes one for a participant, without contracts and tasks."""
+        """``agents`` makes one for a participant, without contracts and tasks. ``tick_ms`` divides ``MEASURE_MS``."""
         self.now_ms = 0
         self.tasks = {task.name: task for task in tasks}
         self.contracts = {each.contract_id: each for each in contracts}
@@ -116,6 +117,7 @@ class Exchange:
         self.excess: list[str] = []
         """What must not be, if it was."""
         self._make = agents
+        self._tick_ms = tick_ms
         self._chance = random.Random(seed)
         self._faults = faults or Faults()
         self._habits = habits or {}
@@ -140,7 +142,7 @@ class Exchange:
                 continue
             self.now_ms = next_ms
             self._tick()
-            next_ms += TICK_MS
+            next_ms += self._tick_ms
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
         self._number += 1
@@ -156,7 +158,7 @@ class Exchange:
             self._measure()
             self._meter()
         calm = self.now_ms >= self._faults.until_ms
-        if not calm and self._chance.random() < self._faults.crashes_per_h * TICK_MS / 3_600_000 * len(self.agents):
+        if not calm and self._chance.random() < self._faults.crashes_per_h * self._tick_ms / 3_600_000 * len(self.agents):
             self.crash(self._chance.choice(sorted(self.agents)))
         self._check()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.costs import delta_for_hops, total
@@ -17,8 +17,11 @@ from experiments.market.rounds import CAPACITY, Market, Trade, optimum, queue_co
 TASKS = DESIRED // UNIT
 """As many as everybody desires."""
 
-LOADS = st.lists(st.integers(0, 150), min_size=2, max_size=14)
+LOADS = st.lists(st.integers(0, 150), min_size=2, max_size=10)
 SEEDS = st.integers(0, 10**6)
+
+unhurried = settings(deadline=None)
+"""A market takes up to 50 ms of processor time, which a busy machine makes many times as much."""
 
 
 def delta(number_of_hops: int) -> int:
@@ -51,6 +54,7 @@ def test_a_range_of_k_hops_carries_overload_over_k_full_participants_and_no_furt
         assert tasks_after(stairs, chain(full + 2), delta(full - 1)) == stairs
 
 
+@unhurried
 @given(LOADS, SEEDS)
 def test_where_everybody_may_trade_with_everybody_a_fixed_price_is_enough(loads: list[int], seed: int) -> None:
     after = tasks_after(loads, complete_graph(len(loads)), 0, seed)
@@ -60,6 +64,7 @@ def test_where_everybody_may_trade_with_everybody_a_fixed_price_is_enough(loads:
         assert min(after) >= TASKS
 
 
+@unhurried
 @given(LOADS, st.integers(1, 3), st.integers(0, 4), SEEDS)
 def test_the_staircase_below_who_stays_overloaded(loads: list[int], contracts: int, width: int, seed: int) -> None:
     """With a range for k hops, whoever is d hops from an overloaded one has at most d - 1 tasks less than desired, for d up to k + 1."""
@@ -71,6 +76,7 @@ def test_the_staircase_below_who_stays_overloaded(loads: list[int], contracts: i
             assert all(after[other] >= TASKS - (d - 1) for other, d in enumerate(far) if 1 <= d <= width + 1)
 
 
+@unhurried
 @given(LOADS, st.integers(1, 3), SEEDS)
 def test_a_range_for_the_diameter_leaves_nobody_overloaded_where_there_is_room(loads: list[int], contracts: int, seed: int) -> None:
     edges = random_graph(len(loads), contracts, random.Random(seed))
@@ -85,6 +91,7 @@ def test_a_range_for_the_diameter_leaves_nobody_overloaded_where_there_is_room(l
 UNEVEN = st.lists(st.lists(st.integers(1, 400), max_size=40), min_size=2, max_size=8)
 
 
+@unhurried
 @given(UNEVEN, st.integers(1, 3), st.sampled_from([0, 60_000, 300_000]), st.sampled_from([0, 200_000]), st.sampled_from(Split), SEEDS)
 def test_every_trade_is_in_its_bound_and_a_gain_for_both_and_money_only_changes_hands(
     loads: list[list[int]], contracts: int, delta_ppm: int, spread_ppm: int, split: Split, seed: int
@@ -108,6 +115,7 @@ def test_every_trade_is_in_its_bound_and_a_gain_for_both_and_money_only_changes_
     assert made.levels == [sum(each.values()) for each in made.tasks]
 
 
+@unhurried
 @given(LOADS)
 def test_no_distribution_costs_less_than_the_optimum(loads: list[int]) -> None:
     best = optimum([load * UNIT for load in loads], UNIT)

@@ -175,7 +175,7 @@ class ContractBook:
         return Verdict.ACCEPTED
 
     def change(self, word: ContractChange, signature: Signature) -> Verdict:
-        """A party's word about a contract (FC4). ``number`` must grow, so that an old word that is written again changes nothing."""
+        """A party's word about a contract (FC4). ``number`` must grow, so that an old word that is written again changes nothing (FC3)."""
         withdraws = word.change is Change.WITHDRAWN
         booked = (self._proposals if withdraws else self._contracts).get(word.contract_id)
         if booked is None:
@@ -186,12 +186,13 @@ class ContractBook:
             return Verdict.UNSIGNED
         if word.number <= self._said.get((word.contract_id, word.by), 0):
             return Verdict.KNOWN
+        # Used up, whatever comes of it: a word that was out of place must not count later, when somebody writes it again.
+        self._said[word.contract_id, word.by] = word.number
         if word.version != booked.contract.version:
             return Verdict.NOT_NEXT
         changed = _changed(booked, word)
         if changed is None:
             return Verdict.NOT_NOW
-        self._said[word.contract_id, word.by] = word.number
         if withdraws:
             del self._proposals[word.contract_id]
         else:
