@@ -88,10 +88,15 @@ def mistakes(text: str) -> list[str]:
 
 
 def documents() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "examples").glob("*/README.md")),
+    ]
 
 
-@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", documents(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_command_that_is_shown_is_one(path: Path) -> None:
     assert mistakes(path.read_text()) == []
 

@@ -1,0 +1,52 @@
+"""Each example gives what stands beside it, and shows commands that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.spark.sample_run import SampleRun
+from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.scratch import Scratch
+from anabranch.pipeline.file import load
+from anabranch.pipeline.transforms import import_roots
+from anabranch.processing.trial import cases_in, judge, run_case
+
+FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/pipeline.yaml"))
+WITH_CASES = [file for file in FILES if (file.parent / "tests").is_dir()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Iterator[SampleRun]:
+    roots = [root for file in WITH_CASES for root in import_roots(load(file).stages.values(), file)]
+    session = start_session(
+        "examples", master="local[1]", memory="512m", state_partitions=1, import_roots=roots, scratch=Scratch(folder / "scratch")
+    )
+    try:
+        yield SampleRun(session, folder / "rows")
+    finally:
+        session.stop()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("file", WITH_CASES, ids=lambda file: file.parent.name)
+def test_an_example_gives_what_stands_beside_it(file: Path, run: SampleRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(__import__("sys").modules, "stages", raising=False)  # each example has a module of that name
+    monkeypatch.syspath_prepend(str(file.parent))
+    pipeline = load(file)
+    for case in cases_in(pipeline, file.parent / "tests", []):
+        said, good = judge(case, run_case(pipeline, case, run), update=False)
+        assert good, "\n".join(said)
+
+
+def test_most_examples_have_a_case_and_a_text() -> None:
+    assert {file.parent.name for file in WITH_CASES} >= {"sql", "join", "sessions"}
+    for file in WITH_CASES:
+        assert "anabranch test" in (file.parent / "README.md").read_text()
