@@ -33,4 +33,4 @@ def init(
     for path in write(folder, name):
         typer.echo(f"wrote {path}")
     go = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
-    typer.echo(f"next: {go}anabranch test, then anabranch up -d")
+    typer.echo(f"next: {go}anabranch test && anabranch up -d")
