@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.up.embedded_kafka import EmbeddedKafka
 from benchmarks.dpc.chain import ReplicaProcess, create_topics
 from benchmarks.dpc.sources import Schedule, Source, window_of
 from benchmarks.machine import machine

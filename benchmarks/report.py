@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.adapters.spark.class_archive import place
 from anabranch.adapters.system.java import find_java
-from anabranch.local.kafka_jars import KAFKA_VERSION
+from anabranch.up.kafka_jars import KAFKA_VERSION
 from benchmarks.machine import machine
 from benchmarks.plain_pyspark.environment import PYSPARK_VERSION
 from benchmarks.workload import JITTER_MS, JOBS, OUT_OF_ORDERNESS_MS, PARTITIONS, Job

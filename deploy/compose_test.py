@@ -20,7 +20,7 @@ from typing import Final
 
 import polars as pl
 
-from anabranch.local.tcp_ports import free_port
+from anabranch.up.tcp_ports import free_port
 from examples.toll_road.comparing import Delivered, compare
 from examples.toll_road.consuming import TopicReader, delivered
 from examples.toll_road.demo import read_job

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.up.embedded_kafka import EmbeddedKafka
 from benchmarks.backtracking.disciplines import Discipline, Sender, create_topics, read_received
 from benchmarks.backtracking.figures import Figures, figures, table
 from benchmarks.processes import exit_on_signals

@@ -9,8 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.protocol.limits import BATCH_ROWS_MAX
+from anabranch.up.embedded_kafka import EmbeddedKafka
 from benchmarks.dpc.figures import told
 from benchmarks.dpc.plan import EXPERIMENTS, Session, sessions, virtual_sessions
 from benchmarks.dpc.report import rows, text, write_report

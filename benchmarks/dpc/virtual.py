@@ -10,8 +10,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
 from anabranch.pipeline.shape import policy, waits
 from anabranch.processing.peers import Upstream

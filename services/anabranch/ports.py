@@ -1,4 +1,4 @@
-"""What the services need from the outside, as types. The adapters implement them; ``adapters.local`` does so in memory.
+"""What the services need from the outside, as types. The adapters implement them; ``adapters.memory`` does so in memory.
 
 Words. A *log* is a Kafka cluster: named topics of partitions, each an append-only sequence of records with offsets. An offset names a
 record; ``offset_next`` is that of the next one to read. Every implementation passes the one suite in ``tests/conformance``.

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.local.child_process import ChildProcess
-from anabranch.local.links import Cut, Direction
+from anabranch.drills.links import Cut, Direction
 from anabranch.protocol.errors import Unavailable
+from anabranch.up.child_process import ChildProcess
 from chaos.nemesis import Nemesis
 from chaos.schedule import Fault, Kind
 

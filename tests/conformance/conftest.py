@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog
 from harness.event_logs import Rig
 from harness.kafka import trim
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.adapters.local.index import LocalIndex
+from anabranch.adapters.memory.index import LocalIndex
 from anabranch.adapters.redis.index import RedisIndex
 from anabranch.ports import Index
 from anabranch.protocol.errors import LocalProtocolError

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.local import links
-from anabranch.local.embedded_kafka import EmbeddedKafka
-from anabranch.local.embedded_proxy import EmbeddedProxy
-from anabranch.local.links import Cut, Direction
-from anabranch.local.tcp_ports import LOOPBACK
+from anabranch.drills import links
+from anabranch.drills.embedded_proxy import EmbeddedProxy
+from anabranch.drills.links import Cut, Direction
 from anabranch.ports import Delivered, Headers, LogAdmin, LogReader, LogWriter, TopicPartition, TransactionalWriter
 from anabranch.protocol.errors import AnabranchError
+from anabranch.up.embedded_kafka import EmbeddedKafka
+from anabranch.up.tcp_ports import LOOPBACK
 from harness.waiting import wait_until
 
 LABEL = "writer/it"

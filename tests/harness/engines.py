@@ -12,9 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.local.clock import SeededEntropy
-from anabranch.adapters.local.index import LocalIndex
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy
+from anabranch.adapters.memory.index import LocalIndex
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.spark import sink
 from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings

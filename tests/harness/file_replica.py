@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.local.checkpoints import ReplicaDisk
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.catalog import TopicSettings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import Pipeline

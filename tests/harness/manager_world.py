@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.control import Heartbeat

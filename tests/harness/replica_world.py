@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of

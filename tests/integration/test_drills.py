@@ -14,13 +14,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
-from anabranch.local import links, state_file
-from anabranch.local.drills import Drill
-from anabranch.local.embedded_kafka import EmbeddedKafka
-from anabranch.local.embedded_proxy import EmbeddedProxy
-from anabranch.local.links import Cut, Direction, Link
-from anabranch.local.status import rows_of
-from anabranch.local.tcp_ports import LOOPBACK
+from anabranch.drills import links
+from anabranch.drills.drill import Drill
+from anabranch.drills.embedded_proxy import EmbeddedProxy
+from anabranch.drills.links import Cut, Direction, Link
+from anabranch.up import state_file
+from anabranch.up.embedded_kafka import EmbeddedKafka
+from anabranch.up.status import rows_of
+from anabranch.up.tcp_ports import LOOPBACK
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration

@@ -23,8 +23,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
-from anabranch.local import probe
-from anabranch.local.give_up import GiveUp
+from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol import boundary_log as log_state
@@ -33,6 +32,7 @@ from anabranch.protocol.errors import Fenced
 from anabranch.protocol.given_up import Times
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, END_SILENCE_MS, LOOK_GAP_MS
 from anabranch.protocol.records import GivenUp
+from anabranch.up import probe
 from harness.raw_headers import produce
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
 from harness.waiting import wait_until

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.local.checkpoints import ReplicaDisk
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.local import state_file
-from anabranch.local.processes import MARK, ProcessSpec, marked
-from anabranch.local.state_file import Lock, ProcessRow
-from anabranch.local.status import rows_of
-from anabranch.local.supervisor import Supervisor
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.up import state_file
+from anabranch.up.processes import MARK, ProcessSpec, marked
+from anabranch.up.state_file import Lock, ProcessRow
+from anabranch.up.status import rows_of
+from anabranch.up.supervisor import Supervisor
 from harness.waiting import wait_until
 
 _FAKE = Path(__file__).parents[1] / "harness" / "fake_service.py"
@@ -153,8 +153,8 @@ def test_children_die_with_a_killed_supervisor_and_the_next_one_sweeps_the_rest(
 import sys, threading
 from pathlib import Path
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.local.processes import ProcessSpec
-from anabranch.local.supervisor import Supervisor
+from anabranch.up.processes import ProcessSpec
+from anabranch.up.supervisor import Supervisor
 state_dir = Path(sys.argv[1])
 spec = ProcessSpec("processing", "s.0", [sys.executable, {str(_FAKE)!r}, str(state_dir), "processing", "s.0", "children"])
 Supervisor(state_dir, [spec], SystemClock(), lambda text: print(text, flush=True), pipeline="p", kafka="b:1").run(threading.Event())

@@ -13,7 +13,7 @@ import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.catalog import TopicSettings
-from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.up.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 

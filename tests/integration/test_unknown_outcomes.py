@@ -11,7 +11,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
-from anabranch.local.links import Cut
+from anabranch.drills.links import Cut
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import Heartbeat

@@ -7,7 +7,7 @@ import random
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from anabranch.adapters.local.log import Operation
+from anabranch.adapters.memory.log import Operation
 from anabranch.protocol.availability import Policy
 from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.plans import PlanTraits

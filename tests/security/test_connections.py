@@ -14,7 +14,7 @@ from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScram
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import PREFIX
-from anabranch.local import doctor
+from anabranch.operating import doctor
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AdapterError, Unavailable
 from harness.certificates import Authority, Certificate

@@ -23,12 +23,12 @@ import redis
 from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from anabranch.cli.acls import redis_user
-from anabranch.local.embedded_redis import EmbeddedRedis
-from anabranch.local.probe import get, metrics_port
-from anabranch.local.topics import prepare, topics_of
 from anabranch.pipeline.access import rights
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
+from anabranch.up.embedded_redis import EmbeddedRedis
+from anabranch.up.probe import get, metrics_port
+from anabranch.up.topics import prepare, topics_of
 from harness import sources
 from harness.certificates import Authority
 from harness.secure_kafka import ROOT, SecureKafka

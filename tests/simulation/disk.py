@@ -1,7 +1,7 @@
 """The disk of one replica: checkpoint directories and timeline files in memory, and what a power cut leaves of them.
 
 A directory holds what Spark keeps in one: per batch its offsets (the plan), its commit, the state after it. Spark syncs none of it;
-timeline files are synced, and a copy is as durable as what it is made from (``adapters.local.checkpoints``). So a power cut takes away the
+timeline files are synced, and a copy is as durable as what it is made from (``adapters.disk.checkpoints``). So a power cut takes away the
 last operations of any directory back to its last sync, in their order.
 """
 
@@ -209,7 +209,7 @@ class SimulatedDisk:
         return [(r, machine.timelines[name]) for r, machine in self._peers().items() if (name := newest(machine.timelines)) is not None]
 
     def within_reach(self) -> int:
-        """As ``adapters.local.checkpoints`` has it."""
+        """As ``adapters.disk.checkpoints`` has it."""
         self._step()
         own = newest(self._machine.timelines)
         places = [(self._machine, own)] if own else [(each, name) for each in self._peers().values() if (name := newest(each.timelines))]

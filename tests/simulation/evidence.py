@@ -9,7 +9,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from anabranch.adapters.local.partition import Fate, Record
+from anabranch.adapters.memory.partition import Fate, Record
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.blocks import BlockHeaders
 from anabranch.consistency_manager.control import readers_of

@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from anabranch.adapters.local.index import LocalIndex
-from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, LocalLogReader, LocalLogWriter, LocalTransactionalWriter
-from anabranch.adapters.local.partition import Fate, Record, Transaction, settle
+from anabranch.adapters.memory.index import LocalIndex
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin, LocalLogReader, LocalLogWriter, LocalTransactionalWriter
+from anabranch.adapters.memory.partition import Fate, Record, Transaction, settle
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, Delivered, Headers, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable

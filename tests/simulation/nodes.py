@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from anabranch.local.move import Moving
+from anabranch.operating.move import Moving
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Outvoted
 from anabranch.protocol.limits import PLACEMENT_LOOK_MS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from anabranch.adapters.local.clock import SeededEntropy
-from anabranch.local.give_up import GiveUp
+from anabranch.adapters.memory.clock import SeededEntropy
+from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import DataMissing, Fenced
 from anabranch.protocol.given_up import Times

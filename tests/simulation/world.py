@@ -13,10 +13,10 @@ from typing import Any, Final, cast
 
 from prometheus_client import CollectorRegistry
 
-from anabranch.adapters.local.clock import SeededEntropy
-from anabranch.adapters.local.index import LocalIndex
-from anabranch.adapters.local.log import LocalEventLog
-from anabranch.adapters.local.partition import Partition, Record
+from anabranch.adapters.memory.clock import SeededEntropy
+from anabranch.adapters.memory.index import LocalIndex
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.memory.partition import Partition, Record
 from anabranch.codec import boundary_records, control_records
 from anabranch.consistency_manager import service as consistency_manager
 from anabranch.delivery import service as delivery

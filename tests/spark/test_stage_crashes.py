@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from anabranch.adapters.local.checkpoints import last_commit
+from anabranch.adapters.disk.checkpoints import last_commit
 from anabranch.pipeline.model import Pipeline
 from anabranch.runtime.service import ExitCode
 from harness.stage_processes import StageProcess

@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Producer
 
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.local.processes import MARK, mark_of, marked
-from anabranch.local.status import rows_of, stages_of
+from anabranch.up.processes import MARK, mark_of, marked
+from anabranch.up.status import rows_of, stages_of
 from examples.toll_road.consuming import TopicReader, header
 from harness.stages import RECORD
 from harness.waiting import wait_until

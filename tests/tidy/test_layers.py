@@ -24,11 +24,13 @@ RANKS = {
     "adapters": 5,
     **dict.fromkeys(SERVICES, 6),
     "client": 7,
-    "local": 7,
-    "cli": 8,
+    "up": 7,
+    "drills": 7,
+    "operating": 8,
+    "cli": 9,
 }
-APART = (frozenset(SERVICES), frozenset({"client", "local"}))
-STARTS_SERVICES = ("cli", "local")
+APART = (frozenset(SERVICES), frozenset({"client", "up"}), frozenset({"client", "drills"}))
+STARTS_SERVICES = ("cli", "operating", "up", "drills")
 DRIVES_RUNTIME = "anabranch.adapters.spark."
 """Spark calls our reader and writer inside its tasks, so this adapter alone stands above the runtime."""
 
@@ -37,7 +39,7 @@ FOR_USERS = ("stateful",)
 
 PURE = ("protocol", "codec")
 ADAPTED = ("confluent_kafka", "cryptography", "redis", "pyspark", "py4j", "time", "random", "secrets")
-"""Imported by adapters alone. The layers on top (client, local, cli) run on the user's side and are free."""
+"""Imported by adapters alone. The layers on top (client, up, drills, operating, cli) run on the user's side and are free."""
 
 APPLICATIONS = {("processing", "pyspark")}
 """A stage is a Spark application: its query is made of data frames. What Spark calls back is in the adapter."""
@@ -169,7 +171,7 @@ def test_a_service_package_is_imported_by_nothing_but_itself(modules: dict[str, 
         ("anabranch.ingestion.service", "from anabranch import delivery"),
         ("anabranch.runtime.service", "import anabranch.adapters.kafka.log"),
         ("anabranch.adapters.kafka.log", "from anabranch.runtime.block_writer import BlockWriter"),
-        ("anabranch.local.supervisor", "import anabranch.ingestion.service"),
+        ("anabranch.up.supervisor", "import anabranch.ingestion.service"),
     ],
 )
 def test_a_wrong_direction_is_found(module: str, source: str) -> None:

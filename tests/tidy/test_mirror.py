@@ -13,7 +13,7 @@ DECLARATIONS = {"errors", "limits"}
 ENTRY_POINTS = {"anabranch", "anabranch.cli", "anabranch.client", "anabranch.stateful"}
 """Started or imported by users."""
 
-SHIPPED = "anabranch.adapters.local."
+SHIPPED = "anabranch.adapters.memory."
 """The ports in memory: for the tests of services, and of whoever writes one."""
 
 AWAITED = {f"anabranch.protocol.federation.{name}" for name in ("agent", "ledger", "content_contracts", "plan_switching")} | {

@@ -45,7 +45,7 @@ WORDS: Final = {
 
 ALLOWED: Final = {
     "log snapshot, not summary": ("tests/nightly/report.py", ".github/"),
-    "rejected": ("tests/unit/local/test_proxy.py",),
+    "rejected": ("tests/unit/drills/test_proxy.py",),
 }
 """Files in which the old word means something else, as everywhere."""
 

@@ -21,10 +21,11 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.cli import up as up_command
 from anabranch.cli.options import file_and_broker
 from anabranch.cli.signals import stop_events
-from anabranch.local import doctor, probe, state_file
-from anabranch.local.state_file import Deployment, Lock, ProcessRow
-from anabranch.local.tcp_ports import free_port
+from anabranch.operating import doctor
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.up import probe, state_file
+from anabranch.up.state_file import Deployment, Lock, ProcessRow
+from anabranch.up.tcp_ports import free_port
 from harness.waiting import wait_until
 
 COMMANDS = [
@@ -124,7 +125,8 @@ def test_options_that_do_not_go_together(run) -> None:  # type: ignore[no-untype
 
 
 def test_the_variable_of_the_address_counts_where_no_option_is_given(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    from anabranch.local import topics, up
+    from anabranch.up import deployment as up
+    from anabranch.up import topics
 
     asked: list[str | None] = []
 
@@ -240,7 +242,7 @@ def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path,
 
 def test_down_ends_the_supervisor_and_waits_for_its_end(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     program = (
-        "import signal, sys, threading; from pathlib import Path; from anabranch.local.state_file import Lock\n"
+        "import signal, sys, threading; from pathlib import Path; from anabranch.up.state_file import Lock\n"
         "stop = threading.Event(); signal.signal(signal.SIGTERM, lambda *_: stop.set())\n"
         "lock = Lock(Path(sys.argv[1])); lock.acquire(); stop.wait(60); (Path(sys.argv[1]) / 'ended').touch(); lock.release()"
     )

@@ -15,7 +15,7 @@ def classes() -> None:
     anabranch classes
     """
     from anabranch.adapters.spark import bare_files, class_archive
-    from anabranch.local import kafka_classes
+    from anabranch.up import kafka_classes
 
     try:
         bare_files.fetch()

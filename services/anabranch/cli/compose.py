@@ -31,7 +31,7 @@ def compose(
 
     anabranch compose -f examples/toll_road/pipeline.yaml -o -
     """
-    from anabranch.local.compose import text
+    from anabranch.operating.compose import text
     from anabranch.pipeline.file import load
 
     named = pipeline_file(file)

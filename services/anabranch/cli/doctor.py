@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from anabranch.cli.options import KAFKA_VARIABLE, StateDir
-from anabranch.local import state_file
+from anabranch.up import state_file
 
 
 def doctor(
@@ -25,7 +25,7 @@ def doctor(
 
     anabranch doctor --kafka broker-1:9092
     """
-    from anabranch.local.doctor import examine
+    from anabranch.operating.doctor import examine
 
     console = Console(soft_wrap=True, highlight=False)
     checks = examine(kafka, state_file.directory_of(state_dir, None))

@@ -20,7 +20,7 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
     anabranch down
     """
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.local.state_file import Lock, directory_of, nothing_runs
+    from anabranch.up.state_file import Lock, directory_of, nothing_runs
 
     directory = directory_of(state_dir, file)
     lock = Lock(directory)

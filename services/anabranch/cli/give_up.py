@@ -49,7 +49,7 @@ def give_up(
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.adapters.system.entropy import SystemEntropy
-    from anabranch.local.give_up import GiveUp, describe, time_of, until_when
+    from anabranch.operating.give_up import GiveUp, describe, time_of, until_when
     from anabranch.pipeline.file import load
     from anabranch.protocol.given_up import Times
 

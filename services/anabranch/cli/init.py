@@ -20,7 +20,7 @@ def init(
 
     anabranch init sensors && cd sensors && anabranch test
     """
-    from anabranch.local.new_pipeline import write
+    from anabranch.operating.new_pipeline import write
 
     if name is None:
         name = re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-_") or "pipeline"

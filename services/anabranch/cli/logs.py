@@ -10,7 +10,7 @@ import typer
 from anabranch.cli.completion import processes
 from anabranch.cli.options import StateDir
 from anabranch.cli.signals import stop_events
-from anabranch.local import state_file
+from anabranch.up import state_file
 
 
 def logs(
@@ -36,7 +36,7 @@ def logs(
 
     anabranch logs ingestion/readings --json -n 1000 | jq 'select(.level == "error")'
     """
-    from anabranch.local import log_lines
+    from anabranch.operating import log_lines
 
     files = log_lines.files_of(state_file.directory_of(state_dir, file), names or [])
     width = max(map(len, files))

@@ -35,7 +35,7 @@ def move(
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.local.move import Moving
+    from anabranch.operating.move import Moving
     from anabranch.pipeline.file import load
 
     named, address = file_and_broker(file, state_dir, kafka)
@@ -66,7 +66,7 @@ def remove(replica: Replica, file: DeploymentFile = None, state_dir: StateDir = 
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.local.move import Moving
+    from anabranch.operating.move import Moving
     from anabranch.pipeline.file import load
 
     named, address = file_and_broker(file, state_dir, kafka)

@@ -17,7 +17,7 @@ from anabranch.cli.signals import stop_events
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from anabranch.local.produce import Input, Lines, Target
+    from anabranch.operating.produce import Input, Lines, Target
 
 _STDIN: Final = "-"
 _GENERATED: Final = 10
@@ -56,7 +56,7 @@ def produce(
         echo '{"at":0,"sensor":"roof","celsius":21.5}' | anabranch produce readings - --now
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
-    from anabranch.local.produce import Lines, Target, source_of
+    from anabranch.operating.produce import Lines, Target, source_of
     from anabranch.pipeline.durations import parse_ms
     from anabranch.pipeline.file import load
 
@@ -91,7 +91,7 @@ def produce(
 def _checked(path: Path, lines: Lines, now: bool) -> int:
     """What is to be added to the event times of the file, all of whose lines are records."""
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.local.produce import read_lines
+    from anabranch.operating.produce import read_lines
 
     newest: int | None = None
     try:
@@ -106,7 +106,7 @@ def _checked(path: Path, lines: Lines, now: bool) -> int:
 
 
 def _from_file(path: Path, target: Target, lines: Lines, shift: int) -> int:
-    from anabranch.local.produce import read_lines
+    from anabranch.operating.produce import read_lines
 
     with path.open("rb") as file:
         return sum(target.send(lines.records(some, shift)) for _, some in read_lines(file))
@@ -114,7 +114,7 @@ def _from_file(path: Path, target: Target, lines: Lines, shift: int) -> int:
 
 def _from_stdin(target: Target, lines: Lines, now: bool) -> int:
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.local.produce import read_lines
+    from anabranch.operating.produce import read_lines
 
     sent, clock = 0, SystemClock()
     for first, some in read_lines(cast("Input", sys.stdin.buffer)):
@@ -129,7 +129,7 @@ def _from_stdin(target: Target, lines: Lines, now: bool) -> int:
 
 def _made(target: Target, lines: Lines, seed: int, count: int | None, pause_ms: int, stopping: threading.Event) -> int:
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.local.made_rows import rows
+    from anabranch.operating.made_rows import rows
 
     sent, clock, made = 0, SystemClock(), islice(rows(target.source, seed), count)
     field = target.source.event_time.field

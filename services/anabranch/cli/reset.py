@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir, deployment_of, pipeline_file
-from anabranch.local import state_file
+from anabranch.up import state_file
 
 
 def reset(
@@ -30,7 +30,7 @@ def reset(
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.redis.index import RedisIndex
-    from anabranch.local import resetting
+    from anabranch.operating import resetting
     from anabranch.pipeline.file import load
 
     named = pipeline_file(file)

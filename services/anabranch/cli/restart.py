@@ -8,7 +8,7 @@ import typer
 
 from anabranch.cli.completion import processes
 from anabranch.cli.options import File, StateDir
-from anabranch.local import state_file
+from anabranch.up import state_file
 
 
 def restart(
@@ -27,8 +27,8 @@ def restart(
         anabranch restart ingestion/readings delivery/hottest
     """
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.local.drills import Drill
-    from anabranch.local.restarting import restart as run
+    from anabranch.drills.drill import Drill
+    from anabranch.operating.restarting import restart as run
 
     directory = state_file.directory_of(state_dir, file)
     Drill(directory).check(names)

@@ -18,11 +18,11 @@ from rich.text import Text
 
 from anabranch.cli.options import File, StateDir
 from anabranch.cli.signals import stop_events
-from anabranch.local import state_file
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.up import state_file
 
 if TYPE_CHECKING:
-    from anabranch.local.status import Row
+    from anabranch.up.status import Row
 
 
 _WATCH_S: Final = 1.0
@@ -54,7 +54,7 @@ def status(
 
         anabranch status --json | jq '.[].detail.stages[]? | {stage, replica, state, lag_ms, error}'
     """
-    from anabranch.local.status import rows_of
+    from anabranch.up.status import rows_of
 
     directory = state_file.directory_of(state_dir, file)
     if watch and as_json:
@@ -81,7 +81,7 @@ def status(
 
 def _watch(directory: Path) -> None:
     """The table, in place, until Ctrl-C. A deployment that has ended may come back."""
-    from anabranch.local.status import rows_of
+    from anabranch.up.status import rows_of
 
     with stop_events() as (stopping, _), Live(auto_refresh=False, screen=sys.stdout.isatty()) as shown:
         while not stopping.is_set():
@@ -95,8 +95,8 @@ def _watch(directory: Path) -> None:
 
 def _slowest_hop(directory: Path, rows: list[Row]) -> str:
     """In words; empty where the pipeline file has changed, or nothing is known yet."""
-    from anabranch.local.status import hops_of, slowest_in_words
     from anabranch.pipeline.file import load
+    from anabranch.up.status import hops_of, slowest_in_words
 
     found = state_file.read(directory)
     try:
@@ -106,7 +106,7 @@ def _slowest_hop(directory: Path, rows: list[Row]) -> str:
 
 
 def _status_table(rows: list[Row]) -> Table:
-    from anabranch.local.status import stages_of
+    from anabranch.up.status import stages_of
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("service", "name", "state", "last bucket", "lag", "restarts", "pid", "port", ""):
@@ -124,7 +124,7 @@ def _status_table(rows: list[Row]) -> Table:
 
 def _describe(row: Row) -> tuple[str, ...]:
     """What a person should know: what is unusual, then why, or what it waits for, or where it is."""
-    from anabranch.local.status import detail_in_words
+    from anabranch.up.status import detail_in_words
 
     waiting = f"waits for {row['waiting_for']}" if row["waiting_for"] else ""
     return detail_in_words(row), str(row.get("cut") or row["error"] or waiting or row.get("address") or "").partition("\n")[0]

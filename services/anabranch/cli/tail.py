@@ -33,7 +33,7 @@ def tail(
     anabranch tail tolls --from-beginning --count 10 --with-id
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
-    from anabranch.local.tail import follow, sink_of
+    from anabranch.operating.tail import follow, sink_of
     from anabranch.pipeline.file import load
 
     named, address = file_and_broker(file, state_dir, kafka)

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from anabranch.cli.options import KAFKA_VARIABLE, File, Replication, StateDir, pipeline_file
 from anabranch.cli.signals import stop_events
-from anabranch.local import state_file
 from anabranch.protocol.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.up import state_file
 
 
 def up(
@@ -66,8 +66,8 @@ def up(
 
         anabranch up --drills         # then, elsewhere: anabranch drill cut ingestion/reports --for 20s
     """
-    from anabranch.local import detached
-    from anabranch.local.up import up as run_up
+    from anabranch.up import detached
+    from anabranch.up.deployment import up as run_up
 
     console, named = Console(soft_wrap=True), pipeline_file(file)
     source = context.get_parameter_source("kafka")

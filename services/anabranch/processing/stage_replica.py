@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.local.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import speakers

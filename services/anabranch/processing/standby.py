@@ -24,7 +24,7 @@ from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 
 if TYPE_CHECKING:
-    from anabranch.adapters.local.checkpoints import ReplicaDisk
+    from anabranch.adapters.disk.checkpoints import ReplicaDisk
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import Clock, EventLog
 

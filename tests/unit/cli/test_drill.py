@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli import drill
-from anabranch.local.drills import Drill
-from anabranch.local.links import Cut, Direction
+from anabranch.drills.drill import Drill
+from anabranch.drills.links import Cut, Direction
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from anabranch.adapters.kafka import log as kafka_log
 from anabranch.cli import app
-from anabranch.local import give_up as shell
+from anabranch.operating import give_up as shell
 from anabranch.pipeline import file
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.records import GivenUp

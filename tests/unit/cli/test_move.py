@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from anabranch.adapters.kafka import log as kafka_log
 from anabranch.cli import app
-from anabranch.local import move as shell
+from anabranch.operating import move as shell
 from anabranch.pipeline import file
 from anabranch.protocol.errors import AnabranchError
 from harness.sources import pipeline

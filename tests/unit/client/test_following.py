@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.client import BUCKETS_KEPT, Follower, Kind, LiveView, current, follow
 from anabranch.delivery.service import DeliveryService
 from anabranch.ports import LogReader, TopicPartition

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.client import Row, corrected, live
 from anabranch.delivery.service import DeliveryService
 from anabranch.ports import TopicPartition

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin
 from anabranch.consistency_manager.block_trimming import BlockTrimming
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.ports import TopicPartition

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec import control_records
 from anabranch.consistency_manager.control import ControlRoom, readers_of
 from anabranch.pipeline.model import Stage

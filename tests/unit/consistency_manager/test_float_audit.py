@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy
+from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.codec import control_records
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.consistency_manager import float_audit

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy
-from anabranch.adapters.local.log import LocalLogAdmin, LocalLogWriter
+from anabranch.adapters.memory.clock import SeededEntropy
+from anabranch.adapters.memory.log import LocalLogAdmin, LocalLogWriter
 from anabranch.codec import boundary_records
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.consistency_manager.service import ConsistencyManager

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.index import LocalIndex
-from anabranch.adapters.local.log import LocalEventLog, LocalLogAdmin, Operation
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.index import LocalIndex
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin, Operation
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.ports import TopicPartition

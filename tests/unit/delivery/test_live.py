@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.adapters.local.log import Operation
+from anabranch.adapters.memory.log import Operation
 from anabranch.codec import control_records, live_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery import live as module

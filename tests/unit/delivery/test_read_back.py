@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.adapters.local.clock import VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery import read_back
 from anabranch.ports import TopicPartition

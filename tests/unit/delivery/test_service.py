@@ -8,8 +8,8 @@ from collections.abc import Collection
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec.catalog import TopicSettings
 from anabranch.delivery import service as module
 from anabranch.delivery.service import DeliveryService

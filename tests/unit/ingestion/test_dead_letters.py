@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.adapters.local.log import LocalEventLog, LocalLogWriter, Operation
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter, Operation
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.dead_letters import TRUNCATED, DeadLetters
 from anabranch.ports import Chunk, Delivered, Headers, TopicPartition

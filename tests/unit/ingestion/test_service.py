@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, LocalLogReader, Operation
-from anabranch.adapters.local.partition import Partition
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader, Operation
+from anabranch.adapters.memory.partition import Partition
 from anabranch.codec import control_records
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.batches import HEARTBEAT

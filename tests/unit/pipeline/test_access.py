@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from anabranch.adapters.kafka.settings import KafkaSettings
-from anabranch.local.topics import topics_of
 from anabranch.pipeline.access import CLOCK_TOPIC, UNUSED_GROUP, Operation, Resource, Right, rights
 from anabranch.pipeline.file import load
 from anabranch.pipeline.speakers import speakers
+from anabranch.up.topics import topics_of
 
 PIPELINE = load(Path(__file__).parents[2] / "security" / "pipeline.yaml")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch.adapters.local.clock import VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.processing.beats import Beats

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.local.clock import VirtualClock
+from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.protocol.errors import EngineEnded
 from anabranch.protocol.restarting import ENGINE_ENDS_TOGETHER_MS

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy
-from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.adapters.memory.clock import SeededEntropy
+from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import structlog
 
-from anabranch.adapters.local.clock import VirtualClock
+from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.processing.hosting import HostedReplica
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError, Unavailable
 from anabranch.protocol.placement import AfterEnd

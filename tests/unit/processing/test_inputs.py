@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy
-from anabranch.adapters.local.log import LocalEventLog, LocalLogReader
+from anabranch.adapters.memory.clock import SeededEntropy
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition

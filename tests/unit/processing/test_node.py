@@ -11,8 +11,8 @@ import pytest
 import structlog
 from prometheus_client import generate_latest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import HaMode, Pipeline, Stage

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import topic_settings
 from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
 from anabranch.pipeline.model import Stage

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from anabranch.adapters.local.log import Operation
+from anabranch.adapters.memory.log import Operation
 from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol.errors import DataMissing, Fenced, StageFunctionError, Unavailable

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.records import BoundaryRecord

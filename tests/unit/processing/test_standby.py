@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.local.checkpoints import ReplicaDisk
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
 from anabranch.pipeline.speakers import speakers

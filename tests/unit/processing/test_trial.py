@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.local.new_pipeline import write
+from anabranch.operating.new_pipeline import write
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.processing.trial import cases_in, differences, judge, main, source_rows

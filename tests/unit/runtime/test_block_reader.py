@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, LocalLogReader
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader
 from anabranch.codec.blocks import BlockHeaders, encode_block
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition

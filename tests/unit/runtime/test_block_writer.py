@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, Operation
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec.blocks import BlockHeaders, decode_block, digest, encode_block
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition

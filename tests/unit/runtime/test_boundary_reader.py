@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.adapters.local.clock import VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, LocalLogReader, Operation
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader, Operation
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, TopicPartition

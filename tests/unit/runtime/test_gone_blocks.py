@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.boundary_log import LogState

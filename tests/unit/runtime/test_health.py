@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.local import probe
 from anabranch.runtime import health
 from anabranch.runtime.health import HealthServer
+from anabranch.up import probe
 from harness.waiting import wait_until
 
 

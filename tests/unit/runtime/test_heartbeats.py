@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.adapters.local.clock import VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, LocalLogWriter, Operation
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter, Operation
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Delivered, TopicPartition

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from anabranch.adapters.local.clock import VirtualClock
-from anabranch.adapters.local.log import LocalEventLog, LocalLogReader
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol.errors import DataMissing, Unavailable

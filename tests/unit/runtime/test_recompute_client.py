@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.control import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.limits import ASK_AGAIN_MS

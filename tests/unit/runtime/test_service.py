@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.local import probe
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, LocalProtocolError, StageFunctionError, Unavailable
 from anabranch.runtime.service import ExitCode, Loop, ServiceStatus, exit_code_of
+from anabranch.up import probe
 from harness.waiting import wait_until
 
 _PROGRAM = """

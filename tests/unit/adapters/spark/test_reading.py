@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.local.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.local.log import LocalEventLog
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.spark import reading as module
 from anabranch.adapters.spark.reading import arrow_schema
 from anabranch.adapters.spark.source import PlannedReader, SourceOptions, Split

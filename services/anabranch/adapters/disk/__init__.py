@@ -1,0 +1,1 @@
+"""Checkpoints on a disk: copied by hard links, made durable file by file."""

@@ -1,0 +1,239 @@
+"""What this machine must have, checked one by one, each with what to do about it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.kafka.security import security_from_environment
+from anabranch.adapters.spark import bare_files, class_archive
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.java import find_java
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import Clock, EventLog, TopicPartition
+from anabranch.protocol.errors import AdapterError, ConfigurationError, Unavailable
+from anabranch.up.embedded_redis import find_redis_server
+from anabranch.up.kafka_jars import kafka_classpath
+from anabranch.up.tcp_ports import free_port
+
+PYTHON_MIN: Final = (3, 11)
+MEMORY_MIB_MIN: Final = 3_500
+"""A small pipeline: broker 0.6 GiB, each stage about 1 GiB, the rest 0.2 GiB each."""
+DISK_MIB_MIN: Final = 2_000
+SKEW_MS_MAX: Final = 500
+"""Beyond this the lags shown are wrong, and records of a source by arrival may look as if from the future."""
+
+_END_TXN_KEY: Final = 26
+_END_TXN_MIN: Final = 5
+"""EndTxn 5 came with Kafka 4.0, whose transactions cannot be torn by a late request of an earlier one."""
+_CONNECT_S: Final = 3.0
+_ANSWER_BYTES_MAX: Final = 64 * 1024
+_CLOCK_TOPIC: Final = "anabranch.doctor"
+_CLOCK_WAIT_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the answer. ``remedy``: what to do; empty where all is well."""
+
+    name: str
+    good: bool
+    found: str
+    remedy: str = ""
+
+
+def examine(kafka: str | None, state_dir: Path) -> list[Check]:
+    """All checks; those of the broker when ``kafka`` is given."""
+    checks = [_python(), _java(), _memory(), _disk(state_dir), _ports(), _redis(), _classes()]
+    if kafka is None:
+        checks.append(_kafka_jars())
+    else:
+        checks.append(_broker_version(kafka))
+        if checks[-1].good:
+            checks.append(_clock_skew(kafka))
+    return checks
+
+
+def _python() -> Check:
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info[:2] >= PYTHON_MIN:
+        return Check("Python", True, found)
+    return Check("Python", False, found, f"install Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer")
+
+
+def _asked(name: str, question: Callable[[], str], remedy: str = "") -> Check:
+    """The check whose question answers what it found or raises one of our errors, whose text says what to do."""
+    try:
+        return Check(name, True, question())
+    except (ConfigurationError, AdapterError, OSError) as error:
+        return Check(name, False, str(error), remedy)
+
+
+def _java() -> Check:
+    def question() -> str:
+        java = find_java()
+        return f"{java.major} ({java.executable})"
+
+    return _asked("Java", question)
+
+
+def _memory() -> Check:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    available = memory_available_mib(Path("/proc/meminfo").read_text(encoding="ascii"))
+    found = f"{available} MiB of {total} MiB free"
+    if available >= MEMORY_MIB_MIN:
+        return Check("Memory", True, found)
+    return Check(
+        "Memory", False, found, f"a small pipeline needs {MEMORY_MIB_MIN} MiB: end other programs, or use fewer stages and replicas"
+    )
+
+
+def memory_available_mib(meminfo: str) -> int:
+    """``MemAvailable`` in the text of /proc/meminfo, in MiB."""
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) // 1024
+    return 0
+
+
+def _disk(state_dir: Path) -> Check:
+    place = next(parent for parent in (state_dir.absolute(), *state_dir.absolute().parents) if parent.exists())
+    room = os.statvfs(place)
+    free_mib = room.f_bavail * room.f_frsize // 2**20
+    found = f"{free_mib} MiB free at {place}"
+    if free_mib >= DISK_MIB_MIN:
+        return Check("Disk", True, found)
+    return Check("Disk", False, found, f"the embedded Kafka and the checkpoints want {DISK_MIB_MIN} MiB: make room, or use --state-dir")
+
+
+def _ports() -> Check:
+    return _asked("Ports", lambda: f"127.0.0.1:{free_port()} can be opened")
+
+
+def _redis() -> Check:
+    return _asked("redis-server", lambda: str(find_redis_server()))
+
+
+def _classes() -> Check:
+    archive = class_archive.place().archive
+    if not archive.exists():
+        return Check("Java classes", True, "no archive: stages start, but slowly", "`anabranch classes` makes it: once, half a minute")
+    if bare_files.jar() is None:
+        return Check(
+            "Java classes", True, f"{archive}; but Spark forks a command for each file", "`anabranch classes` gets the jar that does not"
+        )
+    return Check("Java classes", True, str(archive))
+
+
+def _kafka_jars() -> Check:
+    remedy = "let this machine reach a Maven repository once, or give a broker by --kafka"
+    return _asked("Kafka jars", lambda: f"{len(kafka_classpath())} jars", remedy)
+
+
+def _broker_version(address: str) -> Check:
+    def question() -> str:
+        version = end_txn_version(api_versions(address))
+        if version < _END_TXN_MIN:
+            raise ConfigurationError(f"older than 4.0 (EndTxn {version}): a transaction may be torn; upgrade the broker to 4.0 or newer")
+        return f"{address}: 4.0 or newer"
+
+    return _asked(
+        "Broker",
+        question,
+        "check the address (HOST:PORT) and that it runs; with TLS or passwords set ANABRANCH_KAFKA_SECURITY_PROTOCOL (docs/security.md)",
+    )
+
+
+def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:
+    plain = socket.create_connection((host, port), timeout=_CONNECT_S)
+    if tls is None:
+        return plain
+    try:
+        return tls.wrap_socket(plain, server_hostname=host)
+    except OSError:
+        plain.close()
+        raise
+
+
+def api_versions(address: str) -> bytes:
+    """The broker's answer to ApiVersions 0, without its length.
+
+    Raises:
+        ConfigurationError: ``address`` is not HOST:PORT.
+        OSError: it cannot be reached, or does not speak Kafka.
+    """
+    host, _, port = address.split(",", 1)[0].strip().rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigurationError(f"{address!r} is not HOST:PORT")
+    client = b"anabranch-doctor"
+    request = struct.pack(">hhih", 18, 0, 1, len(client)) + client
+    tls = security_from_environment().tls()
+    try:
+        connected = _connected(host.strip("[]"), int(port), tls)
+    except OSError as error:
+        raise OSError(f"no Kafka broker answers at {address} within {_CONNECT_S:g} s ({error})") from error
+    with connected as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        with connection.makefile("rb") as stream:
+            head = stream.read(4)
+            length = int.from_bytes(head, "big")
+            if len(head) < 4 or not 10 <= length <= _ANSWER_BYTES_MAX:
+                raise OSError(f"{address} does not answer as a Kafka broker")
+            return stream.read(length)
+
+
+def end_txn_version(answer: bytes) -> int:
+    """The highest EndTxn version in an answer to ApiVersions 0; -1: none."""
+    count = int.from_bytes(answer[6:10], "big")
+    for place in range(10, min(len(answer) - 5, 10 + 6 * count), 6):
+        key, _, highest = struct.unpack_from(">hhh", answer, place)
+        if key == _END_TXN_KEY:
+            return int(highest)
+    return -1
+
+
+def _clock_skew(address: str) -> Check:
+    def question() -> str:
+        skew_ms = clock_skew_ms(KafkaEventLog(address, request_timeout_ms=5_000, delivery_timeout_ms=5_000), SystemClock())
+        if abs(skew_ms) > SKEW_MS_MAX:
+            raise ConfigurationError(f"the broker's clock is {skew_ms:+d} ms off this one: set both by NTP")
+        return f"broker within {SKEW_MS_MAX} ms of this machine"
+
+    return _asked("Clock", question, "is the broker running, and may a topic be made there?")
+
+
+def clock_skew_ms(log: EventLog, clock: Clock) -> int:
+    """By how much the broker's clock is ahead of ours, at least; 0: no difference can be seen.
+
+    A broker tells its time only as the timestamp of a record, so one record is written to the topic ``anabranch.doctor``.
+
+    Raises:
+        AdapterError: the broker does not answer, or does not do it.
+    """
+    config = {"message.timestamp.type": "LogAppendTime", "retention.ms": "60000"}
+    admin, writer, reader = log.admin(), log.writer(), log.reader()
+    try:
+        admin.create([TopicSettings(_CLOCK_TOPIC, 1, config=config)])
+        before_ms = clock.now_ms()
+        writer.send(TopicPartition(_CLOCK_TOPIC, 0), b"?")
+        delivered = writer.flush()[-1]
+        after_ms = clock.now_ms()
+        reader.assign({delivered.at: delivered.offset})
+        deadline_ms = clock.monotonic_ms() + _CLOCK_WAIT_MS
+        while clock.monotonic_ms() < deadline_ms:
+            for chunk in reader.fetch(1, 200):
+                broker_ms = chunk.timestamps_ms[0]
+                return min(0, broker_ms - before_ms) + max(0, broker_ms - after_ms)
+        raise Unavailable("the record of the clock check could not be read back")
+    finally:
+        admin.close()
+        writer.close()
+        reader.close()

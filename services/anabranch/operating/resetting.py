@@ -1,0 +1,97 @@
+"""``anabranch reset``: a pipeline as if it had never run.
+
+What holds after a crash: what was deleted is gone, the rest is there; the same command goes on.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch.drills import links
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.up import state_file
+from anabranch.up.topics import topics_of
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+    from anabranch.ports import EventLog, Index
+
+_STATE: Final = ("processing", "scratch", "run", "logs", links.DIRECTORY_NAME, "proxy.log", "supervisor.json")
+_SERVERS: Final = ("kafka", "redis")
+"""Folders of the embedded servers: with the broker's the users' own topics on it go, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be deleted."""
+
+    topics: tuple[str, ...]
+    paths: tuple[Path, ...]
+    embedded: bool
+    """The broker is this deployment's own, and goes whole."""
+
+    def in_words(self) -> list[str]:
+        """For the person who is asked."""
+        found = [f"delete topic {topic}" for topic in self.topics]
+        found += [
+            f"delete {path}" + (" (the embedded broker with all its topics, inputs too)" if path.name == "kafka" else "")
+            for path in self.paths
+        ]
+        return found
+
+
+def plan(pipeline: Pipeline, state_dir: Path, log: EventLog | None) -> Plan:
+    """What belongs to the pipeline: its internal topics, its outputs and its state. Inputs only where the broker is embedded.
+
+    ``log``: the cluster that it ran on; None: an embedded broker.
+
+    Raises:
+        ConfigurationError: it runs.
+        Unavailable: the broker does not answer.
+    """
+    if (holder := state_file.Lock(state_dir).holder()) is not None:
+        raise ConfigurationError(f"the deployment in {state_dir} runs (process {holder}): stop it first, `anabranch down`")
+    topics: list[str] = []
+    if log is not None:
+        wanted = [topic.settings.name for topic in topics_of(pipeline) if topic.owner != "input"]
+        admin = log.admin()
+        try:
+            there = admin.partitions(wanted)
+        finally:
+            admin.close()
+        topics = [name for name in wanted if name in there]
+    names = _STATE if log is not None else (*_STATE, *_SERVERS)
+    return Plan(tuple(topics), tuple(state_dir / name for name in names if (state_dir / name).exists()), log is None)
+
+
+def carry_out(plan: Plan, state_dir: Path, log: EventLog | None, index: Index | None, prefix: str, say: Callable[[str], None]) -> None:
+    """Delete it. ``index``: its keys below ``prefix`` go, too.
+
+    Raises:
+        ConfigurationError: somebody started it meanwhile.
+        Unavailable: the broker or the index does not answer; some may be deleted.
+    """
+    lock = state_file.Lock(state_dir)
+    lock.acquire()
+    try:
+        if log is not None and plan.topics:
+            admin = log.admin()
+            try:
+                admin.delete_topics(plan.topics)
+            finally:
+                admin.close()
+            say(f"deleted {len(plan.topics)} topics")
+        if index is not None:
+            keys = index.keys(prefix)
+            for key in keys:
+                index.delete(key)
+            say(f"deleted {len(keys)} keys of Redis")
+        for path in plan.paths:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            say(f"deleted {path}")
+    finally:
+        lock.release()

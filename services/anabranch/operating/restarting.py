@@ -1,0 +1,45 @@
+"""One process of a running deployment is ended in order, and its supervisor starts it again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+from anabranch.ports import Clock
+from anabranch.protocol.errors import Unavailable
+from anabranch.up import state_file
+from anabranch.up.state_file import ProcessRow
+
+_WAIT_MS: Final = 180_000
+_PAUSE_MS: Final = 100
+
+
+def restart(state_dir: Path, label: str, clock: Clock, *, wait_ms: int = _WAIT_MS) -> int:
+    """Send SIGTERM to the process SERVICE/NAME, wait until its next run is ready; its process id.
+
+    Raises:
+        Unavailable: it does not run now, or its next run was not ready within ``wait_ms``.
+    """
+    before = _row(state_dir, label)
+    if before is None or before.pid is None:
+        raise Unavailable(f"{label} does not run now: try again when `anabranch status` shows its process id")
+    with contextlib.suppress(ProcessLookupError):  # it has ended by itself since
+        os.kill(before.pid, signal.SIGTERM)
+    deadline_ms = clock.monotonic_ms() + wait_ms
+    while clock.monotonic_ms() < deadline_ms:
+        row = _row(state_dir, label)
+        if row is None:
+            raise Unavailable(f"the deployment of {label} has ended")
+        if row.state == "running" and row.pid not in (None, before.pid):
+            return row.pid or 0
+        clock.sleep_ms(_PAUSE_MS)
+    raise Unavailable(f"{label} is not ready after {wait_ms // 1_000} s; see `anabranch logs {label}`")
+
+
+def _row(state_dir: Path, label: str) -> ProcessRow | None:
+    deployment = state_file.read(state_dir)
+    rows = () if deployment is None else deployment.processes
+    return next((row for row in rows if f"{row.service}/{row.name}" == label), None)

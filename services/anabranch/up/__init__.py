@@ -1,0 +1,1 @@
+"""A deployment on this machine: an embedded Kafka and Redis, and a supervisor that runs every service as a process of its own."""

@@ -1,0 +1,51 @@
+"""``anabranch up --detach``: the supervisor as a process of its own, which this one watches until it is ready.
+
+What holds after a crash: the supervisor does not depend on this process, which may be killed at any time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from anabranch.up import state_file
+from anabranch.up.processes import bound_log, log_path
+
+_PAUSE_S: Final = 0.1
+_STOP_WAIT_S: Final = 20.0
+"""An orderly stop takes 15 s at most."""
+
+
+def start(
+    arguments: Sequence[str], state_dir: Path, say: Callable[[str], None], stopping: threading.Event, *, program: Sequence[str] = ()
+) -> int:
+    """Run ``anabranch up`` with ``arguments`` in the background; returns when it is ready, or has ended: its exit code, 0 for ready.
+
+    What it says meanwhile is said here, too, and kept in ``<state_dir>/logs/up.log``. ``stopping``: it is stopped again. ``program``: another one.
+    """
+    log = log_path(state_dir.resolve(), "up", "")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    bound_log(log)
+    command = [*(program or (sys.executable, "-m", "anabranch.cli", "up")), *arguments]
+    with log.open("ab") as output:
+        place = output.tell()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+    with log.open(encoding="utf-8", errors="replace") as stated:
+        stated.seek(place)
+        while True:
+            ended = process.poll()
+            known = state_file.read(state_dir)
+            ready = known is not None and known.ready and known.pid == process.pid
+            for line in stated:
+                say(line.rstrip("\n"))
+            if ended is not None:
+                return ended
+            if ready:
+                return 0
+            if stopping.wait(_PAUSE_S):
+                process.terminate()
+                return process.wait(_STOP_WAIT_S) or 1

@@ -1,0 +1,151 @@
+"""What runs, as ``anabranch status`` shows it: the supervisor's file, and each process' own word."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch.drills import links
+from anabranch.drills.links import Cut
+from anabranch.protocol.replica_states import ReplicaState
+from anabranch.up import probe, state_file
+from anabranch.up.processes import STOPPED, has_state
+from anabranch.up.state_file import ProcessRow
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+
+_ASKED_AT_ONCE: Final = 16
+_NOT_OF_NOW_MS: Final = 3_600_000
+"""Event times further back are not the clock's: a backlog, or simulated time."""
+
+Row = dict[str, object]
+
+
+def rows_of(state_dir: Path) -> list[Row] | None:
+    """One object per process, servers first; None: no supervisor runs there.
+
+    Keys: service, name, pid, state, last_bucket_ms, lag_ms, age_ms, metrics_port, restarts, error, address, waiting_for, cut, detail. A process that is
+    there but does not answer has the state ``paused`` if it was stopped, else ``silent`` (it is very busy). ``cut``: what does not pass between
+    it and Kafka, in words; None: everything passes. ``detail``: what only its kind of service has to say; empty while it does not answer. A
+    node's has ``stages``: for each replica on it stage, replica, state, last_bucket_ms, lag_ms, waiting_for, error, restarts and a detail of its own.
+    """
+    deployment = state_file.read(state_dir)
+    if deployment is None or state_file.Lock(state_dir).holder() is None:
+        return None
+    cuts = links.wanted(links.directory_of(state_dir)) if deployment.drills else {}
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+        return list(threads.map(lambda known: _row(known, cuts.get(f"{known.service}/{known.name}")), deployment.processes))
+
+
+def _row(known: ProcessRow, cut: Cut | None) -> Row:
+    row: Row = {
+        "service": known.service,
+        "name": known.name,
+        "pid": known.pid,
+        "state": known.state,
+        "last_bucket_ms": None,
+        "lag_ms": None,
+        "age_ms": None,
+        "metrics_port": known.metrics_port,
+        "restarts": known.restarts,
+        "error": known.error,
+        "address": known.address,
+        "waiting_for": None,
+        "cut": None if cut is None else cut.in_words(),
+        "detail": {},
+    }
+    if known.pid is not None and has_state(known.pid, STOPPED):
+        row["state"] = "paused"
+        return row
+    if known.metrics_port is None or known.pid is None:
+        return row
+    answer = probe.status(known.metrics_port)
+    if answer is None or answer.get("pid") != known.pid:
+        row["state"] = "silent"
+        return row
+    for key in ("state", "last_bucket_ms", "lag_ms", "age_ms", "waiting_for"):
+        row[key] = answer.get(key)
+    row["error"] = answer.get("error") or known.error
+    row["detail"] = answer.get("detail") or {}
+    return row
+
+
+def stages_of(row: Row) -> list[Row]:
+    """What a node says of each of its replicas; of another process: nothing."""
+    detail = row["detail"]
+    found = detail.get("stages", []) if isinstance(detail, dict) else []
+    return [each for each in found if isinstance(each, dict)]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A stream's way through one process."""
+
+    name: str
+    age_ms: int
+    """Of a bucket, usually, when it is closed there."""
+    added_ms: int
+    """So much of it came about there: the rest is its slowest input's."""
+
+
+def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
+    """Sources, stages, outputs, in this order, as far as they have closed anything. Of several replicas of a stage the fastest counts: it is who is read."""
+    ages: dict[tuple[str, str], int] = {}
+    for row in rows:
+        for service, name, age in (
+            (str(row["service"]), str(row["name"]), row["age_ms"]),
+            *(("processing", str(stage["stage"]), stage.get("age_ms")) for stage in stages_of(row)),
+        ):
+            if isinstance(age, int):
+                ages[service, name] = min(age, ages.get((service, name), age))
+    inputs: dict[tuple[str, str], list[tuple[str, str]]] = {("ingestion", source): [] for source in pipeline.sources}
+    writer = {source: ("ingestion", source) for source in pipeline.sources} | {stage: ("processing", stage) for stage in pipeline.stages}
+    inputs |= {("processing", stage): [writer[stream] for stream in pipeline.stages[stage].reads] for stage in pipeline.order()}
+    inputs |= {("delivery", name): [writer[output.stage]] for name, output in pipeline.outputs.items()}
+    return [
+        Hop(f"{service}/{name}", ages[service, name], ages[service, name] - max((ages[each] for each in reads if each in ages), default=0))
+        for (service, name), reads in inputs.items()
+        if (service, name) in ages
+    ]
+
+
+def slowest_in_words(hops: list[Hop]) -> str:
+    """Where most of the age of results comes from; empty where nothing is known, or the data is not of now."""
+    known = [hop for hop in hops if 0 <= hop.age_ms < _NOT_OF_NOW_MS]
+    if not known or known != hops:
+        return ""
+    slowest = max(known, key=lambda hop: hop.added_ms)
+    oldest = max(known, key=lambda hop: hop.age_ms)
+    return f"slowest hop: {slowest.name} adds {slowest.added_ms / 1_000:.1f} s; a bucket is {oldest.age_ms / 1_000:.1f} s old when {oldest.name} closes it"
+
+
+def detail_in_words(row: Row) -> str:
+    """What of ``detail`` a person should know at once; empty: all is as it should be."""
+    detail = row["detail"]
+    if not isinstance(detail, dict):
+        return ""
+    stated = []
+    missing = detail.get("missing")
+    match detail.get("replica_state"):
+        case ReplicaState.UP_FAILURE:
+            stated.append(f"tentative: without {', '.join(missing)}" if missing else "tentative")
+        case ReplicaState.STABILIZATION:
+            stated.append("correcting")
+        case ReplicaState.FAILURE:
+            stated.append("behind")
+    if unread := detail.get("unread"):
+        stated.append(f"no room for more of {', '.join(unread)}: new results stand still")
+    if detail.get("pushed_back"):
+        stated.append("nothing is read: readers of this source are too far behind")
+    if (live := detail.get("live", "running")) != "running":
+        stated.append(f"live topic {live}")
+    elif detail.get("live_failure"):
+        stated.append("live topic tentative")
+    if "given_up_ms" in detail:
+        stated.append("results were given up: --json")
+    if topics := detail.get("topics"):
+        stated.append(f"{len(topics)} settings of topics give less than they must: --json")
+    return "; ".join(stated)

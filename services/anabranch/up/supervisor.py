@@ -1,0 +1,326 @@
+"""The supervisor: one process per service, started again when it dies, stopped in order, nothing left behind.
+
+Theory of operation. One thread goes round every 100 ms: who has ended, whose delay is over, who has become ready. A server (embedded Kafka,
+Redis) is watched like a service, but started in place, because nothing works without it. All state that matters is in Kafka and in the
+checkpoints, so the supervisor may be killed at any time: its children die with it, and the next one goes on.
+
+Exit codes of services (runtime.service.ExitCode): 2 ends the supervisor with the text; 4 is shown as failed and tried again with a longer
+delay; all others, 0 included (somebody stopped a service by hand), are restarted.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from anabranch.ports import Clock
+from anabranch.protocol.addresses import without_password
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.restarting import Backoff
+from anabranch.runtime.service import ExitCode
+from anabranch.up import probe, state_file
+from anabranch.up.processes import ManagedProcess, ProcessSpec, sweep
+from anabranch.up.state_file import Deployment, ProcessRow
+
+STOP_ORDER: Final = ("ingestion", "processing", "delivery", "consistency_manager")
+SERVER_STOP_ORDER: Final = ("redis", "proxy", "kafka")
+
+_ROUND_S: Final = 0.1
+_GROUP_PATIENCE_MS: Final = {"ingestion": 2_000, "processing": 5_000, "delivery": 2_000, "consistency_manager": 1_500}
+"""How long the next group waits for this one; a slow process keeps its time until the services' limit."""
+_SERVICES_STOP_MS: Final = 9_000
+_SERVERS_STOP_S: Final = 3.0
+"""Together less than 15 s, the whole time of an orderly stop."""
+
+
+class Server(Protocol):
+    """An embedded Kafka or Redis, or the proxy of the drills."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None before the first start."""
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+
+    def alive(self) -> bool:
+        """Whether it runs."""
+
+    def start(self) -> str:
+        """Start it at the same address, wait until it answers. Nothing happens when it runs."""
+
+    def stop(self, timeout_s: float) -> None:
+        """End it cleanly, by force after ``timeout_s``."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A service process and what became of it. Times are monotonic ms."""
+
+    spec: ProcessSpec
+    process: ManagedProcess | None = None
+    ready_ms: int = 0
+    again_ms: int | None = None
+    restarts: int = 0
+    ready: bool = False
+    metrics_port: int | None = None
+    state: str = "starting"
+    error: str | None = None
+    backoff: Backoff = field(default_factory=Backoff)
+
+    def row(self) -> ProcessRow:
+        pid = self.process.pid if self.process is not None and self.process.exit_code() is None else None
+        port = self.metrics_port if pid is not None else None
+        return ProcessRow(self.spec.service, self.spec.name, pid, port, self.restarts, self.state, self.error)
+
+
+@dataclass(slots=True)
+class _WatchedServer:
+    name: str
+    server: Server
+    again_ms: int | None = None
+    starting: Future[str] | None = None
+    started_ms: int = 0
+    restarts: int = 0
+    error: str | None = None
+    backoff: Backoff = field(default_factory=Backoff)
+
+    def row(self) -> ProcessRow:
+        alive = self.starting is None and self.server.alive()
+        state = "running" if alive else "restarting"
+        pid = self.server.pid if alive else None
+        return ProcessRow(self.name, self.name, pid, None, self.restarts, state, self.error, self.server.address)
+
+
+class Supervisor:
+    """Runs ``specs`` in ``state_dir``, whose lock the caller holds. ``say`` gets one line of text for people per event."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        specs: Sequence[ProcessSpec],
+        clock: Clock,
+        say: Callable[[str], None],
+        *,
+        pipeline: str,
+        kafka: str,
+        redis: str | None = None,
+        servers: Mapping[str, Server] | None = None,
+        drills: bool = False,
+        started: Mapping[str, ManagedProcess] | None = None,
+        when_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``servers``: those that run already and are to be watched, by ``kafka``, ``redis`` or ``proxy``; ``drills``: one is a proxy.
+
+        ``started``: processes of ``specs`` that run already, by label. ``when_ready`` is called once, when all of them are.
+        """
+        self._state_dir = state_dir
+        self._clock = clock
+        self._say = say
+        self._pipeline, self._kafka, self._redis, self._drills = pipeline, kafka, redis, drills
+        self._services = [_Watched(spec, (started or {}).get(spec.label)) for spec in specs]
+        now_ms = clock.monotonic_ms()
+        self._servers = [_WatchedServer(name, server, started_ms=now_ms) for name, server in (servers or {}).items()]
+        self._starter = ThreadPoolExecutor(max(1, len(self._servers)), thread_name_prefix="start-servers")
+        self._announced_ready, self._when_ready = False, when_ready
+        self._written: Deployment | None = None
+        self._unwritable = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether every service was ready at the same time, once."""
+        return self._announced_ready
+
+    def run(self, stopping: threading.Event) -> None:
+        """Until ``stopping`` is set. The caller then calls ``stop``, whatever happened.
+
+        Raises:
+            ConfigurationError: a service found its settings or the pipeline wrong.
+        """
+        for service in self._services:
+            if service.process is None:
+                self._start(service)
+        while not stopping.is_set():
+            self.step()
+            stopping.wait(_ROUND_S)
+
+    def step(self) -> None:
+        """One round.
+
+        Raises:
+            ConfigurationError: as ``run``.
+        """
+        for server in self._servers:
+            self._watch_server(server)
+        for service in self._services:
+            self._watch(service)
+        became_ready = not self._announced_ready and all(service.ready for service in self._services)
+        self._announced_ready |= became_ready
+        self._publish()
+        if became_ready:  # after the file: who has read this line finds everything ready in it
+            index = f"  redis {without_password(self._redis)}" if self._redis else "  without redis"
+            self._say(f"ready  kafka {self._kafka}{index}  state {self._state_dir}")
+            self._when_ready()
+
+    def stop(self, stop_now: threading.Event | None = None) -> None:
+        """Stop everything, in order, within 15 s; what remains is killed. ``stop_now``: kill at once. Idempotent."""
+        begun_ms = self._clock.monotonic_ms()
+        limit_ms = begun_ms + _SERVICES_STOP_MS
+        impatient = stop_now if stop_now is not None else threading.Event()
+        groups = dict.fromkeys((*STOP_ORDER, *(service.spec.service for service in self._services)))
+        for name in groups:
+            group = [service for service in self._services if service.spec.service == name]
+            for service in group:
+                if service.process is not None:
+                    service.process.terminate()
+            patience_ms = min(limit_ms, self._clock.monotonic_ms() + _GROUP_PATIENCE_MS.get(name, 2_000))
+            self._await_end(group, patience_ms, impatient)
+        self._await_end(self._services, limit_ms, impatient)
+        for service in self._services:
+            if service.process is not None:
+                if service.process.exit_code() is None:
+                    self._say(f"{service.spec.label} did not stop in time: killed")
+                service.process.kill()
+            service.state, service.ready = "stopped", False
+        self._starter.shutdown(wait=False, cancel_futures=True)
+        up = {server.name: server.server for server in self._servers if server.starting is None or server.starting.done()}
+        stop_servers(up, 0.0 if impatient.is_set() else _SERVERS_STOP_S)
+        sweep(self._state_dir)  # a server that is just being started too; its thread then ends by itself
+        rows = [service.row() for service in self._services]
+        servers = [ProcessRow(s.name, s.name, restarts=s.restarts, state="stopped", address=s.server.address) for s in self._servers]
+        self._write(self._deployment((*servers, *rows)))
+
+    def _await_end(self, group: Sequence[_Watched], until_ms: int, impatient: threading.Event) -> None:
+        while not impatient.is_set() and self._clock.monotonic_ms() < until_ms:
+            if all(service.process is None or service.process.exit_code() is not None for service in group):
+                return
+            self._clock.sleep_ms(20)
+
+    def _start(self, service: _Watched) -> None:
+        try:
+            service.process = ManagedProcess(service.spec, self._state_dir, service.restarts)
+        except OSError as error:  # no memory, no room, no such program: the same as if it had ended at once
+            delay_ms = service.backoff.after_end(0)
+            service.again_ms, service.state, service.error = self._clock.monotonic_ms() + delay_ms, "restarting", str(error)
+            self._say(f"{service.spec.label} cannot be started: {error}; again in {delay_ms / 1_000:g} s")
+            return
+        service.again_ms, service.ready, service.metrics_port, service.state = None, False, None, "starting"
+
+    def _watch(self, service: _Watched) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if service.process is None:
+            if service.again_ms is not None and now_ms >= service.again_ms:
+                service.restarts += 1
+                self._start(service)
+            return
+        code = service.process.exit_code()
+        if code is not None:
+            self._ended(service, service.process, code, now_ms)
+        elif not service.ready:
+            self._look_whether_ready(service, service.process)
+
+    def _ended(self, service: _Watched, process: ManagedProcess, code: int, now_ms: int) -> None:
+        process.kill()  # a JVM or worker may have outlived it
+        text = process.last_error()
+        if code == ExitCode.CONFIGURATION:
+            service.process, service.state, service.error = None, "failed", text
+            raise ConfigurationError(f"{service.spec.label}: {text}")
+        failed = code == ExitCode.STAGE_FAILED
+        # A start is no sign of health: where it takes a minute, a function that fails at once would be tried again without any rest.
+        ran_ms = now_ms - service.ready_ms if service.ready else 0
+        delay_ms = service.backoff.after_end(ran_ms, of_function=failed)
+        service.process, service.ready, service.again_ms = None, False, now_ms + delay_ms
+        service.state = "failed" if failed else "restarting"
+        service.error = text or _how_ended(code)
+        self._say(f"{service.spec.label} {_how_ended(code)}; again in {delay_ms / 1_000:g} s; log: {process.log_path}")
+        if text and code > 0:
+            self._say(f"  {text.splitlines()[0][:500]}")
+
+    def _look_whether_ready(self, service: _Watched, process: ManagedProcess) -> None:
+        if service.metrics_port is None:
+            service.metrics_port = probe.metrics_port(self._state_dir, service.spec.service, service.spec.name, process.pid)
+        if service.metrics_port is not None and probe.ready(service.metrics_port):
+            service.ready, service.state, service.error = True, "running", None
+            service.ready_ms = self._clock.monotonic_ms()
+            self._say(f"{service.spec.label} is running (pid {process.pid})")
+        elif service.metrics_port is not None:
+            self._tell_why_not(service, service.metrics_port)
+
+    def _tell_why_not(self, service: _Watched, port: int) -> None:
+        """Say once what keeps a process from being ready that goes on trying, such as a node with a function that fails."""
+        error = (probe.status(port) or {}).get("error")
+        if error and error != service.error:
+            self._say(f"{service.spec.label}: {str(error).splitlines()[0][:500]}")
+            service.error = str(error)
+
+    def _watch_server(self, watched: _WatchedServer) -> None:
+        if watched.starting is not None:
+            if watched.starting.done():
+                self._server_started(watched, watched.starting)
+            return
+        if watched.server.alive():
+            return
+        now_ms = self._clock.monotonic_ms()
+        if watched.again_ms is None:
+            delay_ms = watched.backoff.after_end(now_ms - watched.started_ms)
+            watched.again_ms = now_ms + delay_ms
+            self._say(f"{watched.name} ended; again in {delay_ms / 1_000:g} s")
+        if now_ms < watched.again_ms:
+            return
+        # On a thread of its own: a broker takes seconds to come up, and a stop must not wait for that.
+        watched.restarts += 1
+        watched.started_ms, watched.again_ms = now_ms, None
+        watched.starting = self._starter.submit(watched.server.start)
+
+    def _server_started(self, watched: _WatchedServer, starting: Future[str]) -> None:
+        watched.starting = None
+        try:
+            starting.result()
+        except (Unavailable, ConfigurationError, OSError) as error:
+            watched.error = str(error)
+            self._say(f"{watched.name} does not start: {error}")
+        else:
+            watched.error = None
+            self._say(f"{watched.name} is running (pid {watched.server.pid})")
+
+    def _deployment(self, rows: Sequence[ProcessRow]) -> Deployment:
+        index = None if self._redis is None else without_password(self._redis)
+        return Deployment(os.getpid(), self._pipeline, self._kafka, index, self._announced_ready, tuple(rows), self._drills)
+
+    def _publish(self) -> None:
+        rows = [*(server.row() for server in self._servers), *(service.row() for service in self._services)]
+        deployment = self._deployment(rows)
+        if deployment != self._written and self._write(deployment):
+            self._written = deployment
+
+    def _write(self, deployment: Deployment) -> bool:
+        """Whether what runs could be written down; if not, everything goes on, and the next round tries again."""
+        try:
+            state_file.write(self._state_dir, deployment)
+        except OSError as error:
+            if not self._unwritable:
+                self._say(f"what runs cannot be written to {self._state_dir}, so `anabranch status` is old: {error}")
+            self._unwritable = True
+            return False
+        self._unwritable = False
+        return True
+
+
+def stop_servers(servers: Mapping[str, Server], timeout_s: float) -> None:
+    """Stop embedded servers: all others, then Kafka, since it takes the longest and nothing may need it; together within ``timeout_s``."""
+    if not servers:
+        return
+    with ThreadPoolExecutor(len(servers)) as threads:
+        ordered = sorted(servers, key=lambda name: SERVER_STOP_ORDER.index(name) if name in SERVER_STOP_ORDER else 0)
+        for done in [threads.submit(servers[name].stop, timeout_s) for name in ordered]:
+            done.result()
+
+
+def _how_ended(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"

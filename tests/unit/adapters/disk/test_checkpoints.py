@@ -1,0 +1,292 @@
+"""Checkpoint directories and timeline files on a disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.disk.checkpoints import ReplicaDisk, last_commit
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.timeline import Timeline, timeline_name
+from harness import spark_files
+
+ONE, TWO, THREE = (timeline_name(epoch, 0) for epoch in (1, 2, 10))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> ReplicaDisk:
+    return ReplicaDisk(tmp_path / "s.0")
+
+
+def fill(folder: Path) -> None:
+    for name in ("offsets/0", "commits/0", "state/0/0/1.zip", ".metadata.crc"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+class Syncs:
+    """What is made durable, in its order, each with what ``look`` says then. Nothing asks for more than that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, look: Callable[[], bool] = lambda: True) -> None:
+        self.seen: list[tuple[Path, bool]] = []
+        monkeypatch.setattr(os, "fsync", lambda opened: self.seen.append((Path(f"/proc/self/fd/{opened}").readlink(), look())))
+        monkeypatch.setattr(os, "sync", lambda: pytest.fail("it would wait for every program of the machine"))
+
+
+def test_a_new_replica_has_no_timeline(disk: ReplicaDisk) -> None:
+    assert disk.newest() is None
+    disk.create(ONE)
+    disk.create(ONE)
+    assert disk.directory(ONE).is_dir()
+    assert disk.newest() is None, "a directory without a timeline file counts for nothing"
+
+
+def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Durably: a timeline file would name what a loss of power brought back."""
+    fill(disk.directory(ONE))
+    done = Syncs(monkeypatch, lambda: disk.directory(ONE).exists())
+    disk.create(ONE)
+    assert list(disk.directory(ONE).iterdir()) == []
+    parent = disk.directory(ONE).parent
+    assert done.seen == [(parent, False), (parent, True)]
+
+
+def test_a_copy_has_its_name_when_what_it_is_made_of_is_durable(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a word to the rest of the machine, and without the files: they are as durable as the source's."""
+    spark_files.fill(disk.directory(ONE), 3)
+    partial, target = tmp_path / "s.0" / f"copying-{TWO}", disk.directory(TWO)
+    done = Syncs(monkeypatch, target.exists)
+    disk.copy(ONE, TWO)
+    folders = {partial / path.relative_to(target) for path in target.rglob("*") if path.is_dir()}
+    assert {path for path, there in done.seen if not there} == {partial, *folders, partial / "metadata"}
+    assert done.seen[-1] == (target.parent, True), "its name"
+
+
+def test_sync_makes_each_file_durable_once(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark_files.fill(disk.directory(ONE), 3)
+    done = Syncs(monkeypatch)
+    disk.sync(ONE)
+    assert {path for path, _ in done.seen} == {disk.directory(ONE), *disk.directory(ONE).rglob("*")}
+    done.seen.clear()
+    spark_files.log_batch(disk.directory(ONE), 3)
+    disk.sync(ONE)
+    new = {disk.directory(ONE) / "offsets" / name for name in ("3", ".3.crc")}
+    assert {path for path, _ in done.seen if not path.is_dir()} == new
+    disk.copy(ONE, TWO)
+    done.seen.clear()
+    disk.sync(TWO)
+    assert {path.name for path, _ in done.seen if not path.is_dir()} == {"metadata"}, "the rest is the same files"
+
+
+def test_a_directory_that_was_removed_cannot_be_synced(disk: ReplicaDisk) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.sync(ONE)
+
+
+@pytest.mark.parametrize("tip", [None, BatchId(ONE, 7)])
+def test_the_newest_timeline_is_that_of_the_highest_epoch(disk: ReplicaDisk, tip: BatchId | None) -> None:
+    for name in (TWO, THREE, ONE):
+        disk.create(name)
+        disk.write(Timeline(name=name, start_batch=7, start_tip=tip))
+    assert disk.newest() == Timeline(name=THREE, start_batch=7, start_tip=tip)
+
+
+def test_a_timeline_file_that_was_not_finished_does_not_count(disk: ReplicaDisk, tmp_path: Path) -> None:
+    disk.create(ONE)
+    disk.write(Timeline.fresh(1))
+    (tmp_path / "s.0" / "timelines" / f"{TWO}.partial").write_text("{")
+    assert disk.newest() == Timeline.fresh(1)
+
+
+class TestCopy:
+    def test_has_everything_and_leaves_the_original(self, disk: ReplicaDisk) -> None:
+        fill(disk.directory(ONE))
+        disk.copy(ONE, TWO)
+        assert contents(disk.directory(TWO)) == contents(disk.directory(ONE)) != {}
+        shutil.rmtree(disk.directory(ONE))
+        assert contents(disk.directory(TWO))
+
+    def test_costs_no_space_and_what_is_added_to_it_is_its_own(self, disk: ReplicaDisk) -> None:
+        fill(disk.directory(ONE))
+        disk.copy(ONE, TWO)
+        assert (disk.directory(TWO) / "offsets/0").stat().st_nlink == 2
+        (disk.directory(TWO) / "offsets/1").write_text("new")
+        assert not (disk.directory(ONE) / "offsets/1").exists()
+
+    def test_replaces_an_earlier_copy_and_one_that_was_not_finished(self, disk: ReplicaDisk, tmp_path: Path) -> None:
+        fill(disk.directory(ONE))
+        (disk.directory(TWO) / "commits").mkdir(parents=True)
+        (disk.directory(TWO) / "commits/9").touch()
+        (tmp_path / "s.0" / f"copying-{TWO}" / "junk").mkdir(parents=True)
+        disk.copy(ONE, TWO)
+        assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
+        assert not list((tmp_path / "s.0").glob("copying-*"))
+
+    def test_is_whole_or_not_there(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        fill(disk.directory(ONE))
+
+        def full(_source: str, _target: str) -> str:
+            raise OSError(28, "no space left on device")
+
+        monkeypatch.setattr(os, "link", full)
+        monkeypatch.setattr(shutil, "copy2", full)
+        with pytest.raises((OSError, Unavailable)):
+            disk.copy(ONE, TWO)
+        assert not disk.directory(TWO).exists()
+
+    def test_of_a_directory_whose_process_still_purges_begins_anew(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        fill(disk.directory(ONE))
+        link, left = os.link, [3]
+
+        def vanishing(source: str, target: str) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                (disk.directory(ONE) / "state/0/0/1.zip").unlink(missing_ok=True)
+                raise FileNotFoundError(source)
+            link(source, target)
+
+        monkeypatch.setattr(os, "link", vanishing)
+        disk.copy(ONE, TWO)
+        assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
+
+    def test_of_a_directory_that_never_rests_is_given_up(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        fill(disk.directory(ONE))
+
+        def gone(source: str, _target: str) -> None:
+            raise FileNotFoundError(source)
+
+        monkeypatch.setattr(os, "link", gone)
+        with pytest.raises(Unavailable, match="kept changing"):
+            disk.copy(ONE, TWO)
+
+    def test_on_a_disk_without_links_copies(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        fill(disk.directory(ONE))
+
+        def rejected(_source: str, _target: str) -> None:
+            raise PermissionError(1, "links are not permitted")
+
+        monkeypatch.setattr(os, "link", rejected)
+        disk.copy(ONE, TWO)
+        assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
+        assert (disk.directory(TWO) / "offsets/0").stat().st_nlink == 1
+
+    def test_paths_inside_the_state_are_those_of_the_copy(self, disk: ReplicaDisk) -> None:
+        """Spark notes where its schema files are; the original goes away."""
+        folder = disk.directory(ONE) / "state/0/_metadata/v2"
+        folder.mkdir(parents=True)
+        (folder / "0").write_text(f"v2\n{disk.directory(ONE)}/state/0/_stateSchema\n")
+        (folder / ".0.crc").write_text("sum")
+        (folder / "1").write_text("no path")
+        disk.copy(ONE, TWO)
+        copied = disk.directory(TWO) / "state/0/_metadata/v2"
+        assert (copied / "0").read_text() == f"v2\n{disk.directory(TWO)}/state/0/_stateSchema\n"
+        assert not (copied / ".0.crc").exists(), "the sum of the old content"
+        assert (copied / "1").read_text() == "no path"
+        assert str(disk.directory(ONE)) in (folder / "0").read_text(), "the original is as it was, links or not"
+        assert (folder / ".0.crc").exists()
+
+    def test_is_a_query_of_its_own(self, disk: ReplicaDisk) -> None:
+        """Spark stops a query when another one with its id starts; here both must run."""
+        folder = disk.directory(ONE)
+        fill(folder)
+        (folder / "metadata").write_text('{"id":"0a","other":1}')
+        disk.copy(ONE, TWO)
+        disk.copy(ONE, THREE)
+        found = [json.loads((disk.directory(name) / "metadata").read_text()) for name in (ONE, TWO, THREE)]
+        assert len({fields["id"] for fields in found}) == 3
+        assert [fields["other"] for fields in found] == [1, 1, 1]
+        assert found[0]["id"] == "0a", "the original is as it was, links or not"
+        assert not (disk.directory(TWO) / ".metadata.crc").exists(), "the sum of the old content"
+        assert (folder / ".metadata.crc").exists()
+
+
+def test_the_last_commit_is_the_highest_number(disk: ReplicaDisk, tmp_path: Path) -> None:
+    disk.create(ONE)
+    assert disk.last_commit(ONE) == last_commit(disk.directory(ONE)) == -1
+    commits = disk.directory(ONE) / "commits"
+    commits.mkdir()
+    assert disk.last_commit(ONE) == -1
+    for name in ("9", "10", ".10.crc", ".11.tmp"):
+        (commits / name).touch()
+    assert disk.last_commit(ONE) == last_commit(disk.directory(ONE)) == 10
+
+
+def test_a_directory_is_removed_alone(disk: ReplicaDisk) -> None:
+    for name in (ONE, TWO):
+        fill(disk.directory(name))
+        disk.write(Timeline(name=name, start_batch=-1, start_tip=None))
+    disk.remove(ONE)
+    disk.remove(ONE)
+    assert not disk.directory(ONE).exists()
+    assert contents(disk.directory(TWO))
+    newest = disk.newest()
+    assert newest is not None
+    assert newest.name == TWO
+
+
+def test_only_what_belongs_to_lower_epochs_is_removed(disk: ReplicaDisk, tmp_path: Path) -> None:
+    root = tmp_path / "s.0"
+    for name in (ONE, TWO, THREE):
+        fill(disk.directory(name))
+        disk.write(Timeline(name=name, start_batch=-1, start_tip=None))
+        (root / f"copying-{name}").mkdir()
+    (root / "checkpoints" / "something else").mkdir()
+    disk.clean(2)
+    assert sorted(path.name for path in (root / "checkpoints").iterdir()) == [TWO, THREE, "something else"]
+    assert sorted(path.stem for path in (root / "timelines").iterdir()) == [TWO, THREE]
+    assert sorted(path.name for path in root.glob("copying-*")) == [f"copying-{TWO}", f"copying-{THREE}"]
+    disk.clean(2)
+
+
+def test_a_restarted_process_finds_what_was_written(disk: ReplicaDisk, tmp_path: Path) -> None:
+    disk.create(ONE)
+    disk.write(Timeline.fresh(1))
+    assert ReplicaDisk(tmp_path / "s.0").newest() == Timeline.fresh(1)
+
+
+def test_a_process_that_stands_by_removes_what_is_below_its_copy(disk: ReplicaDisk, tmp_path: Path) -> None:
+    below, own, other, later = (timeline_name(2, number, token * 16) for number, token in ((1, "a"), (2, "a"), (2, "b"), (3, "b")))
+    for name in (ONE, below, own, other, later, THREE):
+        fill(disk.directory(name))
+        disk.write(Timeline(name=name, start_batch=0, start_tip=None))
+        (tmp_path / "s.0" / f"copying-{name}").mkdir()
+    disk.clean(2, 2)
+    left = {own, other, later, THREE}
+    assert {path.name for path in (tmp_path / "s.0" / "checkpoints").iterdir()} == left
+    assert {path.stem for path in (tmp_path / "s.0" / "timelines").iterdir()} == left
+    assert {path.name for path in (tmp_path / "s.0").glob("copying-*")} == {f"copying-{name}" for name in left}
+
+
+def test_how_far_a_peer_is(tmp_path: Path) -> None:
+    other = ReplicaDisk(tmp_path / "s.1")
+    fill(other.directory(ONE))
+    disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
+    assert (disk.peer_commit("1", ONE), disk.peer_commit("1", TWO)) == (0, -1)
+
+
+def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_peer(tmp_path: Path) -> None:
+    disk = ReplicaDisk(tmp_path / "s.0", {name: tmp_path / f"s.{name}" for name in ("1", "2", "3")})
+    assert disk.within_reach() == 0
+    for name, batches in (("1", 2), ("2", 5)):
+        peer = ReplicaDisk(tmp_path / f"s.{name}")
+        spark_files.fill(peer.directory(ONE), batches)
+        peer.write(Timeline.fresh(1))
+    assert disk.within_reach() == 50
+    spark_files.fill(disk.directory(TWO), 3)
+    assert disk.within_reach() == 50, "without a timeline file it counts for nothing"
+    disk.write(Timeline.fresh(2))
+    assert disk.within_reach() == 30
+    (disk.directory(TWO) / "offsets" / "2").write_bytes(b"torn")
+    before = sorted(tmp_path.rglob("*"))
+    assert disk.within_reach() == 0
+    assert sorted(tmp_path.rglob("*")) == before, "somebody may run there"

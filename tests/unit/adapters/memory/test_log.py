@@ -1,0 +1,150 @@
+"""The faults that the log in memory can be told to have; what it shares with Kafka is in tests/conformance."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import DataMissing, Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+@pytest.fixture
+def log() -> LocalEventLog:
+    made = LocalEventLog(VirtualClock())
+    made.admin().create([TopicSettings("a", 1), TopicSettings("b", 1)])
+    return made
+
+
+def values(log: LocalEventLog, at: TopicPartition = A, *, committed: bool = True) -> list[bytes | None]:
+    reader = log.reader(committed=committed)
+    reader.assign({at: 0})
+    return [value for chunk in reader.fetch(1_000, 0) for value in chunk.values]
+
+
+@pytest.mark.parametrize(("applied", "written"), [(None, [b"0", b"1", b"2"]), (0, []), (2, [b"0", b"1"])])
+def test_a_flush_of_unknown_outcome(log: LocalEventLog, applied: int | None, written: list[bytes]) -> None:
+    log.fail_next(Operation.FLUSH, applied=applied)
+    writer = log.writer()
+    for n in range(3):
+        writer.send(A, b"%d" % n)
+    with pytest.raises(OutcomeUnknown):
+        writer.flush()
+    assert values(log) == written
+    with pytest.raises(OutcomeUnknown):  # of no more use
+        writer.send(A, b"more")
+    writer.close()
+    fresh = log.writer()
+    fresh.send(A, b"after")
+    assert fresh.flush()[0].offset == len(written)
+
+
+def test_a_fault_can_wait_for_a_topic(log: LocalEventLog) -> None:
+    log.fail_next(Operation.FLUSH, topic="b")
+    writer = log.writer()
+    writer.send(A, b"0")
+    writer.flush()
+    writer.send(B, b"0")
+    with pytest.raises(OutcomeUnknown):
+        writer.flush()
+
+
+def test_nothing_is_written_before_a_flush(log: LocalEventLog) -> None:
+    writer = log.writer()
+    writer.send(A, b"0")
+    assert values(log) == []
+    writer.close()
+    assert values(log) == []
+
+
+@pytest.mark.parametrize(("applied", "seen"), [(None, [b"0"]), (0, [])])
+def test_a_commit_of_unknown_outcome(log: LocalEventLog, applied: int | None, seen: list[bytes]) -> None:
+    log.fail_next(Operation.COMMIT, applied=applied)
+    writer = log.transactional_writer("w")
+    writer.begin()
+    writer.send(A, b"0")
+    with pytest.raises(OutcomeUnknown):
+        writer.commit()
+    with pytest.raises(OutcomeUnknown):
+        writer.begin()
+    writer.close()
+    log.transactional_writer("w").close()  # settles it: committed if it was, else aborted
+    assert values(log) == seen
+    assert values(log, committed=False) == [b"0"]
+
+
+def test_an_abort_of_unknown_outcome_is_settled_by_the_next_writer(log: LocalEventLog) -> None:
+    log.fail_next(Operation.ABORT, applied=0)
+    writer = log.transactional_writer("w")
+    writer.begin()
+    writer.send(A, b"0")
+    writer.flush()
+    with pytest.raises(OutcomeUnknown):
+        writer.abort()
+    plain = log.writer()
+    plain.send(A, b"behind it")
+    plain.flush()
+    assert values(log) == []
+    log.transactional_writer("w")
+    assert values(log) == [b"behind it"]
+
+
+def test_begin_fetch_and_offsets_fail_when_told(log: LocalEventLog) -> None:
+    log.fail_next(Operation.BEGIN, error=Fenced)
+    writer = log.transactional_writer("w")
+    with pytest.raises(Fenced):
+        writer.begin()
+    reader = log.reader()
+    reader.assign({A: 0})
+    log.fail_next(Operation.FETCH, error=Unavailable)
+    with pytest.raises(Unavailable):
+        reader.fetch(1, 0)
+    assert reader.fetch(1, 0) == []
+    log.fail_next(Operation.OFFSETS, error=Unavailable)
+    with pytest.raises(Unavailable):
+        reader.offsets(A)
+    assert reader.offsets(A) == (0, 0)
+
+
+def test_a_log_that_lost_its_end_is_missing_data(log: LocalEventLog) -> None:
+    writer = log.writer()
+    for n in range(3):
+        writer.send(A, b"%d" % n)
+    writer.flush()
+    reader = log.reader()
+    reader.assign({A: 0})
+    reader.fetch(10, 0)
+    log.cut(A, 1)
+    with pytest.raises(DataMissing):
+        reader.fetch(10, 0)
+
+
+def test_waiting_lets_virtual_time_pass(log: LocalEventLog) -> None:
+    reader = log.reader()
+    reader.assign({A: 0})
+    before = log.clock.monotonic_ms()
+    assert reader.fetch(1, 5_000) == []
+    assert log.clock.monotonic_ms() == before + 5_000
+
+
+def test_a_long_partition_does_not_starve_another(log: LocalEventLog) -> None:
+    writer = log.writer()
+    for _ in range(100):
+        writer.send(A, b"a")
+    writer.send(B, b"b")
+    writer.flush()
+    reader = log.reader()
+    reader.assign({A: 0, B: 0})
+    seen = {chunk.at for _ in range(2) for chunk in reader.fetch(10, 0)}
+    assert seen == {A, B}
+
+
+def test_sending_in_a_transaction_needs_begin(log: LocalEventLog) -> None:
+    writer = log.transactional_writer("w")
+    writer.send(A, b"0")
+    with pytest.raises(LocalProtocolError):
+        writer.flush()

@@ -1,0 +1,148 @@
+"""Giving a source up, with its real ingestion on a log in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.ingestion.service import IngestionService
+from anabranch.operating.give_up import GiveUp, describe, in_words, time_of, until_when
+from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import ConfigurationError, Fenced
+from anabranch.protocol.given_up import Times
+from anabranch.protocol.records import GivenUp
+from harness.sources import StreamView, create_topics, everything, pipeline, report, service
+
+
+class World:
+    """A source of two partitions, one of which falls silent at 1 000 ms."""
+
+    def __init__(self) -> None:
+        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
+        self.log, self.pipeline = LocalEventLog(self.clock), pipeline("p")
+        create_topics(self.log, self.pipeline)
+        self.view = StreamView(self.log, self.pipeline, self.clock)
+
+    def produce(self, partition: int, *values: bytes) -> None:
+        writer = self.log.writer()
+        for value in values:
+            writer.send(TopicPartition("p.reports", partition), value)
+        writer.flush()
+        writer.close()
+
+    def process(self) -> IngestionService:
+        made = service(self.log, self.pipeline, self.clock, self.entropy)
+        made.start()
+        return made
+
+    def command(self, from_ms: int, until_ms: int, source: str = "reports") -> GiveUp:
+        return GiveUp(self.log, self.pipeline, source, Times(from_ms, until_ms), self.clock, self.entropy)
+
+    def dead(self) -> list[bytes | None]:
+        return [value for chunk in everything(self.log, "p.reports.rejected") for value in chunk.values]
+
+
+def run(process: IngestionService, steps: int = 20) -> None:
+    for _ in range(steps):
+        process.step()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_what_was_read_stays_and_what_comes_later_is_late(world: World) -> None:
+    process = world.process()
+    world.produce(1, report(1_000, 1))
+    world.produce(0, report(1_050, 2), report(1_850, 3), report(2_950, 4))
+    run(process)
+    assert world.view.closed() == 9
+    assert world.command(900, 2_000).plan() == GivenUp("reports", 10, 20)
+    assert world.view.closed() == 9, "a plan changes nothing"
+    assert world.command(900, 2_000).do() == GivenUp("reports", 10, 20)
+    assert world.view.closed() == 20
+    with pytest.raises(Fenced):
+        run(process, 100)
+    process.stop()
+    after = world.process()
+    world.produce(1, report(1_999, 5), report(3_000, 6))
+    world.produce(0, report(3_100, 7))
+    run(after)
+    assert world.view.closed() == 29
+    assert {bucket: rows.column("car").to_pylist() for bucket, rows in world.view.stable().items()} == {10: [1], 11: [2], 19: [3]}
+    assert world.dead() == [report(1_999, 5)]
+    log_state = world.view.log_state()
+    assert [log_state.given_up.names(bucket) for bucket in (9, 10, 20, 21)] == [(), ("reports",), ("reports",), ()]
+
+
+def test_an_idle_zombie_finds_out_that_it_was_replaced(world: World) -> None:
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    run(process)
+    assert world.command(0, 2_000).do().last == 20
+    world.clock.advance(10_000)
+    with pytest.raises(Fenced):
+        run(process, 2)
+
+
+def test_nothing_is_given_up_that_was_not_asked_for(world: World) -> None:
+    with pytest.raises(ConfigurationError, match="has never begun"):
+        world.command(0, 2_000).plan()
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.produce(1, report(1_000, 1))
+    run(process)
+    with pytest.raises(ConfigurationError, match=r"complete up to 1970-01-01T00:00:00\.900Z only"):
+        world.command(901, 2_000).do()
+    with pytest.raises(ConfigurationError, match="nothing to give up"):
+        world.command(0, 999).do()
+    with pytest.raises(ConfigurationError, match="no source cars; it has reports"):
+        world.command(0, 999, "cars")
+    world.produce(0, report(2_000, 2))
+    world.produce(1, report(2_000, 2))
+    run(process)
+    assert world.view.closed() == 19, "it was not fenced by what was rejected"
+
+
+def test_a_second_command_goes_on_behind_the_first(world: World) -> None:
+    run(world.process())
+    assert world.command(0, 1_000).do() == GivenUp("reports", 1, 10)
+    assert world.command(0, 2_000).do() == GivenUp("reports", 11, 20)
+    assert world.view.closed() == 20
+    assert world.view.log_state().given_up.ranges() == (GivenUp("reports", 1, 20),)
+
+
+@pytest.mark.parametrize(
+    ("text", "found_ms"),
+    [("1700000000250", 1_700_000_000_250), ("2023-11-14T22:13:20.25Z", 1_700_000_000_250), ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
+     ("2023-11-14 22:13:20", 1_700_000_000_000), ("0", 0)],
+)  # fmt: skip
+def test_times(text: str, found_ms: int) -> None:
+    assert time_of("--from", text) == found_ms
+    assert time_of("--from", in_words(found_ms)) == found_ms
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "-5", "99999999999999999", "1969-01-01"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="--from"):
+        time_of("--from", text)
+
+
+def test_until_now_and_never_later(world: World) -> None:
+    simulated, live = world.pipeline, pipeline("p", max_ahead_ms=60_000)
+    assert until_when(live, "reports", None, 5_000) == 5_000
+    assert until_when(live, "reports", "4000", 5_000) == 4_000
+    assert until_when(simulated, "reports", "9000", 5_000) == 9_000
+    with pytest.raises(ConfigurationError, match="in the future"):
+        until_when(live, "reports", "5001", 5_000)
+    with pytest.raises(ConfigurationError, match="say --until"):
+        until_when(simulated, "reports", None, 5_000)
+
+
+def test_it_says_what_follows() -> None:
+    lines: list[str] = []
+    describe("reports", GivenUp("reports", 11, 20), 100, lines.append)
+    assert lines[0] == "source reports: given up after 1970-01-01T00:00:01.000Z up to 1970-01-01T00:00:02.000Z (10 buckets)"
+    assert "anabranch-missing" in lines[-1]

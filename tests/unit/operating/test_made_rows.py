@@ -1,0 +1,33 @@
+"""Made-up rows are records of their schema."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+from anabranch.codec.edge import Decoder
+from anabranch.codec.record_schema import KINDS, from_avro
+from anabranch.operating.made_rows import rows
+from anabranch.pipeline.model import EventTime, Source
+
+
+def source() -> Source:
+    fields: list[dict[str, object]] = [{"name": "at", "type": "long"}]
+    fields += [{"name": kind, "type": kind} for kind in KINDS]
+    fields += [{"name": f"maybe_{kind}", "type": ["null", kind]} for kind in KINDS]
+    record = from_avro({"type": "record", "name": "every", "fields": fields}, "every")
+    return Source(name="s", topics=["t"], record=record, event_time=EventTime(field="at"), dead_letter="d")
+
+
+def test_every_row_is_a_record_of_the_schema() -> None:
+    values = [json.dumps({"at": 1, **row}).encode() for row in islice(rows(source(), 7), 500)]
+    decoded = Decoder(source().record, "json").decode(values)
+    assert decoded.rejected == []
+    for kind in KINDS:
+        assert len(set(decoded.table[kind].to_pylist())) > 1, kind
+        assert 0 < decoded.table[f"maybe_{kind}"].null_count < 250, kind
+
+
+def test_a_seed_makes_the_same_rows_again_and_another_seed_others() -> None:
+    first, again, other = (list(islice(rows(source(), seed), 5)) for seed in (1, 1, 2))
+    assert first == again != other

@@ -1,0 +1,70 @@
+"""What ``anabranch reset`` deletes, on a log in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.memory.index import LocalIndex
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.codec.catalog import TopicSettings
+from anabranch.operating import resetting
+from anabranch.pipeline.file import load
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.up.state_file import Lock
+from anabranch.up.topics import topics_of
+
+PIPELINE = load(Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml")
+
+
+def state_in(folder: Path) -> Path:
+    for name in ("processing/tolls", "kafka/data", "redis", "logs", "mine"):
+        (folder / name).mkdir(parents=True)
+    (folder / "supervisor.json").touch()
+    (folder / "pipeline.yaml").touch()
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_on_a_cluster_all_but_the_inputs_goes(tmp_path: Path) -> None:
+    log, state = LocalEventLog(), state_in(tmp_path)
+    topics = topics_of(PIPELINE)
+    log.admin().create([*(TopicSettings(topic.settings.name, 1) for topic in topics), TopicSettings("others", 1)])
+    index = LocalIndex()
+    index.put("anabranch:toll-road:x", {"a": "b"})
+    index.put("anabranch:other:x", {"a": "b"})
+    said: list[str] = []
+    plan = resetting.plan(PIPELINE, state, log)
+    assert set(log.topics) == {*(topic.settings.name for topic in topics), "others"}, "a plan deletes nothing"
+    resetting.carry_out(plan, state, log, index, "anabranch:toll-road:", said.append)
+    assert set(log.topics) == {*(topic.settings.name for topic in topics if topic.owner == "input"), "others"}
+    assert index.keys("anabranch:") == ["anabranch:other:x"]
+    assert names(state) == ["kafka", "mine", "pipeline.yaml", "redis", "supervisor.lock"]
+    assert resetting.plan(PIPELINE, state, log).in_words() == []
+
+
+def test_an_embedded_broker_goes_whole_and_nothing_of_others(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    plan = resetting.plan(PIPELINE, state, None)
+    assert any("the embedded broker with all its topics, inputs too" in line for line in plan.in_words())
+    resetting.carry_out(plan, state, None, None, "", lambda _: None)
+    assert names(state) == ["mine", "pipeline.yaml", "supervisor.lock"]
+
+
+def test_what_runs_is_left_alone(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    plan = resetting.plan(PIPELINE, state, None)
+    lock = Lock(state)
+    lock.acquire()
+    try:
+        with pytest.raises(ConfigurationError, match=r"runs .*: stop it first, `anabranch down`"):
+            resetting.plan(PIPELINE, state, None)
+        with pytest.raises(ConfigurationError, match="already in use"):
+            resetting.carry_out(plan, state, None, None, "", lambda _: None)
+    finally:
+        lock.release()
+    assert "kafka" in names(state)

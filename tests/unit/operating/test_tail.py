@@ -1,0 +1,74 @@
+"""``anabranch tail`` on a log in memory."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.codec.catalog import TopicSettings
+from anabranch.operating.tail import Shown, follow, sink_of
+from anabranch.ports import Headers, TopicPartition
+from anabranch.protocol.errors import ConfigurationError
+from harness import outputs
+
+
+def shown(*records: tuple[int, bytes | None, Headers], from_beginning: bool = True) -> list[Shown]:
+    log = LocalEventLog(VirtualClock())
+    log.admin().create([TopicSettings("t", 2)])
+    writer = log.writer()
+    for partition, value, headers in records:
+        writer.send(TopicPartition("t", partition), value, b"k", headers)
+    writer.flush()
+    found: list[Shown] = []
+    for record in follow(log, "t", threading.Event(), from_beginning=from_beginning):
+        found.append(record)
+        if len(found) == len(records):
+            break
+    return sorted(found, key=lambda record: (record.partition, record.offset))
+
+
+def test_a_line_is_the_value_and_what_was_asked_for() -> None:
+    (one,) = shown((0, b'{"a":1}', [("anabranch-id", b"3.1"), ("anabranch-event-time", b"300")]))
+    assert one.line(with_id=False, live=False) == '{"a":1}'
+    assert one.line(with_id=True, live=False) == '3.1\t300\tk\t{"a":1}'
+
+
+def test_lines_of_a_live_topic_say_what_they_are() -> None:
+    control = b'{"kind":"undo","stable":3}'
+    found = shown(
+        (0, b"v", [("anabranch-kind", b"insertion")]),
+        (0, b"v", [("anabranch-kind", b"tentative"), ("anabranch-missing", b"reports")]),
+        (0, control, [("anabranch-kind", b"undo")]),
+        (0, None, [("anabranch-kind", b"undo")]),
+        (1, control, [("anabranch-kind", b"undo")]),
+        (1, b"{}", [("anabranch-kind", b"boundary")]),
+    )
+    assert [record.repeated for record in found] == [False, False, False, False, True, True]
+    assert [record.line(with_id=False, live=True) for record in found[:4]] == [
+        "insertion\tv",
+        "tentative\tv\tmissing: reports",
+        f"undo\t{control.decode()}",
+        "undo\tdeleted: k",
+    ]
+
+
+def test_what_is_no_text_does_not_reach_the_terminal_as_it_is() -> None:
+    (one,) = shown((0, b"\x00\xff", []))
+    assert one.value == "AP8="
+
+
+def test_a_topic_that_is_not_there_is_said() -> None:
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        next(follow(LocalEventLog(VirtualClock()), "t", threading.Event(), from_beginning=True))
+
+
+def test_the_topic_of_an_output() -> None:
+    pipeline = outputs.pipeline("p", live=True)
+    assert (sink_of(pipeline, "out", live=False).topic, sink_of(pipeline, "out", live=True).topic) == ("p.out", "p.out.live")
+    with pytest.raises(ConfigurationError, match="no output 'other'; there are: out"):
+        sink_of(pipeline, "other", live=False)
+    with pytest.raises(ConfigurationError, match="output out has no live topic"):
+        sink_of(outputs.pipeline("p"), "out", live=True)

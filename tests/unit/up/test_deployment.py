@@ -1,0 +1,116 @@
+"""Which processes a pipeline has, and how each is started."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from anabranch.drills.links import Link
+from anabranch.pipeline.file import load
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.up.deployment import _Early, pace_ms, selected, specs_of, start_redis, up
+from anabranch.up.embedded_redis import EmbeddedRedis
+from anabranch.up.processes import MARK, ProcessSpec, mark_of, marked
+from anabranch.up.state_file import Lock
+from anabranch.up.supervisor import Server
+
+_FILE = Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml"
+_NAMES = [
+    ("ingestion", "reports_0"),
+    ("ingestion", "reports_1"),
+    ("ingestion", "reports_2"),
+    ("processing", "north.0"),
+    ("delivery", "tolls"),
+    ("consistency_manager", "toll-road"),
+]
+
+
+def test_one_process_per_source_node_output_and_pipeline() -> None:
+    pipeline = load(_FILE)
+    assert pipeline.processes() == _NAMES
+    stage = pipeline.stages["tolls"].model_copy(update={"replicas": 3})
+    more = pipeline.model_copy(update={"stages": {**pipeline.stages, "tolls": stage}})
+    assert [name for service, name in more.processes() if service == "processing"] == [
+        "north.0",
+        "north.1",
+        "north.2",
+    ]
+
+
+def test_only_names_a_service_or_one_process() -> None:
+    assert selected(_NAMES, []) == _NAMES
+    assert selected(_NAMES, ["ingestion"]) == _NAMES[:3]
+    assert selected(_NAMES, ["processing/north.0", "delivery"]) == [_NAMES[3], _NAMES[4]]
+    with pytest.raises(ConfigurationError, match=r"--only procesing: no such process; there are .*processing/north\.0"):
+        selected(_NAMES, ["procesing"])
+
+
+@pytest.mark.parametrize("error", [Unavailable("the embedded Redis ended with code 1"), ConfigurationError("no redis-server")])
+def test_everything_works_without_redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    stopped: list[float] = []
+
+    def start(_self: EmbeddedRedis, _timeout_s: float = 0.0) -> str:
+        raise error
+
+    monkeypatch.setattr(EmbeddedRedis, "start", start)
+    monkeypatch.setattr(EmbeddedRedis, "stop", lambda _self, timeout_s=5.0: stopped.append(timeout_s))
+    servers, lines = dict[str, Server](), list[str]()
+    assert start_redis(tmp_path, servers, lines.append) is None
+    assert (servers, lines, len(stopped)) == ({}, [f"going on without Redis: {error}"], 1)
+
+
+def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
+    spec, manager = specs_of(
+        [("delivery", "tolls"), ("consistency_manager", "p")], Path("/x/p.yaml"), Path("/x/state"), "b:1", "redis://:secret@r:2/0"
+    )
+    arguments = list(spec.command)[1:]
+    assert arguments[:2] == ["-m", "anabranch.delivery"]
+    assert dict(zip(arguments[2::2], arguments[3::2], strict=True)) == {
+        "--pipeline": "/x/p.yaml",
+        "--name": "tolls",
+        "--kafka": "b:1",
+        "--state-dir": "/x/state",
+    }
+    assert manager.environment["ANABRANCH_REDIS"] == "redis://:secret@r:2/0"
+    assert "ANABRANCH_REDIS" not in spec.environment
+    linked = specs_of(_NAMES[:2], Path("/x/p.yaml"), Path("/x/state"), "b:1", None, [Link("ingestion/reports_1", 7, 8)])
+    assert [list(spec.command)[list(spec.command).index("--kafka") + 1] for spec in linked] == ["b:1", "127.0.0.1:7"]
+    (without,) = specs_of([("delivery", "tolls")], Path("/x/p.yaml"), Path("/x/state"), "b:1", None)
+    assert "ANABRANCH_REDIS" not in without.environment
+
+
+def test_more_replicas_than_cores_are_paced() -> None:
+    assert [pace_ms(replicas, 2) for replicas in (0, 1, 2, 3, 4, 100)] == [400, 400, 400, 550, 700, 1_000]
+
+
+def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwise(tmp_path: Path) -> None:
+    early = _Early(tmp_path)
+    sleeps = ["sleep", "60"]
+    specs = [ProcessSpec("processing", "a.0", sleeps), ProcessSpec("processing", "b.0", sleeps), ProcessSpec("ingestion", "x", sleeps)]
+    early.start(specs)
+    kept = early.kept([specs[0], ProcessSpec("processing", "b.0", ["sleep", "61"]), specs[2]])
+    try:
+        assert list(kept) == ["processing/a.0"]
+        assert kept["processing/a.0"].exit_code() is None
+        assert marked(MARK, mark_of(tmp_path)) == [kept["processing/a.0"].pid], "the other one was ended"
+    finally:
+        kept["processing/a.0"].kill()
+    early.end()
+
+
+def test_drills_need_the_embedded_broker(tmp_path: Path) -> None:
+    stop = threading.Event()
+    with pytest.raises(ConfigurationError, match="--drills is for the embedded broker"):
+        up(_FILE, state_dir=tmp_path, say=print, stopping=stop, stop_now=stop, kafka="b:1", drills=True)
+
+
+def test_a_state_directory_in_use_is_rejected_before_anything_starts(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    lock.acquire()
+    said: list[str] = []
+    with pytest.raises(ConfigurationError, match="already in use"):
+        up(_FILE, state_dir=tmp_path, say=said.append, stopping=threading.Event(), stop_now=threading.Event())
+    assert said == []
+    lock.release()

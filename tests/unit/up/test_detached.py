@@ -1,0 +1,46 @@
+"""``up --detach``: the process in the background, until it is ready or has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from anabranch.up import detached, state_file
+
+_BEGIN = (
+    "import os, sys, time; from pathlib import Path; from anabranch.up import state_file as s\n"
+    "state = Path(sys.argv[1]); print('starting Kafka', flush=True)\n"
+)
+_READY = "s.write(state, s.Deployment(os.getpid(), 'p.yaml', 'k:1', None, True, ())); time.sleep(600)"
+
+
+def start(state: Path, program: str, stopping: threading.Event | None = None) -> tuple[int, list[str]]:
+    said: list[str] = []
+    code = detached.start([str(state)], state, said.append, stopping or threading.Event(), program=[sys.executable, "-c", _BEGIN + program])
+    return code, said
+
+
+def test_it_comes_back_when_all_is_ready_and_the_other_goes_on(tmp_path: Path) -> None:
+    state_file.write(tmp_path, state_file.Deployment(1, "p.yaml", "old:1", None, True, ()))
+    code, said = start(tmp_path, "time.sleep(0.5); " + _READY)
+    assert (code, said) == (0, ["starting Kafka"])
+    known = state_file.read(tmp_path)
+    assert known is not None
+    assert known.pid != 1, "that of the run before does not count"
+    assert os.getsid(known.pid) == known.pid, "a closed terminal does not end it"
+    os.kill(known.pid, signal.SIGKILL)
+    assert (tmp_path / "logs" / "up.log").read_text() == "starting Kafka\n"
+
+
+def test_what_it_ends_with_is_told(tmp_path: Path) -> None:
+    code, said = start(tmp_path, "print('topics differ'); sys.exit(2)")
+    assert (code, said) == (2, ["starting Kafka", "topics differ"])
+
+
+def test_a_stop_while_it_starts_stops_it(tmp_path: Path) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    assert start(tmp_path, "time.sleep(600)", stopping)[0] == -signal.SIGTERM

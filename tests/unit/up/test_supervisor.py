@@ -1,0 +1,195 @@
+"""Small parts of the supervisor; the whole is in tests/integration/test_supervisor.py."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.restarting import HEALTHY_AFTER_MS
+from anabranch.up import state_file
+from anabranch.up import supervisor as module
+from anabranch.up.processes import ManagedProcess, ProcessSpec
+from anabranch.up.supervisor import Supervisor, stop_servers
+from harness.waiting import wait_until
+
+
+class _Server:
+    """An embedded server that can be made to die, and to reject its next starts."""
+
+    pid: int | None = 7
+    address = "127.0.0.1:9"
+
+    def __init__(self) -> None:
+        self.up = True
+        self.rejections = 0
+        self.rejection: Exception = Unavailable("not yet")
+        self.starts = 0
+
+    def alive(self) -> bool:
+        return self.up
+
+    def start(self) -> str:
+        self.starts += 1
+        if self.rejections:
+            self.rejections -= 1
+            raise self.rejection
+        self.up = True
+        return self.address
+
+    def stop(self, timeout_s: float) -> None:
+        self.up = False
+
+
+def test_a_dead_server_is_started_again_at_its_address_with_growing_delay(tmp_path: Path) -> None:
+    server, lines = _Server(), list[str]()
+    supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
+    supervisor.step()
+    server.up, server.rejections = False, 1
+
+    def restarted() -> bool:
+        supervisor.step()
+        return server.up
+
+    supervisor.step()
+    deployment = state_file.read(tmp_path)
+    assert deployment is not None
+    assert (deployment.processes[0].state, deployment.processes[0].pid, deployment.processes[0].address) == (
+        "restarting",
+        None,
+        "127.0.0.1:9",
+    )
+    wait_until(restarted, 10, "the server is up again")
+    assert server.starts == 2
+    assert [line.partition(";")[0] for line in lines if "ended" in line] == ["kafka ended", "kafka ended"]
+    assert "kafka does not start: not yet" in lines
+    supervisor.stop()
+    assert not server.up
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, failures = ManagedProcess, [OSError("Cannot allocate memory"), OSError("Too many open files")]
+
+    def start(spec: ProcessSpec, state_dir: Path, restarts: int) -> ManagedProcess:
+        if failures:
+            raise failures.pop(0)
+        return real(spec, state_dir, restarts)
+
+    monkeypatch.setattr(module, "ManagedProcess", start)
+    clock, lines = VirtualClock(), list[str]()
+    spec = ProcessSpec("delivery", "o", [sys.executable, "-c", "import signal; signal.pause()"])
+    supervisor = Supervisor(tmp_path, [spec], clock, lines.append, pipeline="p", kafka="k:1")
+    try:
+        stopping = threading.Event()
+        stopping.set()
+        supervisor.run(stopping)
+        supervisor.step()
+        (row,) = (state_file.read(tmp_path) or pytest.fail("nothing written")).processes
+        assert (row.state, row.pid, row.error) == ("restarting", None, "Cannot allocate memory")
+        for _ in range(2):
+            clock.advance(1_000)
+            supervisor.step()
+        (row,) = (state_file.read(tmp_path) or pytest.fail("nothing written")).processes
+        assert (row.state, row.restarts, row.pid is not None) == ("starting", 2, True)
+        assert lines == [
+            "delivery/o cannot be started: Cannot allocate memory; again in 0.5 s",
+            "delivery/o cannot be started: Too many open files; again in 1 s",
+        ]
+    finally:
+        stop_now = threading.Event()
+        stop_now.set()
+        supervisor.stop(stop_now)
+
+
+def test_a_state_file_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, lines = _Server(), list[str]()
+    supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
+    real, is_full = state_file.write, True
+
+    def write(directory: Path, deployment: state_file.Deployment) -> None:
+        if is_full:
+            raise OSError("No space left on device")
+        real(directory, deployment)
+
+    monkeypatch.setattr(state_file, "write", write)
+    for _ in range(3):
+        supervisor.step()
+    assert sum("No space left on device" in line for line in lines) == 1
+    assert state_file.read(tmp_path) is None
+    is_full = False
+    supervisor.step()
+    assert state_file.read(tmp_path) is not None
+    is_full = True
+    supervisor.stop()
+    assert not server.up
+    assert sum("No space left on device" in line for line in lines) == 2
+
+
+def test_a_server_that_the_disk_stops_from_starting_is_tried_again(tmp_path: Path) -> None:
+    server, lines = _Server(), list[str]()
+    supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
+    server.up, server.rejections, server.rejection = False, 1, OSError("No space left on device")
+
+    def restarted() -> bool:
+        supervisor.step()
+        return server.up
+
+    wait_until(restarted, 10, "the server is up again")
+    assert "kafka does not start: No space left on device" in lines
+    supervisor.stop()
+
+
+def test_all_servers_are_stopped() -> None:
+    servers = {"kafka": _Server(), "redis": _Server()}
+    stop_servers(servers, 1.0)
+    assert not any(server.up for server in servers.values())
+    stop_servers({}, 1.0)
+
+
+class _Failing:
+    """A process that ends with exit code 4 when it is told to, and is never ready before."""
+
+    pid = 7
+    log_path = Path("log")
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+
+    def exit_code(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        pass
+
+    def terminate(self) -> None:
+        self.code = 0
+
+    def last_error(self) -> str:
+        return "it raised"
+
+
+def test_a_long_start_is_no_sign_of_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a function that fails at once would be tried again without any rest where Spark takes a minute to start."""
+    started: list[_Failing] = []
+
+    def start(*_: object) -> _Failing:
+        started.append(_Failing())
+        return started[-1]
+
+    monkeypatch.setattr(module, "ManagedProcess", start)
+    lines, clock = list[str](), VirtualClock()
+    supervisor = Supervisor(tmp_path, [ProcessSpec("processing", "s.0", ["x"])], clock, lines.append, pipeline="p", kafka="k")
+    supervisor._start(supervisor._services[0])
+    for number in range(3):
+        clock.advance(2 * HEALTHY_AFTER_MS)
+        started[number].code = 4
+        supervisor.step()
+        clock.advance(10_000)
+        supervisor.step()
+    assert [line.split("; ")[1] for line in lines if "ended" in line] == ["again in 0.5 s", "again in 1 s", "again in 2 s"]
+    supervisor.stop()
