@@ -184,7 +184,13 @@ def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world:
     assert world.rows() == expected(world.load.given)
 
 
-@pytest.mark.parametrize("point", ["processing.standby_due", "processing.checkpoint_copied", "processing.timeline_written"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "processing.standby_due",
+        *(pytest.param(point, marks=pytest.mark.nightly) for point in ("processing.checkpoint_copied", "processing.timeline_written")),
+    ],
+)
 def test_the_new_node_is_killed_in_the_middle(world: World, point: str) -> None:
     with world.start(OLD) as old:
         with world.start(NEW, point) as new:
