@@ -137,7 +137,7 @@ MUTANTS: Final = (
     Mutant("wrong_key_partition", "delivery.partitioning:Partitioner._learn", "partition_of(key, BEGINNING, self._partitions)", "(partition_of(key, BEGINNING, self._partitions) + 1) % self._partitions", "DE6", by=("corrected",)),
     Mutant("wrong_event_time_header", "delivery.rendering:Renderer.render", "(EVENT_TIME_HEADER, t)", '(EVENT_TIME_HEADER, t + b"0")', "4.1", by=("corrected",)),
     Mutant("leaves_too_early", "protocol.placement:goes_on", "return runs_here and not is_passive and not is_removed", "return False", "PC5", scenario="moved", by=("moves",)),
-    Mutant("starts_again_elsewhere", "protocol.placement:after_end", "return AfterEnd.AGAIN if has_place else AfterEnd.GONE", "return AfterEnd.AGAIN", "PC5", scenario="moved", by=("moves", "progress")),
+    Mutant("begins_beside_who_runs", "protocol.standby:StandbyWatch.must_wait", 'self._runs_on not in ("", self._node)', "False", "SB8", scenario="moved", by=("moves", "progress")),
     Mutant("takes_over_though_behind", "protocol.standby:StandbyWatch.due", "bucket + self._behind_max >= closed", "closed >= 0", "SB8", scenario="moved", by=("moves", "progress")),
     Mutant("needless_exit", "delivery.service:DeliveryService._beat", "self._heartbeats.send(beat)", 'self._heartbeats.send(beat)\n    if self._context.clock.monotonic_ms() % 1_000 == 999:\n        raise Unavailable("for no reason")', "ends", by=("ends",)),
 )  # fmt: skip
