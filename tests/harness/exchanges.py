@@ -53,7 +53,7 @@ def exchange(
             name = f"p{number}.t{place}"
             tasks.append(Task(name, f"p{number}", units(name, size)))
     texts = contracts(edges, tuple(changes.pop("tasks", sorted(task.name for task in tasks))), delta, **changes)
-    return Exchange(lambda name: Agent(name, COST, RULES), tasks, texts, seed, faults, habits)
+    return Exchange(lambda name: Agent(name, COST, RULES), tasks, texts, seed, faults, habits, tick_ms=200)
 
 
 def rush(name: str, size: int) -> Callable[[int], int]:

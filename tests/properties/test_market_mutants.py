@@ -86,7 +86,7 @@ def rushed() -> Exchange:
     """Load of p0 doubles, travels by way of p1, whose own tasks may not move, to p2, and goes home."""
     mobile = tuple(f"p0.t{number}" for number in range(10))
     made = exchange([[50] * 10, [100] * 6, [100] * 2], chain(3), units=rush, min_hold_ms=20_000, tasks=mobile)
-    made.run(20 * MINUTE)
+    made.run(12 * MINUTE)
     return made
 
 
@@ -109,7 +109,7 @@ def held() -> Iterator[str]:
         return lambda now: size * drawn[(now // 5_000 + sum(map(ord, name)) * 37) % len(drawn)] // 100
 
     made = exchange([[100] * 8, [100] * 6, [100] * 6, [100] * 5], complete_graph(4), units=noisy, min_hold_ms=60_000)
-    made.run(12 * MINUTE)
+    made.run(8 * MINUTE)
     return judges.holds(made.starts, 60_000)
 
 
