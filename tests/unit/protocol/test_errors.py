@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from anabranch.protocol import errors
@@ -9,7 +11,8 @@ from anabranch.protocol import errors
 
 def test_every_error_is_in_the_tree() -> None:
     found = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
-    assert len(found) == 15
+    drawn = re.findall(r"^    (?:[| ]*[|`]-- )?(\w+)", errors.__doc__ or "", re.MULTILINE)
+    assert sorted(drawn) == sorted(each.__name__ for each in found)
     assert all(issubclass(each, errors.AnabranchError) and each.__doc__ for each in found)
 
 
