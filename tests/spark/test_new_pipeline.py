@@ -20,7 +20,8 @@ class Shell:
         self.folder = folder
 
     def __call__(self, *words: str, code: int = 0, stdin: str = "") -> str:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ANABRANCH_KAFKA")}
+        left_out = ("ANABRANCH_KAFKA", "PYTHONPATH")  # Spark, where it was started in this process, put the folders of other pipelines there
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         command = [sys.executable, "-m", "anabranch.cli", *words]
         done = subprocess.run(
             command, cwd=self.folder, input=stdin, capture_output=True, text=True, timeout=_COMMAND_S, check=False, env=environment
@@ -41,6 +42,7 @@ def expected(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.integration
+@pytest.mark.nightly
 @pytest.mark.timeout(480)
 def test_the_stage_of_a_new_pipeline_passes_its_test_and_a_wrong_one_does_not(anabranch: Shell) -> None:
     assert anabranch("test") == "sample: hottest: 6 rows, as expected\n"
@@ -64,6 +66,7 @@ SQL = """sql: |
 
 
 @pytest.mark.integration
+@pytest.mark.nightly
 @pytest.mark.timeout(480)
 def test_a_query_gives_what_the_function_gives_and_is_judged_as_it(anabranch: Shell) -> None:
     file = anabranch.folder / "pipeline.yaml"

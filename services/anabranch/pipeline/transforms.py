@@ -67,7 +67,8 @@ def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
         raise ConfigurationError(f"{pipeline_path}: transform {reference}: importing {module_name} failed: {error!r}") from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise ConfigurationError(f"{pipeline_path}: transform {reference}: {module_name} has no function {function_name}")
+        found = f"{module_name} ({getattr(module, '__file__', 'built in')})"
+        raise ConfigurationError(f"{pipeline_path}: transform {reference}: {found} has no function {function_name}")
     return function  # type: ignore[no-any-return]
 
 

@@ -84,6 +84,7 @@ class Node:
         scratch = Path(self._settings.state_dir) / "scratch" / self._node
         spark = SparkSettings().with_resources(pipeline.resources.get(self._node, Resources()))
         self._engine = SparkEngine(f"{pipeline.name}.{self._node}", context, may_come, spark, scratch)
+        context.logger.info("spark_started", node=self._node)
         if self._await_topics({names.placement()}):
             self._placement = PlacementReader(context.log, names.placement(), places)
             self._placement.read_to_end()
@@ -91,7 +92,7 @@ class Node:
                 with contextlib.suppress(DataMissing, ConfigurationError):  # of a log that is of no use to who has its place, either
                     self._kept |= {label} if self._goes_on(label, places) else set()
             replicas = [*places.of_node(self._node), *self._kept]
-            context.logger.info("spark_started", node=self._node, replicas=replicas)
+            context.logger.info("placed", node=self._node, replicas=replicas)
             stages = {label.rpartition(".")[0] for label in replicas}
             self._await_topics({names.boundaries(stream) for stage in stages for stream in (stage, *pipeline.stages[stage].reads)})
         self.step()
