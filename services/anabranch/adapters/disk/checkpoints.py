@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -30,6 +31,9 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.timeline import Timeline, newest, obsolete
 
 _TRIES: Final = 20
+_LOOKS: Final = 2
+"""A directory that was removed is removed again by so many syncs. Spark's maintenance of the state, which comes every 20 s, may write a snapshot there
+once more, after the query has stopped."""
 
 
 class ReplicaDisk:
@@ -40,6 +44,10 @@ class ReplicaDisk:
         self._root, self._peers, self._crash_point = root, dict(peers or {}), crash_point
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
+        self._removed: dict[str, int] = {}
+        """Of directories that were removed, how many syncs still look for them."""
+        self._removing = threading.Lock()
+        """Held while that changes."""
         for folder in (self._timelines, self._checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -77,6 +85,7 @@ class ReplicaDisk:
         return True
 
     def _copy(self, source: Path, target: str) -> None:
+        self._makes(target)
         for _ in range(_TRIES):
             partial = self._root / f"copying-{target}"
             shutil.rmtree(partial, ignore_errors=True)
@@ -100,6 +109,7 @@ class ReplicaDisk:
 
         What is there is a copy that was given up: its batches are not those of the timeline, so a loss of power must not bring it back.
         """
+        self._makes(name)
         directory = self.directory(name)
         if directory.exists():
             shutil.rmtree(directory)
@@ -143,7 +153,9 @@ class ReplicaDisk:
         """Remove one directory, and its timeline file if it is not the newest."""
         if name != newest(path.stem for path in self._timelines.glob("*.json")):
             (self._timelines / f"{name}.json").unlink(missing_ok=True)
-        shutil.rmtree(self.directory(name), ignore_errors=True)
+        with self._removing:
+            shutil.rmtree(self.directory(name), ignore_errors=True)
+            self._removed[name] = _LOOKS
 
     def write(self, timeline: Timeline) -> None:
         """Make ``timeline`` the newest, durably."""
@@ -162,7 +174,22 @@ class ReplicaDisk:
         Raises:
             FileNotFoundError: a newer process has removed the directory.
         """
+        for removed in list(self._removed):
+            self._remove_again(removed)
         self._synced.sync(self.directory(name))
+
+    def _remove_again(self, name: str) -> None:
+        with self._removing:
+            looks = self._removed.pop(name, 0)
+            if looks:  # else another thread makes it anew
+                shutil.rmtree(self.directory(name), ignore_errors=True)
+            if looks > 1:
+                self._removed[name] = looks - 1
+
+    def _makes(self, name: str) -> None:
+        """A directory that is made is not removed any more."""
+        with self._removing:
+            self._removed.pop(name, None)
 
     def clean(self, epoch: int, number: int = 0) -> None:
         """Remove what is below timeline ``number`` of ``epoch`` (``protocol.timeline``, TI2)."""

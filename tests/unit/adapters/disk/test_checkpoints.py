@@ -234,6 +234,24 @@ def test_a_directory_is_removed_alone(disk: ReplicaDisk) -> None:
     assert newest.name == TWO
 
 
+def test_what_is_written_into_a_removed_directory_goes_with_the_next_syncs(disk: ReplicaDisk) -> None:
+    """Spark's maintenance may write a snapshot there once more. One that is made anew stays."""
+    for name in (ONE, TWO, THREE):
+        disk.create(name)
+    disk.remove(ONE)
+    disk.remove(TWO)
+    fill(disk.directory(ONE))
+    disk.create(TWO)
+    disk.sync(THREE)
+    assert [disk.directory(name).exists() for name in (ONE, TWO, THREE)] == [False, True, True]
+    fill(disk.directory(ONE))
+    disk.sync(THREE)
+    assert not disk.directory(ONE).exists()
+    fill(disk.directory(ONE))
+    disk.sync(THREE)
+    assert disk.directory(ONE).exists(), "nobody writes there so late"
+
+
 def test_only_what_belongs_to_lower_epochs_is_removed(disk: ReplicaDisk, tmp_path: Path) -> None:
     root = tmp_path / "s.0"
     for name in (ONE, TWO, THREE):
