@@ -11,12 +11,12 @@ from typing import Final
 from anabranch.codec import boundary_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.boundary_log import LogState, Outcome
-from anabranch.protocol.errors import ConfigurationError, DataMissing, RemoteProtocolError, Unavailable
+from anabranch.protocol.errors import ConfigurationError, DataMissing, RemoteProtocolError
 from anabranch.protocol.log_start import LogStart
 from anabranch.protocol.records import LogEntry
+from anabranch.runtime.log_end import read_to
 
 _FETCH_RECORDS: Final = 2_000
-_POLL_MS: Final = 100
 _SILENT_POLLS_MAX: Final = 300
 _WHY_CHARS_MAX: Final = 200
 
@@ -153,15 +153,7 @@ class BoundaryReader:
             Unavailable: nothing came for a while although there is more.
             DataMissing: as ``poll``.
         """
-        end = self.end()
-        silent = 0
-        while self.offset_next < end:
-            before = self.offset_next
-            self.poll(_POLL_MS)
-            silent = silent + 1 if self.offset_next == before else 0
-            if silent > _SILENT_POLLS_MAX:
-                message = f"{self._at.topic}: nothing came after offset {self.offset_next}, but it goes on to {end}"
-                raise Unavailable(message)
+        read_to(self.end(), self._at.topic, lambda: self.offset_next, self.poll, silent_polls_max=_SILENT_POLLS_MAX)
 
     def tentative_offers(self, after: int = 0) -> dict[str, int]:
         """The writers that have tentative buckets beyond the stable ones and beyond ``after``, and up to where."""

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 from anabranch.codec import control_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.control import Move
-from anabranch.protocol.errors import RemoteProtocolError, Unavailable
+from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.log_end import read_to
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.placement import Places
 
 _FETCH_RECORDS: Final = 2_000
-_WAIT_MS: Final = 100
-_SILENT_MAX: Final = 100
+_SILENT_POLLS_MAX: Final = 100
 """So often nothing may come although there is more."""
 
 
@@ -60,12 +60,8 @@ class PlacementReader:
         Raises:
             Unavailable: no answer, or nothing comes although there is more.
         """
-        end, silent = self._reader.offsets(self._at)[1], 0
-        while (before := self._reader.position(self._at)) < end:
-            self.poll(_WAIT_MS)
-            silent = silent + 1 if self._reader.position(self._at) == before else 0
-            if silent > _SILENT_MAX:
-                raise Unavailable(f"{self._at.topic}: nothing came after offset {before}, but it goes on to {end}")
+        end = self._reader.offsets(self._at)[1]
+        read_to(end, self._at.topic, lambda: self._reader.position(self._at), self.poll, silent_polls_max=_SILENT_POLLS_MAX)
 
     def close(self) -> None:
         """Idempotent."""

@@ -14,7 +14,7 @@ import shutil
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from anabranch.adapters.spark.failures import cause_of
 from anabranch.adapters.spark.own_watermark import watermark_of
@@ -49,6 +49,14 @@ _BETWEEN: Final = " "
 """Between a replica's label and a query in the name that Spark knows the query by: neither has one."""
 
 
+class _Served(NamedTuple):
+    """What a query that Spark runs needs of this process."""
+
+    driver: QueryDriver
+    session: SparkSession
+    sink: StageSink
+
+
 class SparkEngine:
     """Started when it is made. Thread-safe."""
 
@@ -68,8 +76,7 @@ class SparkEngine:
         pipeline = context.pipeline
         self.rows_max, self.pace_ms = settings.batch_rows_max, settings.pace_ms
         self._context, self._settings, self._scratch = context, settings, Scratch(scratch_root)
-        self._drivers: dict[str, tuple[QueryDriver, SparkSession]] = {}
-        self._sinks: dict[str, StageSink] = {}
+        self._served: dict[str, _Served] = {}
         """By the name that Spark knows the query by."""
         self._building = threading.Lock()
         self._plans = PlanServer(self._answer, self._watermark_of, self._scratch.socket_path("plans"))
@@ -102,7 +109,7 @@ class SparkEngine:
         """See the port."""
         process = getattr(self._first.sparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark offers no other way
         if process is not None and process.poll() is not None:
-            during = {query.partition(_BETWEEN)[0] for query, sink in list(self._sinks.items()) if sink.is_busy}
+            during = {query.partition(_BETWEEN)[0] for query, served in list(self._served.items()) if served.sink.is_busy}
             raise EngineEnded(f"Spark's Java ended with code {process.poll()}: out of memory, or killed", tuple(sorted(during)))
 
     def close(self) -> None:
@@ -113,12 +120,11 @@ class SparkEngine:
     def serve(self, query: str, driver: QueryDriver, session: SparkSession, sink: StageSink) -> None:
         """From now on ``driver`` plans the query that Spark knows by the name ``query``, and ``sink`` writes what it gives."""
         self._plans.errors.pop(query, None)
-        self._drivers[query], self._sinks[query] = (driver, session), sink
+        self._served[query] = _Served(driver, session, sink)
 
     def forget(self, query: str) -> None:
         """Nobody plans ``query`` any more: it gets nothing."""
-        self._drivers.pop(query, None)
-        self._sinks.pop(query, None)
+        self._served.pop(query, None)
 
     def failure(self, query: str) -> Exception | None:
         """What the last question that could not be answered ended with: its reader sees no more than a closed connection."""
@@ -129,14 +135,14 @@ class SparkEngine:
         return self._scratch.path / f"query-{secrets.token_hex(4)}"
 
     def _answer(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
-        found = self._drivers.get(query)
-        return None if found is None else found[0].advance(query.partition(_BETWEEN)[2], name, start)
+        served = self._served.get(query)
+        return None if served is None else served.driver.advance(query.partition(_BETWEEN)[2], name, start)
 
     def _watermark_of(self, query: str) -> Callable[[int], None]:
-        found = self._drivers.get(query)
-        if found is None:
+        served = self._served.get(query)
+        if served is None:
             raise LocalProtocolError(f"{query} runs, but nobody plans it")
-        return watermark_of(found[1], query, self._context.pipeline.bucket_ms)
+        return watermark_of(served.session, query, self._context.pipeline.bucket_ms)
 
 
 class SparkStage:
@@ -231,11 +237,11 @@ class SparkQuery:
         if release is None:
             return
         deadline_ms = self._clock.monotonic_ms() + _STOP_MS
-        while self._runs_a_batch() and self._clock.monotonic_ms() < deadline_ms:
-            self._clock.sleep_ms(_LOOK_MS)
         try:
+            while self._runs_a_batch() and self._clock.monotonic_ms() < deadline_ms:
+                self._clock.sleep_ms(_LOOK_MS)
             self._stream.stop()
-        except Exception as error:  # noqa: BLE001 - Spark's time-out has no class of its own in Python
+        except Exception as error:  # noqa: BLE001 - Spark's time-out has no class of its own in Python, nor has a Java that is gone
             _logger.warning("%s: stopped within a batch: %s", self._name, short(str(error)))
         release()
 
