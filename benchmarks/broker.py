@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from anabranch.codec import boundary_records
-from anabranch.protocol.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord
 from benchmarks.workload import INPUT, OUTPUT, PARTITIONS
 
 _TIMEOUT_S: Final = 30.0

@@ -23,7 +23,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import AnabranchError
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.up.embedded_kafka import EmbeddedKafka
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch.pipeline.model import Pipeline
-    from anabranch.protocol.boundary_log import Outcome
-    from anabranch.protocol.records import LogEntry
+    from anabranch.protocol.log.boundary_log import Outcome
+    from anabranch.protocol.log.records import LogEntry
 
 WIDTH_MS: Final = 250
 WINDOW_BUCKETS: Final = 8

@@ -32,7 +32,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.identifiers import BatchId, TopicNames
 from anabranch.protocol.limits import SOURCE_BATCH_RECORDS
-from anabranch.protocol.records import BoundaryRecord, Part, Recomputed
+from anabranch.protocol.log.records import BoundaryRecord, Part, Recomputed
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from anabranch.protocol.availability import delay_bound_ms
+from anabranch.protocol.stage.availability import delay_bound_ms
 
 Policy = Literal["process", "delay"]
 Function = Literal["merged", "windowed"]

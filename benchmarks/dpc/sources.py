@@ -18,7 +18,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 

@@ -16,15 +16,15 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, 
 from anabranch.pipeline.shape import policy, waits
 from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
-from anabranch.protocol.availability import Availability
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryRecord, Part
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.timeline import Timeline, newest, obsolete
-from anabranch.protocol.upstream_selection import choose
+from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.protocol.log.timeline import Timeline, newest, obsolete
+from anabranch.protocol.stage.availability import Availability
+from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.upstream_selection import choose
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from benchmarks.dpc.chain import SOURCES, WIDTH_MS, WITHHELD, create_topics, stage_names, write_pipeline

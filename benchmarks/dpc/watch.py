@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from anabranch.runtime.boundary_reader import BoundaryReader
 from benchmarks.dpc.figures import Event, Trace
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import EventLog
-    from anabranch.protocol.boundary_log import Outcome
+    from anabranch.protocol.log.boundary_log import Outcome
 
 _POLL_MS: Final = 100
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from anabranch.codec.catalog import TopicSettings
-from anabranch.protocol.timeline import Timeline
+from anabranch.protocol.log.timeline import Timeline
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch.codec.plan_offsets import Offset
-    from anabranch.protocol.planner import QueryPosition
-    from anabranch.protocol.plans import PlanTraits
-    from anabranch.protocol.records import BoundaryKind, Part
+    from anabranch.protocol.log.records import BoundaryKind, Part
+    from anabranch.protocol.stage.planner import QueryPosition
+    from anabranch.protocol.stage.plans import PlanTraits
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Of one record, in its order; a name may come twice. Kafka knows headers without a value."""
@@ -240,7 +240,7 @@ class Index(Protocol):
 
 
 class Checkpoints(Protocol):
-    """Checkpoint directories and timeline files of one replica (``protocol.timeline``). A directory is named by its timeline."""
+    """Checkpoint directories and timeline files of one replica (``protocol.log.timeline``). A directory is named by its timeline."""
 
     def newest(self) -> Timeline | None:
         """The timeline that the newest file names; None: a new replica."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from chaos.schedule import Kind, has_peer, service_of
 from checkers import streams
 from examples.toll_road import live_checker, tentative

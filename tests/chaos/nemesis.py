@@ -47,7 +47,7 @@ AGAIN_AFTER_S: Final = 2.0
 """Between two kills of a process that starts."""
 
 _NOT_FENCED: Final = frozenset({"consistency_manager"})
-"""It need not be: what it says is read back from the log, whoever said it (protocol.correction_order)."""
+"""It need not be: what it says is read back from the log, whoever said it (protocol.stage.correction_order)."""
 _CUTS: Final = {
     Kind.CUT: Cut(),
     Kind.CUT_TO: Cut(Direction.TO),

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 
 from anabranch.codec import boundary_records
 from anabranch.pipeline.file import load
-from anabranch.protocol.records import LogEntry
+from anabranch.protocol.log.records import LogEntry
 from anabranch.up import state_file
 from chaos import excuses, judgement
 from chaos.allowed import ALLOWED

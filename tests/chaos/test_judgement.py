@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry, Part
 from chaos import judgement
 from chaos.judgement import Digest, Injected, Made, Recovery, Seen, Waits
 from chaos.schedule import BROKER, REDIS, Kind

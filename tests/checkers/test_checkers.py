@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
 from checkers import availability, conservation, corrected, streams, trimming, upsert
 from checkers.corrected import Delivered
 

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.ports import BatchDone
 from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
-from anabranch.protocol.records import BoundaryKind
+from anabranch.protocol.log.records import BoundaryKind
 from harness.engines import WIDTH_MS, EngineRig, HandDriver, simulated, spark
 from simulation.workload import Row
 

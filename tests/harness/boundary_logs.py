@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, BranchNumber, EpochStarted, LogEntry, Part
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchNumber, EpochStarted, LogEntry, Part
 
 LAST = 12
 """Random logs and the reference know the buckets 1..LAST."""

@@ -6,7 +6,7 @@ from anabranch.codec import control_records
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.control import ControlRecord
+from anabranch.protocol.control.records import ControlRecord
 from harness.sources import everything
 
 

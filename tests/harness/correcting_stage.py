@@ -1,13 +1,13 @@
-"""The replicas of one stage around one control topic, in virtual time: nothing but the rules of ``protocol.correction_order``."""
+"""The replicas of one stage around one control topic, in virtual time: nothing but the rules of ``protocol.stage.correction_order``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.correction_order import OPEN, CorrectionGate, Why
-from anabranch.protocol.failure_detector import FailureDetector
+from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
+from anabranch.protocol.stage.correction_order import OPEN, CorrectionGate, Why
 
 STAGE = "tolls"
 TICK_MS = 100

@@ -27,8 +27,8 @@ from anabranch.ports import BatchDone, Clock, Engine, EventLog, PreparedStage, Q
 from anabranch.processing.inputs import source_schema
 from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.planner import Plan, QueryPosition, check_joint, check_watermark
-from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from harness import outputs

@@ -23,13 +23,13 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, posit
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
 from anabranch.processing.peers import Recovery
 from anabranch.processing.replica import ReplicaRunner
-from anabranch.protocol.availability import Availability, Policy
-from anabranch.protocol.boundary_log import LogState
+from anabranch.protocol.control.state_horizon import StateHorizon
 from anabranch.protocol.identifiers import BatchId, TopicNames
-from anabranch.protocol.late_start import LateStart
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryRecord, Part
-from anabranch.protocol.state_horizon import StateHorizon
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.protocol.stage.availability import Availability, Policy
+from anabranch.protocol.stage.late_start import LateStart
+from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point

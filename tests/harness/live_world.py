@@ -10,7 +10,7 @@ from anabranch.codec import control_records
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.records import Heartbeat
 from harness import outputs
 from harness.outputs import Replica, create_topics, rows, transcript
 from harness.sources import everything

@@ -17,11 +17,11 @@ from anabranch.delivery.service import DeliveryService, build
 from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Stage
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition
-from anabranch.protocol.control import DeliveryProgress
+from anabranch.protocol.control.records import DeliveryProgress
+from anabranch.protocol.edge.live_delivery import Kind
+from anabranch.protocol.edge.live_view import LiveRecord, LiveView
 from anabranch.protocol.identifiers import BatchId, RecordId
-from anabranch.protocol.live_delivery import Kind
-from anabranch.protocol.live_view import LiveRecord, LiveView
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part, Recomputed
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp, Part, Recomputed
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import ServiceMetrics

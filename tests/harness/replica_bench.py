@@ -1,19 +1,19 @@
-"""One ``protocol.replica.Replica`` with streams, queries and a clock in memory: what its shell does, without the shell."""
+"""One ``protocol.stage.replica.Replica`` with streams, queries and a clock in memory: what its shell does, without the shell."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from anabranch.protocol.availability import Availability, Policy, Waits
-from anabranch.protocol.boundary_log import LogState
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.planner import Plan, QueryPosition
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
-from anabranch.protocol.replica import Decision, Replica, Situation
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.timeline import timeline_name
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.log.timeline import timeline_name
+from anabranch.protocol.stage.availability import Availability, Policy, Waits
+from anabranch.protocol.stage.planner import Plan, QueryPosition
+from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica import Decision, Replica, Situation
 
 WIDTH_MS = 1_000
 """Of a bucket: a successor has caught up when it is one bucket behind."""

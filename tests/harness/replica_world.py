@@ -20,14 +20,14 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, posit
 from anabranch.ports import TopicPartition
 from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery
-from anabranch.protocol.availability import Availability, Policy, Waits
-from anabranch.protocol.boundary_log import LogState
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryRecord, GivenUp, LogEntry, Part
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.timeline import Timeline, newest, obsolete
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryRecord, GivenUp, LogEntry, Part
+from anabranch.protocol.log.timeline import Timeline, newest, obsolete
+from anabranch.protocol.stage.availability import Availability, Policy, Waits
+from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part

@@ -18,8 +18,8 @@ from anabranch.ingestion.service import IngestionService, build
 from anabranch.pipeline.model import EventTime, IdleTimeout, Pipeline, Source
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Chunk, Clock, Entropy, EventLog, TopicPartition
-from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.records import BoundaryRecord
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.metrics import ServiceMetrics

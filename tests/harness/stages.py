@@ -29,7 +29,7 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader

@@ -16,10 +16,10 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.control import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
-from anabranch.protocol.correction_order import CorrectionGate, Why
+from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.failure_detector import FailureDetector
+from anabranch.protocol.stage.correction_order import CorrectionGate, Why
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from anabranch.up.embedded_redis import EmbeddedRedis
 from harness import outputs

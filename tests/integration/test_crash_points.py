@@ -24,11 +24,11 @@ from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control import Alarm, Heartbeat, TrimPoint
+from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
+from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.identifiers import BatchId, RecordId, TopicNames
 from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS
-from anabranch.protocol.live_delivery import Kind
-from anabranch.protocol.records import BoundaryRecord, EpochStarted
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import HeartbeatSender

@@ -26,12 +26,12 @@ from anabranch.ingestion.service import IngestionService
 from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
-from anabranch.protocol import boundary_log as log_state
-from anabranch.protocol import ingestion as rules
+from anabranch.protocol.edge import ingestion as rules
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.given_up import Times
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, END_SILENCE_MS, LOOK_GAP_MS
-from anabranch.protocol.records import GivenUp
+from anabranch.protocol.log import boundary_log as log_state
+from anabranch.protocol.log.given_up import Times
+from anabranch.protocol.log.records import GivenUp
 from anabranch.up import probe
 from harness.raw_headers import produce
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service

@@ -12,8 +12,8 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.pipeline.model import Output, Sink
 from anabranch.ports import TopicPartition
-from anabranch.protocol import trimming
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control import trimming
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import DataMissing
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader

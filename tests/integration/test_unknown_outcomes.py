@@ -14,7 +14,7 @@ from anabranch.codec import control_records
 from anabranch.drills.links import Cut
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import RecordId
 from anabranch.runtime.heartbeats import ControlWriter, HeartbeatSender
 from harness import outputs, sources

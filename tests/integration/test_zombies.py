@@ -21,10 +21,10 @@ from anabranch.delivery import service as delivery_service
 from anabranch.ingestion import service as ingestion_service
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
-from anabranch.protocol import trimming
-from anabranch.protocol.control import TrimPoint
+from anabranch.protocol.control import trimming
+from anabranch.protocol.control.records import TrimPoint
+from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.live_delivery import Kind
 from anabranch.runtime.heartbeats import ControlReader
 from anabranch.runtime.service import Service
 from harness import outputs, sources

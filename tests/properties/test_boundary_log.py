@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import LogState, contents
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Recomputed
+from anabranch.protocol.log.boundary_log import LogState, contents
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Recomputed
 from harness.boundary_logs import LAST, WRITERS, Reference, logs, state_after
 from harness.examples import examples
 

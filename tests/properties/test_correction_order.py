@@ -1,4 +1,4 @@
-"""Any interleaving of heartbeats, wishes, deaths and pauses of replicas: the invariants of ``protocol.correction_order``."""
+"""Any interleaving of heartbeats, wishes, deaths and pauses of replicas: the invariants of ``protocol.stage.correction_order``."""
 
 from __future__ import annotations
 

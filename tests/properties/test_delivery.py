@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.delivery.partitioning import Partitioner
-from anabranch.protocol.control import DeliveryProgress
-from anabranch.protocol.delivery import REJECTED, CorrectedDelivery, Form, Slice, partition_of
+from anabranch.protocol.control.records import DeliveryProgress
+from anabranch.protocol.edge.delivery import REJECTED, CorrectedDelivery, Form, Slice, partition_of
 from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
 

@@ -1,4 +1,4 @@
-"""Properties of ``protocol.ingestion``: any chunking, any crash, any silence (invariants IN1-IN7, rule 17)."""
+"""Properties of ``protocol.edge.ingestion``: any chunking, any crash, any silence (invariants IN1-IN7, rule 17)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol import ingestion
-from anabranch.protocol.buckets import bucket_of, closed_by
-from anabranch.protocol.ingestion import ChunkFacts, SourceMachine, SourceRules
+from anabranch.protocol.edge import ingestion
+from anabranch.protocol.edge.ingestion import ChunkFacts, SourceMachine, SourceRules
 from anabranch.protocol.limits import END_SILENCE_MS, LOOK_EVERY_MS, LOOK_FRESH_MS, LOOK_GAP_MS
-from anabranch.protocol.records import InputPosition
+from anabranch.protocol.log.buckets import bucket_of, closed_by
+from anabranch.protocol.log.records import InputPosition
 from harness.examples import examples
 
 WIDTH = 10

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.codec import live_records
-from anabranch.protocol import live_delivery as module
+from anabranch.protocol.edge import live_delivery as module
+from anabranch.protocol.edge.live_delivery import Available, Kind, LiveDelivery, LiveProgress, LiveRun
+from anabranch.protocol.edge.live_view import LiveRecord, LiveView
+from anabranch.protocol.edge.upsert_view import State, UpsertView, Version, Write
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.live_delivery import Available, Kind, LiveDelivery, LiveProgress, LiveRun
-from anabranch.protocol.live_view import LiveRecord, LiveView
-from anabranch.protocol.upsert_view import State, UpsertView, Version, Write
 from harness.examples import examples
 
 EVENTS = ("stable", "stable", "tentative", "tentative", "branch", "crash", "lost", "applied", "corrects", "settles")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import catalog, schemas_folder
 from anabranch.protocol import limits
-from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.control import (
+from anabranch.protocol.control.records import (
     Alarm,
     Ask,
     AskOutcome,
@@ -25,7 +24,8 @@ from anabranch.protocol.control import (
 )
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import (
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
     BranchSnapshot,

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.codec import boundary_records
-from anabranch.protocol.boundary_log import LogState, Outcome, contents
-from anabranch.protocol.clean_points import CleanPoints
-from anabranch.protocol.consistency import Mismatch, StreamAudit
-from anabranch.protocol.log_snapshots import LogSnapshots, forgettable
-from anabranch.protocol.log_start import LogStart
-from anabranch.protocol.records import LogEntry, LogSnapshot, Part, Recomputed
+from anabranch.protocol.control.consistency import Mismatch, StreamAudit
+from anabranch.protocol.log.boundary_log import LogState, Outcome, contents
+from anabranch.protocol.log.clean_points import CleanPoints
+from anabranch.protocol.log.log_snapshots import LogSnapshots, forgettable
+from anabranch.protocol.log.log_start import LogStart
+from anabranch.protocol.log.records import LogEntry, LogSnapshot, Part, Recomputed
 from harness.boundary_logs import LAST, WRITERS, logs
 from harness.examples import examples
 

@@ -1,4 +1,4 @@
-"""Properties of ``protocol.replica`` and ``protocol.availability``: any boundaries, branches upstream, pauses, cuts and turns (AV1-AV4, RE1-RE6, RE10)."""
+"""Properties of ``protocol.stage.replica`` and ``protocol.stage.availability``: any boundaries, branches upstream, pauses, cuts and turns (AV1-AV4, RE1-RE6, RE10)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from anabranch.protocol.availability import Policy
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.limits import HOP_MS, STALL_MS
-from anabranch.protocol.planner import Plan
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind
-from anabranch.protocol.replica import Decision
-from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.log.records import BoundaryKind
+from anabranch.protocol.stage.availability import Policy
+from anabranch.protocol.stage.planner import Plan
+from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica import Decision
 from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, part
 

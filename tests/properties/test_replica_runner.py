@@ -8,12 +8,12 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from anabranch.adapters.memory.log import Operation
-from anabranch.protocol.availability import Policy
-from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.timeline import epoch_of
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
+from anabranch.protocol.log.timeline import epoch_of
+from anabranch.protocol.stage.availability import Policy
+from anabranch.protocol.stage.plans import PlanTraits
 from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS
 from harness.replica_world import OUT, Relay, World

@@ -1,14 +1,14 @@
-"""Tentative plans over random logs, asked for at any time: PT1-PT8 of ``protocol.planner``, each stated bucket by bucket."""
+"""Tentative plans over random logs, asked for at any time: PT1-PT8 of ``protocol.stage.planner``, each stated bucket by bucket."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.planner import Plan, QueryPosition, next_plan, next_tentative_plan
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, LogEntry, Part
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryKind, LogEntry, Part
+from anabranch.protocol.stage.planner import Plan, QueryPosition, next_plan, next_tentative_plan
+from anabranch.protocol.stage.plans import PlanTraits
 from harness.boundary_logs import LAST, WRITERS, logs
 from harness.examples import examples
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.boundary_log import LogState, Outcome
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.failure_detector import Peer
+from anabranch.protocol.control.failure_detector import Peer
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.control.trim_offsets import Place, TrimOffsets
+from anabranch.protocol.control.trimming import Trimming
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
-from anabranch.protocol.trim_offsets import Place, TrimOffsets
-from anabranch.protocol.trimming import Trimming
+from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from harness.examples import examples
 
 WRITERS, PARTITIONS = "01", 2

@@ -26,7 +26,7 @@ from anabranch.delivery.service import build as build_delivery
 from anabranch.pipeline.file import load
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader

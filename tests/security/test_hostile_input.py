@@ -25,11 +25,11 @@ from anabranch.codec.blocks import BlockHeaders, decode_block, digest, encode_bl
 from anabranch.codec.catalog import catalog
 from anabranch.codec.edge import Decoder, Format
 from anabranch.pipeline import file as pipeline_file
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.edge.live_delivery import LiveProgress
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, RecordRejected, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import MIB, RECORD_BYTES_MAX
-from anabranch.protocol.live_delivery import LiveProgress
 from harness import boundary_logs, sources
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from anabranch.codec.plan_offsets import Offset, position_of
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.protocol.timeline import Timeline, epoch_of, newest, obsolete
+from anabranch.protocol.log.timeline import Timeline, epoch_of, newest, obsolete
 
 _TORN_CHANCE: Final = 0.4
 State = tuple[tuple[tuple[int, int], int], ...]

@@ -18,8 +18,8 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, taken_of
 from anabranch.ports import BatchDone, QueryDriver, QueryOutput
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.service import ServiceContext

@@ -16,11 +16,11 @@ from anabranch.consistency_manager.control import readers_of
 from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.shape import normal_ms, waits
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.control import Heartbeat, TrimPoint
+from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
-from anabranch.protocol.records import LogEntry, Part
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import LogEntry, Part
 from checkers import availability, conservation, corrected, ingestion, streams, trimming, upsert
 from checkers.corrected import Delivered
 from examples.toll_road import live_checker as live

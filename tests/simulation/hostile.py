@@ -12,7 +12,7 @@ from anabranch.codec import boundary_records
 from anabranch.codec.blocks import decode_block, encode_block
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 
 AGAIN: Final = 24
 """The ``choice`` that gives a record which is there already, once more. All below it are of 8 kinds, by their remainder."""

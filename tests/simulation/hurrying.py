@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from anabranch.ingestion import service as ingestion
-from anabranch.protocol import boundary_log, limits, record_pieces, standby, trimming
-from anabranch.protocol import delivery as corrected_delivery
-from anabranch.protocol import replica as replica_machine
+from anabranch.protocol import limits
+from anabranch.protocol.control import trimming
+from anabranch.protocol.edge import delivery as corrected_delivery
+from anabranch.protocol.log import boundary_log, record_pieces
+from anabranch.protocol.stage import replica as replica_machine
+from anabranch.protocol.stage import standby
 from anabranch.runtime import boundary_writer
 from simulation.moving import BEHIND_MS
 from simulation.options import Options

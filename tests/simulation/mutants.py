@@ -26,11 +26,11 @@ FAULTS_MIN: Final = 4
 MANY_RECORDS: Final = 30
 """Where a boundary log gets a snapshot so seldom, nobody begins at a log snapshot."""
 
-_LOG_STATE: Final = "protocol.boundary_log:LogState"
+_LOG_STATE: Final = "protocol.log.boundary_log:LogState"
 _WRITER: Final = "runtime.boundary_writer:BoundaryWriter"
-_SOURCE: Final = "protocol.ingestion:SourceMachine"
-_DELIVERY: Final = "protocol.delivery:CorrectedDelivery"
-_REPLICA: Final = "protocol.replica:Replica"
+_SOURCE: Final = "protocol.edge.ingestion:SourceMachine"
+_DELIVERY: Final = "protocol.edge.delivery:CorrectedDelivery"
+_REPLICA: Final = "protocol.stage.replica:Replica"
 
 _OVER: Final = ("crash", "double", "race", "zombie")
 """Somebody starts again while others go on."""
@@ -44,25 +44,25 @@ MUTANTS: Final = (
     Mutant("rewind_rejected", f"{_LOG_STATE}._continue", "elif record.prev in writer.path:", "elif False:", "rule 4", by=("progress", "ends")),
     Mutant("keep_pending", f"{_LOG_STATE}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "pass", "rule 4, BL3", scenario="far rows"),
     Mutant("parts_dropped_on_rewind", f"{_LOG_STATE}._continue", "writer.pending.drop(frozenset(writer.path[end:]))", "writer.pending.drop(frozenset(i for i, _ in writer.pending.items() if i not in writer.path[:end]))", "rule 4, BL13", scenario="far rows", by=("streams", "corrected", "alarms")),
-    Mutant("record_too_large", "protocol.record_pieces:pieces", "if len(record.parts) <= PARTS_PER_RECORD_MAX:", "if True:", "RP1", scenario="far rows", by=("ends",)),
-    Mutant("piece_closes_too_much", "protocol.record_pieces:pieces", "parts[0].bucket - 1", "parts[0].bucket", "RP2", scenario="far rows"),
-    Mutant("pieces_not_chained", "protocol.record_pieces:pieces", "base, prev = None, ident", "base = None", "RP3", scenario="far rows", by=("streams", "corrected", "ends")),
-    Mutant("front_leads", "protocol.source_pace:SourcePace.go_on", "min(highest_ms, self._would_be(now_ms, self._moves or [self._first]))", "highest_ms", "rule 13, SP2", scenario="ahead", by=("tentative", "forks")),
+    Mutant("record_too_large", "protocol.log.record_pieces:pieces", "if len(record.parts) <= PARTS_PER_RECORD_MAX:", "if True:", "RP1", scenario="far rows", by=("ends",)),
+    Mutant("piece_closes_too_much", "protocol.log.record_pieces:pieces", "parts[0].bucket - 1", "parts[0].bucket", "RP2", scenario="far rows"),
+    Mutant("pieces_not_chained", "protocol.log.record_pieces:pieces", "base, prev = None, ident", "base = None", "RP3", scenario="far rows", by=("streams", "corrected", "ends")),
+    Mutant("front_leads", "protocol.edge.source_pace:SourcePace.go_on", "min(highest_ms, self._would_be(now_ms, self._moves or [self._first]))", "highest_ms", "rule 13, SP2", scenario="ahead", by=("tentative", "forks")),
     Mutant("depth_ignored", "pipeline.shape:_deeper", "hops - shallowest for", "0 for", "IL1", scenario="deep join", by=("forks", "progress")),
-    Mutant("empty_buckets_alone", "protocol.planner:_end", "        buckets_max = 1\n", "        return position.bucket + 1, True\n", "PN3", scenario="quiet gap", by=("alarms",)),
-    Mutant("timers_not_looked_at", "protocol.planner:_end", "if traits.has_timers:", "if False:", "PN3, PL3", scenario="quiet gap", by=("ends",)),
+    Mutant("empty_buckets_alone", "protocol.stage.planner:_end", "        buckets_max = 1\n", "        return position.bucket + 1, True\n", "PN3", scenario="quiet gap", by=("alarms",)),
+    Mutant("timers_not_looked_at", "protocol.stage.planner:_end", "if traits.has_timers:", "if False:", "PN3, PL3", scenario="quiet gap", by=("ends",)),
     Mutant("forget_pending", f"{_LOG_STATE}._take", "writer.pending.add(record.id, part)", "writer.pending.add(record.id, part) if part.bucket <= record.closed else None", "rule 5"),
     Mutant("closes_one_more", f"{_LOG_STATE}._take", "writer.closed = record.closed\n", "writer.closed = record.closed + 1\n", "rule 5"),
     Mutant("ack_is_enough", f"{_WRITER}.append", 'self._wait(settled, f"record {record.id}", resend=record)', "pass", "rule 2"),
     Mutant("never_sent_again", f"{_WRITER}._wait", "if resend is not None:\n                self._send(resend)", "if resend is not None:\n                pass", "rule 2", by=("ends", "progress")),
     Mutant("token_not_compared", f"{_WRITER}._seen", "entry == self._started", "isinstance(entry, EpochStarted) and entry.replica == self._replica", "rule 1", ("twins",)),
-    Mutant("given_up_not_named", "protocol.given_up:named", "return replace(record, given_up=tuple(lacks))", "return record", "GU3", scenario="given up", by=("given up",)),
+    Mutant("given_up_not_named", "protocol.log.given_up:named", "return replace(record, given_up=tuple(lacks))", "return record", "GU3", scenario="given up", by=("given up",)),
     Mutant("positions_forgotten", f"{_SOURCE}.add", "offset_next=known.offset_next", "offset_next=offset_first", "rule 17", by=("ingestion",)),
     Mutant("positions_ahead", f"{_SOURCE}.positions", "p.offset_next, p.event_time_max_ms", "p.offset_next + 1, p.event_time_max_ms", "rule 17, IN6", by=("ingestion",)),
     Mutant("low_mark_forgotten", f"{_SOURCE}.add", "event_time_max_ms=known.event_time_max_ms", "event_time_max_ms=0", "rule 17, IN6", by=("ingestion",)),
     Mutant("fastest_partition_leads", f"{_SOURCE}._raise_low", "min(counted) - self", "max(counted) - self", "IN2", by=("ingestion",)),
     Mutant("out_of_orderness_ignored", f"{_SOURCE}._raise_low", "- self._rules.out_of_orderness_ms", "", "IN2", by=("ingestion",)),
-    Mutant("closes_the_open_bucket", "protocol.buckets:closed_by", "- 1", "", "BU3", by=("ingestion",)),
+    Mutant("closes_the_open_bucket", "protocol.log.buckets:closed_by", "- 1", "", "BU3", by=("ingestion",)),
     Mutant("silence_not_observed", f"{_SOURCE}._leave_out", "silent = observed is not None and observed[1] - observed[0] >= idle_ms", "silent = True", "IN3", ("cut", "cut_to", "cut_from", "pause")),
     Mutant("found_partition_is_late", f"{_SOURCE}.limits", "ahead, never_late, stated_ms)", "ahead, {}, stated_ms)", "IN9", ("grown",), by=("ingestion",)),
     Mutant("no_read_back", f"{_DELIVERY}.there", "return True", "return False", "rule 19, DE1", by=("corrected",)),
@@ -74,60 +74,60 @@ MUTANTS: Final = (
     Mutant("outcome_believed", "delivery.service:DeliveryService.step", "self._give_up_writer()", "self._delivery.advance(run, {})", "rule 19", by=("corrected",)),
     Mutant("stale_log_at_failover", "delivery.service:DeliveryService._fail_over", "self._following().read_to_end()", "pass", "rule 19, DE7", by=("corrected",)),
     Mutant("closes_one_batch_late", "processing.replica:ReplicaRunner.finish", "batch, start.after.bucket, parts", "batch, start.before.bucket, parts", "rule 5", by=("progress", "delays")),
-    Mutant("takes_incomplete_input", "protocol.planner:next_plan", "complete = min(", "complete = max(", "PN1, PN2"),
-    Mutant("skips_a_bucket", "protocol.planner:next_plan", "log_state.stable(position.bucket + 1, last, count_max)", "log_state.stable(position.bucket + 2, last, count_max) if last > position.bucket + 1 else []", "PN2"),
-    Mutant("timeline_not_written", "protocol.timeline:fork_steps", "yield Write(timeline)", "pass", "rule 11", ("crash", "power")),
-    Mutant("timeline_id_kept", "protocol.replica:RecordChain.__init__", "timeline.name", '"kept"', "rule 3", ("power",)),
-    Mutant("tip_forgotten", "protocol.timeline:Timeline.copied", "tip = self.tip(last_commit)", "tip = None", "rule 9"),
-    Mutant("copy_not_checked", "protocol.timeline:failover_steps", "if (yield FindNewest()) == found:", "if True:", "rule 8", ("fork zombie",)),
-    Mutant("base_not_appended", "protocol.timeline:failover_steps", "if timeline.base is not None:", "if False:", "rule 6", ("disk",)),
-    Mutant("trims_for_the_fastest", "protocol.trimming:Trimming._position", "min(positions", "max(positions", "rule 18, TM2", by=("ends", "trimming")),
+    Mutant("takes_incomplete_input", "protocol.stage.planner:next_plan", "complete = min(", "complete = max(", "PN1, PN2"),
+    Mutant("skips_a_bucket", "protocol.stage.planner:next_plan", "log_state.stable(position.bucket + 1, last, count_max)", "log_state.stable(position.bucket + 2, last, count_max) if last > position.bucket + 1 else []", "PN2"),
+    Mutant("timeline_not_written", "protocol.log.timeline:fork_steps", "yield Write(timeline)", "pass", "rule 11", ("crash", "power")),
+    Mutant("timeline_id_kept", "protocol.stage.replica:RecordChain.__init__", "timeline.name", '"kept"', "rule 3", ("power",)),
+    Mutant("tip_forgotten", "protocol.log.timeline:Timeline.copied", "tip = self.tip(last_commit)", "tip = None", "rule 9"),
+    Mutant("copy_not_checked", "protocol.log.timeline:failover_steps", "if (yield FindNewest()) == found:", "if True:", "rule 8", ("fork zombie",)),
+    Mutant("base_not_appended", "protocol.log.timeline:failover_steps", "if timeline.base is not None:", "if False:", "rule 6", ("disk",)),
+    Mutant("trims_for_the_fastest", "protocol.control.trimming:Trimming._position", "min(positions", "max(positions", "rule 18, TM2", by=("ends", "trimming")),
     Mutant("trims_unsynced", "processing.replica:ReplicaRunner.sync", "self._disk.sync(stable_query)", "pass", "rule 18", ("power",)),
     Mutant("neighbours_with_the_lock", "runtime.heartbeats:ReplicaControl.poll", "entries = self._reader.poll(wait_ms)", "with self._lock:\n            entries = self._reader.poll(wait_ms)", "no lock while the broker is waited for"),
-    Mutant("delete_all_others", "protocol.timeline:obsolete", "< (epoch, number)", "!= (epoch, number)", "rule 8, TI2", ("race",), by=("disk",)),
+    Mutant("delete_all_others", "protocol.log.timeline:obsolete", "< (epoch, number)", "!= (epoch, number)", "rule 8, TI2", ("race",), by=("disk",)),
     Mutant("forks_with_the_lock", "processing.replica:ReplicaRunner.advance", "self._fork(query, position)", "with self.lock:\n                self._fork(query, position)", "no lock while the disk is waited for"),
     Mutant("branch_stays_stable", f"{_REPLICA}.forked", "self.branch, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)", "self.branch = timeline_name(self.epoch, self.branches)", "rule 11, RE1"),
-    Mutant("stable_from_the_branch", "protocol.planner:next_tentative_plan", "return replace(plan, kind=BoundaryKind.TENTATIVE, missing=", "return replace(plan, missing=", "rule 12, RE1", ("silent",)),
+    Mutant("stable_from_the_branch", "protocol.stage.planner:next_tentative_plan", "return replace(plan, kind=BoundaryKind.TENTATIVE, missing=", "return replace(plan, missing=", "rule 12, RE1", ("silent",)),
     Mutant("dropped_at_a_hole", f"{_REPLICA}._caught_up", "if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms):", "if False:", "rule 15, RE5", by=("forks",)),
     Mutant("branch_never_dropped", f"{_REPLICA}._caught_up", "if self.branch is None:", "if True:", "rule 15, RE5", by=("progress", "leaks")),
     Mutant("forks_again_at_once", f"{_REPLICA}._fork_due", "return position.bucket > self._forked_at and ", "return True or ", "rule 14, RE4", by=("forks",)),
     Mutant("successor_not_started", "processing.replica:ReplicaRunner._release_successor", "self._orders.append(self._successor)", "pass", "rule 11", by=("progress",)),
-    Mutant("missing_not_remembered", "protocol.replica:RecordChain.record", "{*self._missing, *missing}", "{*missing}", "PT7", by=("tentative",)),
-    Mutant("waits_too_long", "protocol.availability:waits_of", "max_delay_ms - SLACK_MS - height * hop_ms", "2 * max_delay_ms", "docs/concepts.md", by=("delays",)),
-    Mutant("later_buckets_wait_again", "protocol.availability:Availability._later_wait_ms", "if self.policy is Policy.DELAY", "if True", "docs/concepts.md", by=("delays",)),
+    Mutant("missing_not_remembered", "protocol.stage.replica:RecordChain.record", "{*self._missing, *missing}", "{*missing}", "PT7", by=("tentative",)),
+    Mutant("waits_too_long", "protocol.stage.availability:waits_of", "max_delay_ms - SLACK_MS - height * hop_ms", "2 * max_delay_ms", "docs/concepts.md", by=("delays",)),
+    Mutant("later_buckets_wait_again", "protocol.stage.availability:Availability._later_wait_ms", "if self.policy is Policy.DELAY", "if True", "docs/concepts.md", by=("delays",)),
     Mutant("stable_while_behind", f"{_REPLICA}.state_at", "ReplicaState.STABLE if self._is_in_time(now_ms) else ReplicaState.FAILURE", "ReplicaState.STABLE", "RE10", by=("states",)),
-    Mutant("correction_never_begins", "protocol.correction_order:CorrectionGate.open", "return ", "return False and ", "CO2", by=("progress",)),
-    Mutant("undo_loses_the_rest", "protocol.live_delivery:LiveDelivery._again", "return tuple(reversed(kept)), left", "return (), left", "rule 20, LD4", by=("live",)),
-    Mutant("undo_again", "protocol.live_delivery:LiveDelivery.plan", "after = replace(after, undone=True)", "pass", "rule 20, LD3", by=("live",)),
+    Mutant("correction_never_begins", "protocol.stage.correction_order:CorrectionGate.open", "return ", "return False and ", "CO2", by=("progress",)),
+    Mutant("undo_loses_the_rest", "protocol.edge.live_delivery:LiveDelivery._again", "return tuple(reversed(kept)), left", "return (), left", "rule 20, LD4", by=("live",)),
+    Mutant("undo_again", "protocol.edge.live_delivery:LiveDelivery.plan", "after = replace(after, undone=True)", "pass", "rule 20, LD3", by=("live",)),
     Mutant("undo_names_the_new", "delivery.live_writing:KindSequence.write", "Kind.UNDO, run.before", "Kind.UNDO, run.after", "rule 20, LD3", by=("live",)),
-    Mutant("rec_done_too_early", "protocol.live_delivery:LiveDelivery._is_over", "0 < at.shown <= at.stable", "at.shown > 0 and at.undone", "rule 20, LD5", by=("live",)),
-    Mutant("one_failure_shown_as_two", "protocol.live_delivery:LiveDelivery._is_over", "there.settled and ", "", "rule 20, LD5", ("silent",), by=("live",)),
-    Mutant("old_branch_shown_at_once", "protocol.live_hold:Hold.left_ms", "self._long_ms if is_over and not failing else LIVE_HOLD_MS", "LIVE_HOLD_MS", "LH2, LD5", ("silent",), by=("live",)),
+    Mutant("rec_done_too_early", "protocol.edge.live_delivery:LiveDelivery._is_over", "0 < at.shown <= at.stable", "at.shown > 0 and at.undone", "rule 20, LD5", by=("live",)),
+    Mutant("one_failure_shown_as_two", "protocol.edge.live_delivery:LiveDelivery._is_over", "there.settled and ", "", "rule 20, LD5", ("silent",), by=("live",)),
+    Mutant("old_branch_shown_at_once", "protocol.edge.live_hold:Hold.left_ms", "self._long_ms if is_over and not failing else LIVE_HOLD_MS", "LIVE_HOLD_MS", "LH2, LD5", ("silent",), by=("live",)),
     Mutant("live_not_fenced", "delivery.live:LiveTopic._fail_over", "transactional_writer(self._transactional_id)", "transactional_writer(self._transactional_id + self._context.entropy.token())", "rule 19", ("double", "zombie"), by=("live",)),
     Mutant("live_outcome_believed", "delivery.live:LiveTopic.step", "self._delay(error, _RETRY_MS if self._unknown_before else 0)", "self._machine.advance(run)", "rule 19", ("commit lost",), by=("live",)),
     Mutant("shown_twice", "delivery.live:LiveTopic._available", "max(log_state.upto, now.stable, now.shown)", "max(log_state.upto, now.stable)", "rule 20, LD2", by=("live",)),
     Mutant("timers_by_boundaries_only", f"{_LOG_STATE}._boundary", "self._past = max(self._past, entry.past)", "pass", "rule 13", ("silent",), by=("delays",)),
-    Mutant("forged_word_believed", "protocol.speaking:Speaker.may_say", "return self.is_manager and isinstance", "return isinstance", "SK3", ("hostile",), by=("ends",)),
-    Mutant("forged_beat_believed", "protocol.speaking:Speaker.may_say", "return (entry.service, entry.name, entry.replica) in self.beats", "return True", "SK1", ("hostile",), by=("progress",)),
-    Mutant("older_branch_wins", "protocol.tentative:Branches.rejection", 'return "older_branch"', 'return ""', "rule 16, TE1", ("hostile",)),
-    Mutant("pending_not_inherited", "protocol.replica:RecordChain.record", "parts=(*pending, *parts)", "parts=parts", "rule 11"),
+    Mutant("forged_word_believed", "protocol.control.speaking:Speaker.may_say", "return self.is_manager and isinstance", "return isinstance", "SK3", ("hostile",), by=("ends",)),
+    Mutant("forged_beat_believed", "protocol.control.speaking:Speaker.may_say", "return (entry.service, entry.name, entry.replica) in self.beats", "return True", "SK1", ("hostile",), by=("progress",)),
+    Mutant("older_branch_wins", "protocol.log.tentative:Branches.rejection", 'return "older_branch"', 'return ""', "rule 16, TE1", ("hostile",)),
+    Mutant("pending_not_inherited", "protocol.stage.replica:RecordChain.record", "parts=(*pending, *parts)", "parts=parts", "rule 11"),
     Mutant("blocks_of_any_attempt", "runtime.block_reader:BlockReader._take", "index.get((partition, head.attempt, head.bucket))", "next((i for (p, _, b), i in index.items() if (p, b) == (partition, head.bucket)), None)", "rule 7", ("zombie", "double", "twins", "race")),
     Mutant("second_fork_unwaited", f"{_REPLICA}._fork_due", " and self._availability.still()", "", "rule 14, RE4", by=("forks",)),
     Mutant("failed_branch_again", f"{_REPLICA}._fork_due", "if position.bucket <= self._abandoned_at and not again:", "if False:", "RE7", ("branch fails",), by=("forks",)),
     Mutant("failed_branch_stays", "processing.replica:ReplicaRunner.failed", "self._abandon(cause)", "pass", "RE7", ("branch fails",), by=("progress", "leaks")),
     Mutant("digest_not_compared", "runtime.block_reader:BlockReader._checked", "if part.digest != total:", "if False:", "rule 7", ("blocks spoilt",), scenario="blocks deleted", by=("corrected",)),
     Mutant("peer_not_asked", "delivery.bucket_reader:BucketReader.stable", "others = [r for r in self._writers if r != replica]", "others: list[str] = []", "rule 5", ("blocks deleted",), by=("progress", "ends")),
-    Mutant("gate_always_open", "protocol.correction_order:CorrectionGate.open", "return self.why in OPEN", "return True", "CO1", ("silent",), by=("correction order",)),
+    Mutant("gate_always_open", "protocol.stage.correction_order:CorrectionGate.open", "return self.why in OPEN", "return True", "CO1", ("silent",), by=("correction order",)),
     Mutant("never_forgets", f"{_LOG_STATE}.forget", "self._stable.pop_upto(upto)", "()", "BL13", by=("leaks",)),
     Mutant("branch_directory_stays", "processing.replica:ReplicaRunner.stopped", "self._disk.remove(query)", "pass", "rule 8", by=("leaks",)),
-    Mutant("no_room_for_what_is_missing", "protocol.replica:Replica.reads_on", "upto <= stable_at.bucket", "upto < stable_at.bucket", "RE8"),
-    Mutant("snapshot_forgets_all", "protocol.log_snapshots:forgettable", "min(trim_point, log_state.upto)", "log_state.upto", "SN3", _OVER),
-    Mutant("trims_beyond_the_snapshot", "protocol.log_snapshots:LogSnapshots.cut", "return below[-1] if below else 0", "return self.newest + 1 if below else 0", "SN1"),
-    Mutant("snapshot_without_pending", "protocol.boundary_log:_restored", "pending=OpenParts(r.pending)", "pending=OpenParts()", "BL8", _OVER),
-    Mutant("clocks_of_readers_decide", "protocol.trimming:Trimming._position", "if self._detector.silent_ms(reader, now_ms) > TRIM_READER_MS:", "if (last := self._detector.last(reader)) is not None and now_ms - last.written_ms > TRIM_READER_MS:", "TM2", ("clock",), by=("trimming",)),
-    Mutant("nothing_cleaned", "protocol.timeline:failover_steps", "yield Clean(epoch)", "pass", "rule 8", ("crash",), by=("leaks",)),
-    Mutant("healthy_rows_left_out", "protocol.planner:_best", "log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []", "[]", "PT6", _BRANCH, by=("tentative",)),
-    Mutant("missing_is_empty", "protocol.planner:next_tentative_plan", "missing=tuple(sorted(missing)[:MISSING_MAX])", "missing=()", "PT7", _BRANCH, by=("tentative",)),
+    Mutant("no_room_for_what_is_missing", "protocol.stage.replica:Replica.reads_on", "upto <= stable_at.bucket", "upto < stable_at.bucket", "RE8"),
+    Mutant("snapshot_forgets_all", "protocol.log.log_snapshots:forgettable", "min(trim_point, log_state.upto)", "log_state.upto", "SN3", _OVER),
+    Mutant("trims_beyond_the_snapshot", "protocol.log.log_snapshots:LogSnapshots.cut", "return below[-1] if below else 0", "return self.newest + 1 if below else 0", "SN1"),
+    Mutant("snapshot_without_pending", "protocol.log.boundary_log:_restored", "pending=OpenParts(r.pending)", "pending=OpenParts()", "BL8", _OVER),
+    Mutant("clocks_of_readers_decide", "protocol.control.trimming:Trimming._position", "if self._detector.silent_ms(reader, now_ms) > TRIM_READER_MS:", "if (last := self._detector.last(reader)) is not None and now_ms - last.written_ms > TRIM_READER_MS:", "TM2", ("clock",), by=("trimming",)),
+    Mutant("nothing_cleaned", "protocol.log.timeline:failover_steps", "yield Clean(epoch)", "pass", "rule 8", ("crash",), by=("leaks",)),
+    Mutant("healthy_rows_left_out", "protocol.stage.planner:_best", "log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []", "[]", "PT6", _BRANCH, by=("tentative",)),
+    Mutant("missing_is_empty", "protocol.stage.planner:next_tentative_plan", "missing=tuple(sorted(missing)[:MISSING_MAX])", "missing=()", "PT7", _BRANCH, by=("tentative",)),
     Mutant("dead_letters_not_flushed", "ingestion.service:IngestionService._take", "self._dead_letters.flush()", "pass", "3.1", ("bad records",), by=("ingestion",)),
     Mutant("late_limit_off_by_one", "ingestion.batches:judge", "times <= limits.late_upto_ms", "times < limits.late_upto_ms", "BU1", ("late edges",), by=("ingestion",)),
     Mutant("left_out_for_good", f"{_SOURCE}._leave_out", "partition.left_out = silent", "partition.left_out = partition.left_out or silent", "IN3", ("idle",), by=("ingestion",)),
@@ -136,9 +136,9 @@ MUTANTS: Final = (
     Mutant("unsynced_named", "processing.replica:ReplicaRunner.sync", "max(self.synced_bucket, position.bucket)", "max(self.synced_bucket, position.bucket + 1)", "rule 18", by=("disk",)),
     Mutant("wrong_key_partition", "delivery.partitioning:Partitioner._learn", "partition_of(key, BEGINNING, self._partitions)", "(partition_of(key, BEGINNING, self._partitions) + 1) % self._partitions", "DE6", by=("corrected",)),
     Mutant("wrong_event_time_header", "delivery.rendering:Renderer.render", "(EVENT_TIME_HEADER, t)", '(EVENT_TIME_HEADER, t + b"0")', "4.1", by=("corrected",)),
-    Mutant("leaves_too_early", "protocol.placement:goes_on", "return runs_here and not is_passive and not is_removed", "return False", "PC5", scenario="moved", by=("moves",)),
-    Mutant("begins_beside_who_runs", "protocol.standby:StandbyWatch.must_wait", 'self._runs_on not in ("", self._node)', "False", "SB8", scenario="moved", by=("moves", "progress")),
-    Mutant("takes_over_though_behind", "protocol.standby:StandbyWatch.due", "bucket + self._behind_max >= closed", "closed >= 0", "SB8", scenario="moved", by=("moves", "progress")),
+    Mutant("leaves_too_early", "protocol.control.placement:goes_on", "return runs_here and not is_passive and not is_removed", "return False", "PC5", scenario="moved", by=("moves",)),
+    Mutant("begins_beside_who_runs", "protocol.stage.standby:StandbyWatch.must_wait", 'self._runs_on not in ("", self._node)', "False", "SB8", scenario="moved", by=("moves", "progress")),
+    Mutant("takes_over_though_behind", "protocol.stage.standby:StandbyWatch.due", "bucket + self._behind_max >= closed", "closed >= 0", "SB8", scenario="moved", by=("moves", "progress")),
     Mutant("needless_exit", "delivery.service:DeliveryService._beat", "self._heartbeats.send(beat)", 'self._heartbeats.send(beat)\n    if self._context.clock.monotonic_ms() % 1_000 == 999:\n        raise Unavailable("for no reason")', "ends", by=("ends",)),
 )  # fmt: skip
 
@@ -182,13 +182,13 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
     if mutant.needs and not kinds.intersection(mutant.needs):
         return False
     module = mutant.where.partition(":")[0]
-    if module in ("protocol.live_delivery", "delivery.live", "delivery.live_writing"):
+    if module in ("protocol.edge.live_delivery", "delivery.live", "delivery.live_writing"):
         return chosen.is_live and not chosen.is_upsert and bool(drawn)
-    if module in ("protocol.replica", "protocol.tentative", "protocol.availability", "protocol.correction_order"):
+    if module in ("protocol.stage.replica", "protocol.log.tentative", "protocol.stage.availability", "protocol.stage.correction_order"):
         return chosen.is_live and bool(drawn)
-    if mutant.needs is _OVER or module == "protocol.log_snapshots":
+    if mutant.needs is _OVER or module == "protocol.log.log_snapshots":
         return chosen.has_manager and chosen.snapshot_every < MANY_RECORDS
-    if module in ("protocol.timeline", "processing.replica", "protocol.trimming"):
+    if module in ("protocol.log.timeline", "processing.replica", "protocol.control.trimming"):
         return any(fault.target.startswith("processing/") for fault in drawn)
     return bool(mutant.needs) or len(drawn) >= FAULTS_MIN
 

@@ -8,8 +8,8 @@ from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import DataMissing, Fenced
-from anabranch.protocol.given_up import Times
-from anabranch.protocol.records import BoundaryRecord, LogEntry
+from anabranch.protocol.log.given_up import Times
+from anabranch.protocol.log.records import BoundaryRecord, LogEntry
 from simulation.network import Network, Port, SimulatedLog
 from simulation.options import Options
 from simulation.side_ports import SimulatedClock

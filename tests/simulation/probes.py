@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from anabranch.protocol import live_delivery, log_start, upstream_selection
-from anabranch.protocol.correction_order import Why
-from anabranch.protocol.planner import QueryPosition
-from anabranch.protocol.replica import Decision, Replica, Situation
-from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.edge import live_delivery
+from anabranch.protocol.log import log_start
+from anabranch.protocol.stage import upstream_selection
+from anabranch.protocol.stage.correction_order import Why
+from anabranch.protocol.stage.planner import QueryPosition
+from anabranch.protocol.stage.replica import Decision, Replica, Situation
 from simulation import faults, scenarios
 from simulation.history import History
 
@@ -40,7 +42,7 @@ REPLICA_ROWS: Final = {
     11: "catches up",
     12: "falls behind",
 }
-"""The table of ``protocol.replica``, row by row."""
+"""The table of ``protocol.stage.replica``, row by row."""
 
 _STABLE_ROWS: Final = {ReplicaState.STABLE: 1, ReplicaState.UP_FAILURE: 4, ReplicaState.STABILIZATION: 5, ReplicaState.FAILURE: 11}
 """Where the stable query runs a bucket, by the state before."""
@@ -56,13 +58,13 @@ ROWS: Final[tuple[str, ...]] = (
 
 UNREACHABLE: Final[dict[str, str]] = {
     "log state recomputed": "the engine makes no range again: tests/spark/test_recomputing.py, tests/unit/processing/test_recomputing.py",
-    "log state malformed": "decoding rejects a branch of another epoch before a log state sees it: tests/unit/protocol/test_tentative.py",
-    "log state superseded": "no stage here is upgraded within a run: tests/unit/protocol/test_boundary_log.py",
-    "log state other_width": "nobody changes the width of a bucket within a run: tests/unit/protocol/test_boundary_log.py",
-    "log state pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/test_boundary_log.py",
-    "replica row 10: the branch waits for the stable query": "takes batches that cost more than real time: tests/unit/protocol/test_pacing.py and test_replica.py",
-    "standby table": "no stage here has `ha: passive`: tests/unit/protocol/test_standby.py, tests/spark/test_ha_modes.py",
-    "recompute table": "the engine makes no range again: tests/unit/protocol/test_recompute_requests.py, tests/spark/test_recomputing.py",
+    "log state malformed": "decoding rejects a branch of another epoch before a log state sees it: tests/unit/protocol/log/test_tentative.py",
+    "log state superseded": "no stage here is upgraded within a run: tests/unit/protocol/log/test_boundary_log.py",
+    "log state other_width": "nobody changes the width of a bucket within a run: tests/unit/protocol/log/test_boundary_log.py",
+    "log state pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/log/test_boundary_log.py",
+    "replica row 10: the branch waits for the stable query": "takes batches that cost more than real time: tests/unit/protocol/stage/test_pacing.py and test_replica.py",
+    "standby table": "no stage here has `ha: passive`: tests/unit/protocol/stage/test_standby.py, tests/spark/test_ha_modes.py",
+    "recompute table": "the engine makes no range again: tests/unit/protocol/control/test_recompute_requests.py, tests/spark/test_recomputing.py",
 }
 """Rows that no seed can reach, and why; what tests them instead."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from anabranch.pipeline.shape import policy, waits
-from anabranch.protocol.availability import Policy
 from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.stage.availability import Policy
 from simulation import workload
 from simulation.world import Run
 
@@ -38,6 +38,6 @@ def speaks_in_time(run: Run) -> bool:
 
 
 def leaves_time_to_hold(run: Run) -> bool:
-    """A later bucket may be held (``protocol.live_hold``) for as long as a peer that is stable takes to make it."""
+    """A later bucket may be held (``protocol.edge.live_hold``) for as long as a peer that is stable takes to make it."""
     wait, chosen = waits(run.pipeline, run.options.last_stage), policy(run.pipeline, run.options.last_stage)
     return chosen is Policy.PROCESS and wait.first_ms - wait.next_ms >= HOP_MS

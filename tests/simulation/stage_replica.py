@@ -17,16 +17,16 @@ from anabranch.ports import BatchDone, QueryOutput, RunningQuery, TopicPartition
 from anabranch.processing.peers import Recovery, Upstream
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
-from anabranch.protocol.availability import Availability
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.correction_order import CorrectionGate
+from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
-from anabranch.protocol.planner import QueryPosition
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, Part
-from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.availability import Availability
+from anabranch.protocol.stage.correction_order import CorrectionGate
+from anabranch.protocol.stage.planner import QueryPosition
+from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.gone_blocks import missing_blocks
@@ -286,7 +286,7 @@ class SimulatedReplica:
             self._port.network.history.reached("depth measured")
         if runner.unread:
             self._port.network.history.reached("no room for more of an input")
-            self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.log_snapshots)
+            self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.log.log_snapshots)
         self._disk.said_synced(runner.stable_query, runner.synced_bucket)
         return Heartbeat(
             service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.protocol import boundary_log, replica, tentative
+from anabranch.protocol.log import boundary_log, tentative
+from anabranch.protocol.stage import replica
 from simulation import explore, mutants, options, probes, scenarios
 from simulation.locks import SimulatedCondition
 from simulation.planting import Mutant, StaleMutantError, changed, planted
@@ -129,7 +130,7 @@ def test_a_planted_bug_is_found_and_gone_afterwards(name: str) -> None:
 
 
 def test_a_stale_mutant_is_told() -> None:
-    mutant = Mutant("stale", "protocol.buckets:closed_by", "no such text", "", "")
+    mutant = Mutant("stale", "protocol.log.buckets:closed_by", "no such text", "", "")
     with pytest.raises(StaleMutantError), planted(mutant):
         pass
 

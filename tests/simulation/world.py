@@ -25,12 +25,12 @@ from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
-from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.consistency import REJECTED
-from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control.consistency import REJECTED
+from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, Fenced, RemoteProtocolError
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogSnapshot, Part
-from anabranch.protocol.timeline import epoch_of
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogSnapshot, Part
+from anabranch.protocol.log.timeline import epoch_of
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings

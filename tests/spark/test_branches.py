@@ -13,9 +13,9 @@ import pytest
 
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.processing.replica import ReplicaRunner
-from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from harness.live_feeds import LiveFeed, Rows
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, RunningStage, create_topics, write_pipeline

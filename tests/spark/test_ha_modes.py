@@ -15,8 +15,8 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec import boundary_records
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.records import BoundaryRecord, EpochStarted
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from harness.control_topics import said
 from harness.sources import everything
 from harness.stage_processes import StageProcess

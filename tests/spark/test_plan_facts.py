@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from anabranch.adapters.spark.plan_facts import read_facts
-from anabranch.protocol.plans import PlanTraits, judge
+from anabranch.protocol.stage.plans import PlanTraits, judge
 
 pytestmark = pytest.mark.integration
 

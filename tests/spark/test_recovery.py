@@ -13,7 +13,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark.checkpoint_files import committed_batches, first_whole, last_bucket
 from anabranch.codec import boundary_records
 from anabranch.ports import TopicPartition
-from anabranch.protocol.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord
 from harness.sources import everything
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline

@@ -165,8 +165,8 @@ def test_a_service_package_is_imported_by_nothing_but_itself(modules: dict[str, 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("anabranch.protocol.buckets", "from anabranch.codec import blocks"),
-        ("anabranch.protocol.buckets", "def f():\n    import anabranch.ports"),
+        ("anabranch.protocol.log.buckets", "from anabranch.codec import blocks"),
+        ("anabranch.protocol.log.buckets", "def f():\n    import anabranch.ports"),
         ("anabranch.ingestion.service", "from anabranch.delivery import service"),
         ("anabranch.ingestion.service", "from anabranch import delivery"),
         ("anabranch.runtime.service", "import anabranch.adapters.kafka.log"),
@@ -181,8 +181,8 @@ def test_a_wrong_direction_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("anabranch.protocol.buckets", "import time"),
-        ("anabranch.protocol.buckets", "import pyarrow as pa"),
+        ("anabranch.protocol.log.buckets", "import time"),
+        ("anabranch.protocol.log.buckets", "import pyarrow as pa"),
         ("anabranch.runtime.service", "from confluent_kafka import Consumer"),
         ("anabranch.delivery.service", "import time"),
     ],

@@ -92,6 +92,6 @@ def test_no_text_of_the_code_names_a_rule_that_is_not_one(root: Path, files: lis
 def test_what_is_not_there_is_found(root: Path, tmp_path: Path) -> None:
     text = "[test_nothing](../tests/tidy/test_text.py) [test_python_parses_everywhere](../tests/tidy/test_text.py)"
     assert absent_tests(root, text) == ["test_nothing in tests/tidy/test_text.py"]
-    assert absent_modules(root, ["`protocol.replica`, `protocol.nothing`"]) == ["protocol.nothing"]
+    assert absent_modules(root, ["`protocol.stage.replica`, `protocol.nothing`"]) == ["protocol.nothing"]
     (tmp_path / "a.py").write_text('"""A.\n\nInvariants:\n    AB1 x\n    CD12 y\n"""\n')
     assert prefixes(tmp_path / "a.py") == {"AB", "CD"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.protocol.correction_order import Why
+from anabranch.protocol.stage.correction_order import Why
 from harness.correcting_stage import TICK_MS, CorrectingStage
 
 FILES = sorted((Path(__file__).parent / "correction_order").glob("*.txt"))

@@ -51,7 +51,7 @@ def give_up(
     from anabranch.adapters.system.entropy import SystemEntropy
     from anabranch.operating.give_up import GiveUp, describe, time_of, until_when
     from anabranch.pipeline.file import load
-    from anabranch.protocol.given_up import Times
+    from anabranch.protocol.log.given_up import Times
 
     named, address = file_and_broker(file, state_dir, kafka)
     loaded, clock = load(named), SystemClock()

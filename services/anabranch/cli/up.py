@@ -12,7 +12,7 @@ from rich.console import Console
 
 from anabranch.cli.options import KAFKA_VARIABLE, File, Replication, StateDir, pipeline_file
 from anabranch.cli.signals import stop_events
-from anabranch.protocol.addresses import holds_password
+from anabranch.pipeline.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
 

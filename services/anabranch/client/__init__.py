@@ -18,8 +18,8 @@ from anabranch.client.following import BUCKETS_KEPT, Follower, LiveView, current
 from anabranch.client.rows import Answer, Rows, corrected, live
 from anabranch.client.security import Security
 from anabranch.client.values import Row
-from anabranch.protocol.live_delivery import Kind
-from anabranch.protocol.live_view import LiveRecord
+from anabranch.protocol.edge.live_delivery import Kind
+from anabranch.protocol.edge.live_view import LiveRecord
 
 __all__ = [
     "BUCKETS_KEPT",

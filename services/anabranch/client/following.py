@@ -9,7 +9,7 @@ from typing import Final
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec import live_records
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol import live_view
+from anabranch.protocol.edge import live_view
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
 BUCKETS_KEPT: Final = 1_000

@@ -20,9 +20,9 @@ from anabranch.client.security import Security
 from anabranch.client.values import Row, Values, key_of, time_of
 from anabranch.codec.live_records import EVENT_TIME_HEADER, ID_HEADER, MISSING_HEADER, tentative_suffix
 from anabranch.ports import Chunk, EventLog
+from anabranch.protocol.edge.live_view import LiveRecord
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.live_view import LiveRecord
 
 T = TypeVar("T")
 

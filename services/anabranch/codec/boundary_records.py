@@ -15,7 +15,7 @@ from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import (
+from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
     BranchNumber,

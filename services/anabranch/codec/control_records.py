@@ -9,7 +9,7 @@ from typing import Any, Final
 from anabranch.codec import single_object
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
-from anabranch.protocol.control import (
+from anabranch.protocol.control.records import (
     Alarm,
     Ask,
     AskOutcome,

@@ -12,13 +12,13 @@ from typing import Any, Final
 from anabranch.codec import single_object
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
-from anabranch.protocol.buckets import bound_ms
+from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
+from anabranch.protocol.edge.live_view import LiveRecord
+from anabranch.protocol.edge.upsert_view import State, Version, Write
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.live_delivery import Kind, LiveProgress
-from anabranch.protocol.live_view import LiveRecord
-from anabranch.protocol.records import BranchNumber
-from anabranch.protocol.upsert_view import State, Version, Write
+from anabranch.protocol.log.buckets import bound_ms
+from anabranch.protocol.log.records import BranchNumber
 
 ID_HEADER: Final = "anabranch-id"
 EVENT_TIME_HEADER: Final = "anabranch-event-time"

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.planner import Plan, QueryPosition, TakenBucket
-from anabranch.protocol.records import BoundaryKind
+from anabranch.protocol.log.records import BoundaryKind
+from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
 
 Offset = dict[str, Any]
 

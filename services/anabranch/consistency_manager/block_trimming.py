@@ -1,4 +1,4 @@
-"""Deletes blocks that no reader needs (rule 18): trim points become offsets (``protocol.trim_offsets``), offsets become deletions.
+"""Deletes blocks that no reader needs (rule 18): trim points become offsets (``protocol.control.trim_offsets``), offsets become deletions.
 
 Deleted is only what a trim point in the control topic says, so that whoever looks there knows what may be gone. A deletion that did not come
 about is made up for by a later one.
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.ports import TopicPartition
-from anabranch.protocol.boundary_log import Outcome
+from anabranch.protocol.control.trim_offsets import TrimOffsets
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
-from anabranch.protocol.records import LogEntry
-from anabranch.protocol.trim_offsets import TrimOffsets
+from anabranch.protocol.log.boundary_log import Outcome
+from anabranch.protocol.log.records import LogEntry
 from anabranch.runtime.crash_points import crash_point
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.consistency import REJECTED, IndexImage
-from anabranch.protocol.control import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
-from anabranch.protocol.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE, Peer
-from anabranch.protocol.fencing import FenceBook
-from anabranch.protocol.standby import STANDBY_SERVICE
-from anabranch.protocol.trimming import Trimming
+from anabranch.protocol.control.consistency import REJECTED, IndexImage
+from anabranch.protocol.control.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE, Peer
+from anabranch.protocol.control.fencing import FenceBook
+from anabranch.protocol.control.records import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control.trimming import Trimming
+from anabranch.protocol.stage.standby import STANDBY_SERVICE
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender
 

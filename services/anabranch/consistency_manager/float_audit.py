@@ -15,14 +15,14 @@ from prometheus_client import Counter
 
 from anabranch.codec.blocks import schema_from_text
 from anabranch.codec.float_comparison import float_columns, float_difference
-from anabranch.protocol.consistency import FLOAT_MISMATCH, Agreed, StreamAudit
-from anabranch.protocol.control import Alarm
+from anabranch.protocol.control.consistency import FLOAT_MISMATCH, Agreed, StreamAudit
+from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError, Unavailable
 from anabranch.protocol.limits import FLOAT_SAMPLE_EVERY_MS
 from anabranch.runtime.block_reader import BlockReader
 
 if TYPE_CHECKING:
-    from anabranch.protocol.boundary_log import LogState
+    from anabranch.protocol.log.boundary_log import LogState
     from anabranch.runtime.service import ServiceContext
 
 _LABELS: Final = ("pipeline", "stream")

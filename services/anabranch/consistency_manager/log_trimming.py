@@ -1,4 +1,4 @@
-"""Writes snapshots of boundary logs and deletes what lies below (``protocol.log_snapshots``).
+"""Writes snapshots of boundary logs and deletes what lies below (``protocol.log.log_snapshots``).
 
 Deleted is only what a snapshot that stands in the log covers. A log snapshot or a deletion that did not come about is made up for by a
 later one.
@@ -15,17 +15,17 @@ from prometheus_client import Counter, Gauge
 from anabranch.codec import boundary_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol import limits
+from anabranch.protocol.control.state_horizon import buckets_of
 from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
-from anabranch.protocol.log_snapshots import LogSnapshots, forgettable
-from anabranch.protocol.state_horizon import buckets_of
+from anabranch.protocol.log.log_snapshots import LogSnapshots, forgettable
 from anabranch.runtime.crash_points import crash_point
 
 if TYPE_CHECKING:
     from anabranch.ports import LogAdmin, LogWriter
-    from anabranch.protocol.boundary_log import Outcome
-    from anabranch.protocol.consistency import StreamAudit
-    from anabranch.protocol.records import LogEntry, LogSnapshot
+    from anabranch.protocol.control.consistency import StreamAudit
+    from anabranch.protocol.log.boundary_log import Outcome
+    from anabranch.protocol.log.records import LogEntry, LogSnapshot
     from anabranch.runtime.boundary_reader import BoundaryReader
     from anabranch.runtime.service import ServiceContext
 

@@ -1,4 +1,4 @@
-"""The consistency manager: wiring of ``protocol.consistency``, ``correction_order``, ``fencing`` and ``trimming`` to the logs and the index.
+"""The consistency manager: wiring of ``protocol.control.consistency``, ``correction_order``, ``fencing`` and ``trimming`` to the logs and the index.
 
 It keeps nothing of its own: a start reads the logs, from their beginning or from a log snapshot on, and comes to the same conclusions. Two
 of them may run; they write the same index. While the index cannot be reached everything goes on, and what should stand in it is
@@ -21,13 +21,13 @@ from anabranch.consistency_manager.float_audit import FloatAudit
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
-from anabranch.protocol.boundary_log import Outcome
-from anabranch.protocol.buckets import bound_ms
-from anabranch.protocol.consistency import AlarmBook, IndexImage, Mismatch, StreamAudit
-from anabranch.protocol.control import Alarm, ControlRecord
+from anabranch.protocol.control.consistency import AlarmBook, IndexImage, Mismatch, StreamAudit
+from anabranch.protocol.control.records import Alarm, ControlRecord
+from anabranch.protocol.control.state_horizon import GapBook, buckets_of
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
-from anabranch.protocol.records import BoundaryRecord, LogEntry, LogSnapshot
-from anabranch.protocol.state_horizon import GapBook, buckets_of
+from anabranch.protocol.log.boundary_log import Outcome
+from anabranch.protocol.log.buckets import bound_ms
+from anabranch.protocol.log.records import BoundaryRecord, LogEntry, LogSnapshot
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.service import ServiceContext, ServiceStatus

@@ -11,9 +11,9 @@ from structlog.typing import FilteringBoundLogger
 from anabranch.delivery.rendering import Ordered, in_order
 from anabranch.pipeline.model import Output, Pipeline
 from anabranch.ports import Clock, EventLog
-from anabranch.protocol.boundary_log import contents
 from anabranch.protocol.errors import DataMissing
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.boundary_log import contents
+from anabranch.protocol.log.records import Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.gone_blocks import last_gone

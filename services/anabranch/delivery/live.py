@@ -1,4 +1,4 @@
-"""The live half of delivery: wiring of ``protocol.live_delivery`` to topics (rules 19, 20).
+"""The live half of delivery: wiring of ``protocol.edge.live_delivery`` to topics (rules 19, 20).
 
 It lives beside the corrected half in one process and one thread, with a transactional id, a progress topic and block readers of its own. It
 takes what the boundary log says now, writes one bounded transaction, and comes back. Whatever is not certain ends in a failover: a new
@@ -24,11 +24,13 @@ from anabranch.pipeline import shape
 from anabranch.pipeline.model import LiveSink, Output
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
-from anabranch.protocol import upstream_selection
-from anabranch.protocol.boundary_log import TentativeBucket
-from anabranch.protocol.buckets import bound_ms
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.delivery import end_of
+from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.edge.delivery import end_of
+from anabranch.protocol.edge.live_delivery import Available, Failure, LiveDelivery, LiveProgress, LiveRun, resumed
+from anabranch.protocol.edge.live_hold import Hold, Offer
+from anabranch.protocol.edge.upsert_view import UpsertView
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -39,14 +41,12 @@ from anabranch.protocol.errors import (
     RemoteProtocolError,
     Unavailable,
 )
-from anabranch.protocol.failure_detector import FailureDetector
-from anabranch.protocol.late_start import live_begins_after
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_CHUNK_ROWS, MESSAGE_BYTES_DEFAULT, UNREADABLE_MAX
-from anabranch.protocol.live_delivery import Available, Failure, LiveDelivery, LiveProgress, LiveRun, resumed
-from anabranch.protocol.live_hold import Hold, Offer
-from anabranch.protocol.records import BranchNumber, Part
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.upsert_view import UpsertView
+from anabranch.protocol.log.boundary_log import TentativeBucket
+from anabranch.protocol.log.buckets import bound_ms
+from anabranch.protocol.log.records import BranchNumber, Part
+from anabranch.protocol.stage import upstream_selection
+from anabranch.protocol.stage.late_start import live_begins_after
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
@@ -63,7 +63,7 @@ _READ_BACK_MS: Final = 5_000
 _LABELS: Final = ("pipeline", "output")
 
 Choose = Callable[[str | None, Mapping[str, ReplicaState], Mapping[str, int], int], str | None]
-"""(current, states, offers, bucket) -> the replica from which to take tentative buckets (``protocol.upstream_selection.choose``)."""
+"""(current, states, offers, bucket) -> the replica from which to take tentative buckets (``protocol.stage.upstream_selection.choose``)."""
 
 
 class _UnreadableError(Exception):

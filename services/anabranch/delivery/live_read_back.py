@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from anabranch.codec import live_records
 from anabranch.delivery.read_back import Waiting, committed, ends
 from anabranch.ports import EventLog
+from anabranch.protocol.edge.live_delivery import LiveProgress
+from anabranch.protocol.edge.upsert_view import UpsertView
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.live_delivery import LiveProgress
-from anabranch.protocol.upsert_view import UpsertView
 
 
 def last_progress(log: EventLog, topic: str, output: str, waiting: Waiting) -> LiveProgress | None:

@@ -13,11 +13,11 @@ from anabranch.codec.live_records import KIND_HEADER, MISSING_HEADER, tentative_
 from anabranch.delivery.rendering import Lacks, Records, Renderer, Written, nothing
 from anabranch.pipeline.model import LiveSink
 from anabranch.ports import TopicPartition, TransactionalWriter
-from anabranch.protocol.delivery import Slice, partition_of
+from anabranch.protocol.edge.delivery import Slice, partition_of
+from anabranch.protocol.edge.live_delivery import Kind, LiveProgress, LiveRun
+from anabranch.protocol.edge.upsert_view import Rows, State, UpsertView, Version, Write
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.live_delivery import Kind, LiveProgress, LiveRun
-from anabranch.protocol.records import BranchNumber
-from anabranch.protocol.upsert_view import Rows, State, UpsertView, Version, Write
+from anabranch.protocol.log.records import BranchNumber
 
 _INSERTION: Final = [(KIND_HEADER, Kind.INSERTION.value.encode())]
 _TENTATIVE: Final = (KIND_HEADER, Kind.TENTATIVE.value.encode())
@@ -96,7 +96,7 @@ class KindSequence:
 
 
 class CompactedView:
-    """One record per key, its newest value (``protocol.upsert_view``)."""
+    """One record per key, its newest value (``protocol.edge.upsert_view``)."""
 
     def __init__(
         self, output: str, sink: LiveSink, partitions: int, view: UpsertView, fitting_bytes: int | None = None, lacks: Lacks = nothing

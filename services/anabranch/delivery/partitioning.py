@@ -1,4 +1,4 @@
-"""``protocol.delivery.partition_of`` for many records at once (a property test says that both agree)."""
+"""``protocol.edge.delivery.partition_of`` for many records at once (a property test says that both agree)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from anabranch.protocol.delivery import BEGINNING, Slice, partition_of
+from anabranch.protocol.edge.delivery import BEGINNING, Slice, partition_of
 
 _M: Final = np.uint32(0x5BD1E995)
 _SEED: Final = np.uint32(0x9747B28C)

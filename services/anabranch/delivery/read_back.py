@@ -12,7 +12,7 @@ from typing import Final
 from anabranch.codec import control_records
 from anabranch.delivery.rendering import ID_HEADER
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.control import DeliveryProgress
+from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.errors import RemoteProtocolError, Unavailable
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import READ_BACK_SILENT_MS

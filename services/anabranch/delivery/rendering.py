@@ -16,7 +16,7 @@ from anabranch.codec.edge import Encoder
 from anabranch.codec.live_records import MISSING_HEADER
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
-from anabranch.protocol.delivery import Slice
+from anabranch.protocol.edge.delivery import Slice
 from anabranch.protocol.errors import RemoteProtocolError
 
 ID_HEADER: Final = "anabranch-id"

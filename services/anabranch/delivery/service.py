@@ -1,4 +1,4 @@
-"""The delivery service: wiring of ``protocol.delivery`` to topics, and beside it, where the output has one, of the live topic.
+"""The delivery service: wiring of ``protocol.edge.delivery`` to topics, and beside it, where the output has one, of the live topic.
 
 A round: follow the boundary log; take the next run of stable buckets; read their blocks, sort, encode; write records and progress record in one
 transaction. Whatever is not certain - a start, an unknown outcome, a broker that does not answer - ends in ``_fail_over``: a new
@@ -20,14 +20,14 @@ from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
-from anabranch.protocol.buckets import bound_ms
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.delivery import REJECTED, CorrectedDelivery, Form, Run, Slice, rows_bound
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.edge.delivery import REJECTED, CorrectedDelivery, Form, Run, Slice, rows_bound
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, RecordTooLarge, Unavailable
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.late_start import output_begins_after
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.buckets import bound_ms
+from anabranch.protocol.log.records import Part
+from anabranch.protocol.stage.late_start import output_begins_after
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.ingestion import event_time
+from anabranch.protocol.edge.ingestion import ChunkFacts, EventTimeLimits
 from anabranch.protocol.errors import RecordRejected, RejectionReason
-from anabranch.protocol.ingestion import ChunkFacts, EventTimeLimits
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The ingestion service: wiring of ``protocol.ingestion`` to topics.
+"""The ingestion service: wiring of ``protocol.edge.ingestion`` to topics.
 
 A round: fetch; decide about every record; write dead letters and blocks and wait for both; append one boundary record that names the parts,
 the positions read to, and what is closed now. Nothing that was read is kept in memory afterwards. A crash at any point is answered by going on
@@ -23,11 +23,10 @@ from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, judge
 from anabranch.ingestion.dead_letters import DeadLetters
 from anabranch.ingestion.partitioning import slices
 from anabranch.ports import TopicPartition
-from anabranch.protocol.buckets import bound_ms
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.edge.ingestion import SourceMachine, SourceRules
 from anabranch.protocol.errors import ConfigurationError, RejectionReason, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.ingestion import SourceMachine, SourceRules
 from anabranch.protocol.limits import (
     COUNT_KEPT_EVERY_MS,
     FIND_PARTITIONS_EVERY_MS,
@@ -36,7 +35,8 @@ from anabranch.protocol.limits import (
     SOURCE_BATCH_BYTES,
     SOURCE_BATCH_RECORDS,
 )
-from anabranch.protocol.records import BoundaryRecord, Part
+from anabranch.protocol.log.buckets import bound_ms
+from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.collection import without_collection

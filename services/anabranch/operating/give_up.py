@@ -1,4 +1,4 @@
-"""Give up what a source never brings: append an operator's boundary in place of its ingestion (``protocol.given_up``)."""
+"""Give up what a source never brings: append an operator's boundary in place of its ingestion (``protocol.log.given_up``)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, Entropy, EventLog
-from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.buckets import bound_ms
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.given_up import Times, to_give_up
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
-from anabranch.protocol.records import BoundaryRecord, GivenUp
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.buckets import bound_ms
+from anabranch.protocol.log.given_up import Times, to_give_up
+from anabranch.protocol.log.records import BoundaryRecord, GivenUp
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 

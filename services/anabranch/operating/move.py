@@ -1,4 +1,4 @@
-"""Move a replica to another node: write down its new place, and see that it begins there (``protocol.placement``)."""
+"""Move a replica to another node: write down its new place, and see that it begins there (``protocol.control.placement``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, TopicPartition
-from anabranch.protocol.control import Move
+from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.runtime.placement import PlacementReader, runs_on
 

@@ -15,7 +15,7 @@ import fastavro
 from anabranch.codec.edge import Decoder
 from anabranch.pipeline.model import Pipeline, Source
 from anabranch.ports import EventLog, LogWriter, TopicPartition
-from anabranch.protocol.delivery import BEGINNING, partition_of
+from anabranch.protocol.edge.delivery import BEGINNING, partition_of
 from anabranch.protocol.errors import ConfigurationError
 
 _LINES_AT_ONCE: Final = 4_096

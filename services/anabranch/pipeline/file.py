@@ -26,9 +26,9 @@ from anabranch.pipeline.document import MISSING, Document, Place, key_text, show
 from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.model import EventTime, HaMode, IdleTimeout, LiveSink, Output, Pipeline, Resources, Sink, Source, Stage
 from anabranch.protocol import limits
+from anabranch.protocol.control.placement import misplaced
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import TopicNames
-from anabranch.protocol.placement import misplaced
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")

@@ -12,8 +12,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from anabranch.codec.record_schema import Field, RecordSchema
+from anabranch.protocol.control.placement import PlacedStage, Places, place
 from anabranch.protocol.identifiers import TopicNames
-from anabranch.protocol.placement import PlacedStage, Places, place
 
 __all__ = [
     "EventTime",
@@ -93,7 +93,7 @@ class Stage(_Model):
     """A record changes results at most so much later than itself; None: not known. Always known for ``upstream_backup`` and ``amnesia``."""
     on_missing_input: Literal["process", "delay", "suspend"] = "process"
     version: int = 1
-    """Of what the stage computes: raised when that changes, it replaces the versions before at one bucket (BL15 of ``protocol.boundary_log``)."""
+    """Of what the stage computes: raised when that changes, it replaces the versions before at one bucket (BL15 of ``protocol.log.boundary_log``)."""
     parameters: dict[str, object] = {}
 
     @property
@@ -103,7 +103,7 @@ class Stage(_Model):
 
     @property
     def backup_horizon_ms(self) -> int | None:
-        """The horizon by which a stage begins again that saves its state nowhere else (``protocol.state_horizon``); None: another kind of stage."""
+        """The horizon by which a stage begins again that saves its state nowhere else (``protocol.control.state_horizon``); None: another kind of stage."""
         return self.state_horizon_ms if self.ha in ("upstream_backup", "amnesia") else None
 
     def process_ids(self) -> list[str]:
@@ -174,7 +174,7 @@ class Pipeline(_Model):
     stages: dict[str, Stage]
     outputs: dict[str, Output]
     named_nodes: dict[str, list[str]] = {}
-    """What the file says of nodes: ``STAGE.REPLICA`` of each. Where it says nothing the rule places (``protocol.placement``)."""
+    """What the file says of nodes: ``STAGE.REPLICA`` of each. Where it says nothing the rule places (``protocol.control.placement``)."""
 
     resources: dict[str, Resources] = {}
     """Of nodes by name; others have what their environment says."""

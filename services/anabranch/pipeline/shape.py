@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.protocol.availability import Policy, Waits, delay_bound_ms, waits_of
-from anabranch.protocol.input_lags import InputLags
 from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.stage.availability import Policy, Waits, delay_bound_ms, waits_of
+from anabranch.protocol.stage.input_lags import InputLags
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline

@@ -2,7 +2,7 @@
 
 The service's thread waits for the broker, for the disk, for Spark: while it reads logs, copies a checkpoint and looks through it, starts a query, or
 asks whether a newer process has begun. With much state, or a slow broker, that takes longer than a silence after which others would take over
-(``protocol.standby``) or go on without this process.
+(``protocol.stage.standby``) or go on without this process.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from anabranch.protocol.control import Heartbeat
-from anabranch.protocol.standby import ENDED
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.stage.standby import ENDED
 from anabranch.runtime.heartbeats import HeartbeatSender
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Carries out the steps of ``protocol.timeline`` and ``protocol.standby`` that need nothing but the replica's disk.
+"""Carries out the steps of ``protocol.log.timeline`` and ``protocol.stage.standby`` that need nothing but the replica's disk.
 
 What holds after a crash between two of them stands where the steps are.
 """
@@ -6,7 +6,7 @@ What holds after a crash between two of them stands where the steps are.
 from __future__ import annotations
 
 from anabranch.ports import Checkpoints
-from anabranch.protocol.timeline import (
+from anabranch.protocol.log.timeline import (
     Answer,
     Clean,
     Copy,

@@ -1,4 +1,4 @@
-"""Remembers the ends of a node's engine over restarts, so that a stage that takes all memory can be named (``protocol.restarting``).
+"""Remembers the ends of a node's engine over restarts, so that a stage that takes all memory can be named (``protocol.control.restarting``).
 
 What holds after a crash at any point: the file is whole or absent. Nothing but a message depends on it.
 """
@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from anabranch.protocol.control.restarting import EngineEnd, remembered, suspects
 from anabranch.protocol.errors import EngineEnded
-from anabranch.protocol.restarting import EngineEnd, remembered, suspects
 
 if TYPE_CHECKING:
     from pathlib import Path

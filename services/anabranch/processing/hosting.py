@@ -1,10 +1,10 @@
 """The life of one replica on a node: started, looked after, started again when it ends, ended with the node.
 
 A replica has a thread of its own, which alone calls its ``start``, ``step`` and ``stop``; the node's thread alone calls what stands here. What ends
-a replica ends nothing else of the node. It is started again as a process would be (``protocol.restarting``), as a new ``StageReplica`` with an
+a replica ends nothing else of the node. It is started again as a process would be (``protocol.control.restarting``), as a new ``StageReplica`` with an
 epoch of its own. Only where another process has taken a replica over does the node end: there are two of its name, and the newer one counts.
 
-A replica whose place is elsewhere by now is not started again (``protocol.placement``): it was moved, and the other node has taken it over.
+A replica whose place is elsewhere by now is not started again (``protocol.control.placement``): it was moved, and the other node has taken it over.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from anabranch.protocol.control.placement import AfterEnd
+from anabranch.protocol.control.restarting import Backoff
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError
-from anabranch.protocol.placement import AfterEnd
-from anabranch.protocol.restarting import Backoff
 from anabranch.runtime.health import READY_STATES
 from anabranch.runtime.logs import short
 from anabranch.runtime.service import ServiceStatus, exit_code_of

@@ -4,7 +4,7 @@ Theory of operation. The node's thread starts Spark, then looks after its replic
 A replica that ends - its function failed, it was fenced, its disk is full - is started again after a while, and the others go on. The node ends
 where Spark's Java does, and takes all along; whoever started it starts it again, and each replica goes on from its own checkpoint.
 
-Which replicas it looks after, the pipeline file and the log of moves say (``protocol.placement``): one that comes is started beside the others, in
+Which replicas it looks after, the pipeline file and the log of moves say (``protocol.control.placement``): one that comes is started beside the others, in
 the same Spark; one that leaves goes on here until it runs where its place is now.
 """
 
@@ -23,9 +23,9 @@ from anabranch.pipeline.model import Resources
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
+from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, DataMissing, EngineEnded, Unavailable
 from anabranch.protocol.limits import NODE_WAITS_MS, PLACEMENT_LOOK_MS
-from anabranch.protocol.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.placement import PlacementReader, runs_on
 from anabranch.runtime.service import ServiceStatus

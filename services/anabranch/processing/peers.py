@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from anabranch.protocol.boundary_log import LogState
-from anabranch.protocol.late_start import LateStart
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.state_horizon import StateHorizon
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.state_horizon import StateHorizon
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.stage.late_start import LateStart
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""A replica's side of ASK (``protocol.recompute_requests``): serves readers whose blocks are gone.
+"""A replica's side of ASK (``protocol.control.recompute_requests``): serves readers whose blocks are gone.
 
 What is still there of a wanted bucket, in the own version of it, is named again; the rest is made again by a query of its own
-(``protocol.recomputation``), which the engine runs beside the others.
+(``protocol.stage.recomputation``), which the engine runs beside the others.
 
 What holds after a crash at any point: blocks that nobody names, and a directory that the next process removes. The reader asks again.
 """
@@ -16,25 +16,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
-from anabranch.protocol.boundary_log import contents
-from anabranch.protocol.clean_points import CleanPoints
-from anabranch.protocol.control import Ask, AskOutcome, AskReply, ControlRecord
+from anabranch.protocol.control.recompute_requests import RecomputeReplies
+from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, ASK_TAKEN_MS
-from anabranch.protocol.planner import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
-from anabranch.protocol.recomputation import Recomputation, recomputed_records
-from anabranch.protocol.recompute_requests import RecomputeReplies
-from anabranch.protocol.records import BoundaryKind, Part
-from anabranch.protocol.replica import JointPlan
-from anabranch.protocol.timeline import timeline_name
+from anabranch.protocol.log.boundary_log import contents
+from anabranch.protocol.log.clean_points import CleanPoints
+from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.log.timeline import timeline_name
+from anabranch.protocol.stage.planner import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
+from anabranch.protocol.stage.recomputation import Recomputation, recomputed_records
+from anabranch.protocol.stage.replica import JointPlan
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.gone_blocks import GoneBlocks
 from anabranch.runtime.heartbeats import ControlWriter
 
 if TYPE_CHECKING:
     from anabranch.ports import Checkpoints
-    from anabranch.protocol.boundary_log import LogState
-    from anabranch.protocol.plans import PlanTraits
+    from anabranch.protocol.log.boundary_log import LogState
+    from anabranch.protocol.stage.plans import PlanTraits
     from anabranch.runtime.boundary_writer import BoundaryWriter
     from anabranch.runtime.service import ServiceContext
 

@@ -1,4 +1,4 @@
-"""Drives one process of one replica: logs in, decisions of ``protocol.replica``, directories and boundary records out.
+"""Drives one process of one replica: logs in, decisions of ``protocol.stage.replica``, directories and boundary records out.
 
 Knows nothing of Spark: an engine asks ``advance`` for what a query runs next, says ``begin`` and ``finish`` around each batch, and carries out
 ``orders``. The one for real is Spark (``processing.stage_replica``); the simulation has a small one.
@@ -24,19 +24,15 @@ from anabranch.codec.plan_offsets import Offset, kind_of, missing_of, offset_of,
 from anabranch.ports import Checkpoints, Clock
 from anabranch.processing.disk_steps import on_disk
 from anabranch.processing.peers import Recovery, Upstream
-from anabranch.protocol.availability import Availability
-from anabranch.protocol.clean_points import CleanPoints
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
-from anabranch.protocol.given_up import named, of_results
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX
-from anabranch.protocol.planner import Plan, QueryPosition, check_joint, check_watermark
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.record_pieces import pieces
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp, Part
-from anabranch.protocol.replica import Decision, JointPlan, RecordChain, Replica, Situation
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.timeline import (
+from anabranch.protocol.log.clean_points import CleanPoints
+from anabranch.protocol.log.given_up import named, of_results
+from anabranch.protocol.log.record_pieces import pieces
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp, Part
+from anabranch.protocol.log.timeline import (
     Answer,
     AppendBase,
     AwaitPeer,
@@ -56,7 +52,11 @@ from anabranch.protocol.timeline import (
     failover_steps,
     fork_steps,
 )
-from anabranch.protocol.upstream_selection import awaits_corrections, works_on_tentative
+from anabranch.protocol.stage.availability import Availability
+from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
+from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica import Decision, JointPlan, RecordChain, Replica, Situation
+from anabranch.protocol.stage.upstream_selection import awaits_corrections, works_on_tentative
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
@@ -114,7 +114,7 @@ class ReplicaRunner:
     ) -> None:  # fmt: skip
         """``lock``: the one that the readers of ``inputs`` hold while their log states change. ``may_wait``: ``advance`` may block a little.
 
-        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.replica.Replica`` has them. ``horizon_buckets``: of the
+        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.stage.replica.Replica`` has them. ``horizon_buckets``: of the
         stage; None: not known.
         """
         self._horizon_buckets = horizon_buckets
@@ -129,7 +129,7 @@ class ReplicaRunner:
         self._empty_every_ms, self._successor_after_ms = empty_every_ms, successor_after_ms
         self._replica: Replica | None = None
         self.given_up = 0
-        """Buckets of the output up to this one are given up (``protocol.state_horizon``); 0: none."""
+        """Buckets of the output up to this one are given up (``protocol.control.state_horizon``); 0: none."""
         self._queries: dict[str, _Query] = {}
         self._orders: list[Order] = []
         self._successor: StartQuery | None = None

@@ -25,16 +25,16 @@ from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
-from anabranch.protocol.availability import Availability
-from anabranch.protocol.control import ControlRecord, Heartbeat
-from anabranch.protocol.correction_order import CorrectionGate
+from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.fencing import fenced_epochs
+from anabranch.protocol.control.records import ControlRecord, Heartbeat
+from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
 from anabranch.protocol.errors import AnabranchError, Fenced
-from anabranch.protocol.failure_detector import FailureDetector
-from anabranch.protocol.fencing import fenced_epochs
-from anabranch.protocol.late_start import LateStart
 from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
-from anabranch.protocol.planner import EmptyBatches
-from anabranch.protocol.state_horizon import StateHorizon, buckets_of
+from anabranch.protocol.stage.availability import Availability
+from anabranch.protocol.stage.correction_order import CorrectionGate
+from anabranch.protocol.stage.late_start import LateStart
+from anabranch.protocol.stage.planner import EmptyBatches
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, records_so_far

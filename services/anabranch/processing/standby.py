@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.speakers import speakers
 from anabranch.processing.disk_steps import on_disk
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
-from anabranch.protocol.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
-from anabranch.protocol.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
+from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
+from anabranch.protocol.stage.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 

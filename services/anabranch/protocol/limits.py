@@ -31,7 +31,7 @@ RECORD_BYTES_ON_BROKER_MAX: Final = 16 * MIB
 """Largest record that is sent or fetched whole: twice the largest boundary record, four times the largest block."""
 
 PARTS_PER_RECORD_MAX: Final = 20_000
-"""Parts of one boundary record, about 2 MiB: a source ends its batch earlier, a stage says it in pieces (``protocol.record_pieces``)."""
+"""Parts of one boundary record, about 2 MiB: a source ends its batch earlier, a stage says it in pieces (``protocol.log.record_pieces``)."""
 
 PIECES_MAX: Final = 1_000
 """Records in which one batch of a stage is written: far more parts than the memory of a stage holds. Well below CHAIN_RECORDS_MAX: a batch that is run again
@@ -281,7 +281,7 @@ CORRECTION_STEPS_ALONE: Final = 4
 
 CORRECTION_ROWS_MAX: Final = 100_000
 """Rows of one batch while a branch runs beside it: a larger one keeps the cores longer than ``max_delay`` allows the branch to stand still. What comes
-within the long wait may be more (``protocol.replica``, RE9)."""
+within the long wait may be more (``protocol.stage.replica``, RE9)."""
 
 HEARTBEAT_EVERY_MS: Final = 500
 """Between two heartbeats of a process that has no news: four may be lost before others take it for dead."""

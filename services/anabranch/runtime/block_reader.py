@@ -9,7 +9,7 @@ import pyarrow as pa
 from anabranch.codec.blocks import BlockHeaders, by_columns, decode_block, digest, digests
 from anabranch.ports import Clock, EventLog, Headers, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.records import Part
 from anabranch.runtime.range_reader import RangeReader
 
 Wanted = tuple[int, str, Sequence[Part]]

@@ -10,7 +10,7 @@ from anabranch.codec.blocks import BlockHeaders, digests, encode_block, pieces
 from anabranch.ports import Entropy, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import WRITE_TRIES_MAX
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.records import Part
 
 
 class BlockWriter:

@@ -10,10 +10,10 @@ from typing import Final
 
 from anabranch.codec import boundary_records
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.errors import ConfigurationError, DataMissing, RemoteProtocolError
-from anabranch.protocol.log_start import LogStart
-from anabranch.protocol.records import LogEntry
+from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.log_start import LogStart
+from anabranch.protocol.log.records import LogEntry
 from anabranch.runtime.log_end import read_to
 
 _FETCH_RECORDS: Final = 2_000
@@ -30,7 +30,7 @@ Listener = Callable[[int, LogEntry, Outcome], None]
 class BoundaryReader:
     """One reader of one stream's boundary log. Not thread-safe.
 
-    A crash loses nothing: a new reader reads the log again, from its beginning or from a log snapshot on (``protocol.log_start``).
+    A crash loses nothing: a new reader reads the log again, from its beginning or from a log snapshot on (``protocol.log.log_start``).
     """
 
     def __init__(

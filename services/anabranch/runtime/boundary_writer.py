@@ -12,11 +12,11 @@ from typing import Final
 
 from anabranch.codec import boundary_records
 from anabranch.ports import Clock, Entropy, EventLog, LogWriter, TopicPartition
-from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.errors import ConfigurationError, Fenced, LocalProtocolError, OutcomeUnknown, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Recomputed
+from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Recomputed
 from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 
 _SEND_TRIES: Final = 10

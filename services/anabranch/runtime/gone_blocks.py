@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from anabranch.ports import LogReader, TopicPartition
-from anabranch.protocol.boundary_log import LogState, contents
 from anabranch.protocol.limits import ASK_BUCKETS_MAX
-from anabranch.protocol.planner import TakenBucket
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.boundary_log import LogState, contents
+from anabranch.protocol.log.records import Part
+from anabranch.protocol.stage.planner import TakenBucket
 
 Lock = AbstractContextManager[object]
 """Held while a log state is looked at that another thread changes; never while the log is asked."""

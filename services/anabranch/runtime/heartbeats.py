@@ -15,14 +15,14 @@ from typing import Final
 
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
-from anabranch.protocol.control import ControlRecord, Fence, Heartbeat
-from anabranch.protocol.correction_order import CorrectionGate
+from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.speaking import Speaker
 from anabranch.protocol.errors import DataMissing, OutcomeUnknown, Outvoted, RemoteProtocolError, Unavailable
-from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.limits import CONTROL_WAIT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.speaking import Speaker
-from anabranch.protocol.upstream_selection import choose
+from anabranch.protocol.stage.correction_order import CorrectionGate
+from anabranch.protocol.stage.upstream_selection import choose
 
 _FETCH_RECORDS: Final = 2_000
 _WAIT_MS: Final = 100
@@ -156,7 +156,7 @@ class HeartbeatSender:
 class ControlReader:
     """Follows all control topics, by default from now on: what is alive is heard again within a moment. Not thread-safe.
 
-    Of each topic only what its writer may say counts (``protocol.speaking``).
+    Of each topic only what its writer may say counts (``protocol.control.speaking``).
     """
 
     def __init__(self, log: EventLog, speakers: Mapping[str, Speaker], *, from_beginning: bool = False) -> None:

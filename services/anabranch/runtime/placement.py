@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec import control_records
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.control import Move
+from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.log_end import read_to
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
-    from anabranch.protocol.placement import Places
+    from anabranch.protocol.control.placement import Places
 
 _FETCH_RECORDS: Final = 2_000
 _SILENT_POLLS_MAX: Final = 100

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from anabranch.protocol.addresses import holds_password
+from anabranch.pipeline.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:

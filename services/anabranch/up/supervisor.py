@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from anabranch.pipeline.addresses import without_password
 from anabranch.ports import Clock
-from anabranch.protocol.addresses import without_password
+from anabranch.protocol.control.restarting import Backoff
 from anabranch.protocol.errors import ConfigurationError, Unavailable
-from anabranch.protocol.restarting import Backoff
 from anabranch.runtime.service import ExitCode
 from anabranch.up import probe, state_file
 from anabranch.up.processes import ManagedProcess, ProcessSpec, sweep

@@ -12,7 +12,7 @@ from anabranch.cli import app
 from anabranch.operating import give_up as shell
 from anabranch.pipeline import file
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.records import GivenUp
+from anabranch.protocol.log.records import GivenUp
 from harness.sources import pipeline
 
 _WHERE = ["-f", "p.yaml", "--kafka", "k:1"]

@@ -10,10 +10,10 @@ import pytest
 from anabranch.codec import boundary_records, control_records, single_object
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
-from anabranch.protocol.control import Alarm
+from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import (
+from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
     BranchSnapshot,

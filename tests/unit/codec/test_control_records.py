@@ -7,7 +7,7 @@ import pytest
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
-from anabranch.protocol.control import (
+from anabranch.protocol.control.records import (
     Alarm,
     Ask,
     AskOutcome,
@@ -20,7 +20,7 @@ from anabranch.protocol.control import (
     TrimPoint,
 )
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.records import EpochStarted
+from anabranch.protocol.log.records import EpochStarted
 
 HEARTBEAT = Heartbeat(service="processing", name="tolls", replica="1", epoch=-1, state="running", bucket=7, written_ms=8)
 PROGRESS = DeliveryProgress(

@@ -7,12 +7,12 @@ import pytest
 
 from anabranch.codec import boundary_records, live_records
 from anabranch.codec.catalog import catalog
+from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
+from anabranch.protocol.edge.live_view import LiveRecord
+from anabranch.protocol.edge.upsert_view import State, Version, Write
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.live_delivery import Kind, LiveProgress
-from anabranch.protocol.live_view import LiveRecord
-from anabranch.protocol.records import EpochStarted
-from anabranch.protocol.upsert_view import State, Version, Write
+from anabranch.protocol.log.records import EpochStarted
 
 PROGRESS = LiveProgress("tolls", 2, 17, 40, 43, undone=True, last_bucket=39, last_position=4, written_ms=1_700_000_000_000)
 STABLE = Version(RecordId(3, 1), 300, b'{"a":1}')

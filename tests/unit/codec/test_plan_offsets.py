@@ -9,8 +9,8 @@ import pytest
 
 from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, offset_of, position_fields, position_of, rows_of, taken_of
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
-from anabranch.protocol.planner import Plan, QueryPosition, TakenBucket
-from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
 
 TAKEN: tuple[TakenBucket, ...] = (
     (4, "0", (Part(4, 0, "aa", 2, 10, 12, 5, 2**64 - 1), Part(4, 1, "aa", 1, 3, 4, 2, 7))),

@@ -11,11 +11,11 @@ from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin
 from anabranch.consistency_manager.block_trimming import BlockTrimming
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.ports import TopicPartition
-from anabranch.protocol.boundary_log import Outcome
 from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
-from anabranch.protocol.records import BoundaryRecord, Part
+from anabranch.protocol.log.boundary_log import Outcome
+from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness import outputs

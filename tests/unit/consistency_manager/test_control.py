@@ -12,9 +12,9 @@ from anabranch.codec import control_records
 from anabranch.consistency_manager.control import ControlRoom, readers_of
 from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
-from anabranch.protocol.consistency import IndexImage
-from anabranch.protocol.control import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
-from anabranch.protocol.failure_detector import Peer
+from anabranch.protocol.control.consistency import IndexImage
+from anabranch.protocol.control.failure_detector import Peer
+from anabranch.protocol.control.records import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
 from harness import outputs
 from harness.control_topics import said, say

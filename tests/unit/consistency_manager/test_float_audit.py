@@ -13,7 +13,7 @@ from anabranch.codec import control_records
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.consistency_manager import float_audit
 from anabranch.consistency_manager.service import ConsistencyManager
-from anabranch.protocol.control import Alarm
+from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.limits import FLOAT_SAMPLE_EVERY_MS
 from harness.manager_world import ManagerWorld
 from harness.outputs import Replica, rows

@@ -13,10 +13,11 @@ from anabranch.codec import boundary_records
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.ports import Headers, TopicPartition
-from anabranch.protocol import boundary_log, limits, log_snapshots
+from anabranch.protocol import limits
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
-from anabranch.protocol.records import LogEntry, LogSnapshot
+from anabranch.protocol.log import boundary_log, log_snapshots
+from anabranch.protocol.log.records import LogEntry, LogSnapshot
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness import outputs
 from harness.manager_world import ManagerWorld

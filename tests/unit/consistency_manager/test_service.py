@@ -13,10 +13,10 @@ from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin, Operatio
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control import Alarm, Fence, Heartbeat
+from anabranch.protocol.control.records import Alarm, Fence, Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.control_topics import said, say

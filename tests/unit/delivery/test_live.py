@@ -16,13 +16,13 @@ from anabranch.delivery import service as service_module
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.shape import waits
 from anabranch.ports import Chunk, LogReader, TopicPartition
-from anabranch.protocol import upsert_view
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.edge import upsert_view
+from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
 from anabranch.protocol.errors import ConfigurationError, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import LIVE_HOLD_MS
-from anabranch.protocol.live_delivery import Kind, LiveProgress
-from anabranch.protocol.records import GivenUp
+from anabranch.protocol.log.records import GivenUp
 from harness import outputs
 from harness.live_world import FAILURE, World, compacted, feed, settle
 from harness.outputs import delivered, drain, ids, rows

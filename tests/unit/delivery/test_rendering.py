@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.codec.blocks import by_columns, canonical_sort
 from anabranch.delivery.rendering import Ordered, Records, in_order, only_rows
-from anabranch.protocol.delivery import Slice
+from anabranch.protocol.edge.delivery import Slice
 from anabranch.protocol.errors import RemoteProtocolError
 
 WIDTH_MS = 10

@@ -15,11 +15,11 @@ from anabranch.delivery import service as module
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol.delivery import partition_of
+from anabranch.protocol.edge.delivery import partition_of
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
-from anabranch.protocol.records import GivenUp
+from anabranch.protocol.log.records import GivenUp
 from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
 from harness.sources import everything

@@ -10,7 +10,7 @@ from anabranch.codec.edge import Decoder
 from anabranch.ingestion.batches import HEARTBEAT, Batch, Judged, judge
 from anabranch.pipeline.model import EventTime
 from anabranch.ports import Chunk, Headers, TopicPartition
-from anabranch.protocol.ingestion import ChunkFacts, EventTimeLimits
+from anabranch.protocol.edge.ingestion import ChunkFacts, EventTimeLimits
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from harness.sources import pipeline, report
 

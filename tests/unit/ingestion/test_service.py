@@ -16,11 +16,11 @@ from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.ingestion.service import IngestionService
 from anabranch.pipeline.model import EventTime, IdleTimeout
 from anabranch.ports import TopicPartition
-from anabranch.protocol import boundary_log as log_state
-from anabranch.protocol import ingestion as rules
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.edge import ingestion as rules
 from anabranch.protocol.errors import ConfigurationError, Fenced, TooManyParts, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
+from anabranch.protocol.log import boundary_log as log_state
 from harness.sources import StreamView, create_topics, everything, pipeline, report, service
 
 

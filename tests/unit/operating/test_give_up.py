@@ -10,8 +10,8 @@ from anabranch.ingestion.service import IngestionService
 from anabranch.operating.give_up import GiveUp, describe, in_words, time_of, until_when
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError, Fenced
-from anabranch.protocol.given_up import Times
-from anabranch.protocol.records import GivenUp
+from anabranch.protocol.log.given_up import Times
+from anabranch.protocol.log.records import GivenUp
 from harness.sources import StreamView, create_topics, everything, pipeline, report, service
 
 

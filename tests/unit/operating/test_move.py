@@ -13,7 +13,7 @@ from anabranch.codec.catalog import topic_settings
 from anabranch.operating.move import Moving
 from anabranch.pipeline.model import HaMode, Pipeline, Stage
 from anabranch.ports import LogWriter, TopicPartition
-from anabranch.protocol.control import Move
+from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.placement import PlacementReader

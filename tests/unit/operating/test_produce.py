@@ -15,7 +15,7 @@ from anabranch.operating.produce import Lines, Target, read_lines
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol.delivery import BEGINNING, partition_of
+from anabranch.protocol.edge.delivery import BEGINNING, partition_of
 from anabranch.protocol.errors import ConfigurationError
 
 READING = (

@@ -10,8 +10,8 @@ import pytest
 from anabranch.codec.record_schema import Field, RecordSchema
 from anabranch.pipeline.model import EventTime, LiveSink, Output, Pipeline, Sink, Source, Stage
 from anabranch.pipeline.shape import depth, describe, has_live, height, normal_ms, policy, too_short, waits
-from anabranch.protocol.availability import Policy, waits_of
 from anabranch.protocol.limits import HOP_MS, SLACK_MS
+from anabranch.protocol.stage.availability import Policy, waits_of
 
 
 def source(name: str, out_of_orderness_ms: int = 0) -> Source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.control import Heartbeat, TrimPoint
+from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from harness import outputs
 
 

@@ -7,9 +7,9 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.processing.beats import Beats
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PRIMARY_SILENT_MS
-from anabranch.protocol.standby import ENDED, StandbyWatch
+from anabranch.protocol.stage.standby import ENDED, StandbyWatch
 from harness.sources import everything
 from harness.waiting import wait_until
 

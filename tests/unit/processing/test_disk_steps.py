@@ -6,7 +6,7 @@ from typing import get_args
 
 from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.timeline import (
+from anabranch.protocol.log.timeline import (
     Clean,
     Copy,
     CopyPeer,

@@ -8,8 +8,8 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.processing.engine_ends import EngineEnds
+from anabranch.protocol.control.restarting import ENGINE_ENDS_TOGETHER_MS
 from anabranch.protocol.errors import EngineEnded
-from anabranch.protocol.restarting import ENGINE_ENDS_TOGETHER_MS
 
 
 def describe(path: Path, clock: VirtualClock, *during: str) -> str:

@@ -15,12 +15,12 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.replica import ReplicaRunner
-from anabranch.protocol.availability import Availability, Policy, Waits
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryRecord, Part
-from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.protocol.stage.availability import Availability, Policy, Waits
+from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, part
 from harness.replica_world import MemoryDisk

@@ -10,9 +10,9 @@ import structlog
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.processing.hosting import HostedReplica
+from anabranch.protocol.control.placement import AfterEnd
+from anabranch.protocol.control.restarting import DELAY_FIRST_MS, DELAY_MAX_MS, HEALTHY_AFTER_MS, STAGE_FAILED_DELAY_MAX_MS
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError, Unavailable
-from anabranch.protocol.placement import AfterEnd
-from anabranch.protocol.restarting import DELAY_FIRST_MS, DELAY_MAX_MS, HEALTHY_AFTER_MS, STAGE_FAILED_DELAY_MAX_MS
 from anabranch.runtime.service import ServiceStatus
 from harness.waiting import wait_until
 

@@ -16,7 +16,7 @@ from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId, TopicNames
-from anabranch.protocol.records import BoundaryRecord, Part, Recomputed
+from anabranch.protocol.log.records import BoundaryRecord, Part, Recomputed
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.waiting import wait_until
 

@@ -19,7 +19,7 @@ from anabranch.pipeline.model import HaMode, Pipeline, Stage
 from anabranch.ports import TopicPartition
 from anabranch.processing import node as shell
 from anabranch.processing.node import Node, state_of
-from anabranch.protocol.control import Move
+from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, StageFunctionError
 from anabranch.protocol.limits import PLACEMENT_LOOK_MS
 from anabranch.runtime.boundary_writer import BoundaryWriter

@@ -19,12 +19,12 @@ from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
 from anabranch.pipeline.model import Stage
 from anabranch.ports import Checkpoints, TopicPartition
 from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
-from anabranch.protocol.control import Ask, AskOutcome, AskReply
+from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord
-from anabranch.protocol.timeline import Timeline, timeline_name
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
+from anabranch.protocol.log.timeline import Timeline, timeline_name
+from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader

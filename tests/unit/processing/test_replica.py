@@ -8,12 +8,13 @@ import pytest
 
 from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, position_fields, position_of, taken_of
 from anabranch.processing.replica import StartQuery, StopQuery
-from anabranch.protocol import limits, record_pieces
+from anabranch.protocol import limits
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, GivenUp
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.timeline import timeline_name
+from anabranch.protocol.log import record_pieces
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp
+from anabranch.protocol.log.timeline import timeline_name
+from anabranch.protocol.stage.plans import PlanTraits
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, part
 from harness.replica_world import Crash, World, failing, running
 

@@ -9,10 +9,10 @@ import pytest
 from anabranch.codec.plan_offsets import rows_of
 from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
-from anabranch.protocol.availability import Waits, waits_of
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_ALONE, CORRECTION_STEPS_SERVED
-from anabranch.protocol.plans import PlanTraits
-from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.stage.availability import Waits, waits_of
+from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness.replica_world import OUT, Process, World
 

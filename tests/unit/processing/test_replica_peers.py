@@ -9,10 +9,10 @@ import pytest
 from anabranch.adapters.memory.log import Operation
 from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
+from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import DataMissing, Fenced, StageFunctionError, Unavailable
 from anabranch.protocol.limits import BRANCH_RETRY_MS, HOP_MS
-from anabranch.protocol.records import BoundaryKind
-from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.log.records import BoundaryKind
 from harness.replica_bench import WAITS
 from harness.replica_world import World, failing, running
 
@@ -82,7 +82,7 @@ class TestBranchesThatFail:
         world, process = failing()
         branch, stable_query = process.runner.branch, process.runner.stable_query
         assert branch is not None
-        monkeypatch.setattr("anabranch.protocol.replica.BRANCH_PENDING_PARTS_MAX", -1)
+        monkeypatch.setattr("anabranch.protocol.stage.replica.BRANCH_PENDING_PARTS_MAX", -1)
         world.close("a", 7, 6)
         process.wait(2 * FIRST)
         process.settle()
@@ -159,7 +159,7 @@ class TestRoom:
 
     @pytest.fixture(autouse=True)
     def _little_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("anabranch.protocol.replica.INPUT_PARTS_MAX", 6)
+        monkeypatch.setattr("anabranch.protocol.stage.replica.INPUT_PARTS_MAX", 6)
 
     def test_new_results_stand_still_until_it_is_back(self) -> None:
         world, process = failing()

@@ -11,10 +11,10 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.protocol.control.state_horizon import StateHorizon
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.identifiers import TopicNames
-from anabranch.protocol.records import BoundaryRecord
-from anabranch.protocol.state_horizon import StateHorizon
+from anabranch.protocol.log.records import BoundaryRecord
 from harness import spark_files
 from harness.file_replica import FileReplica, Source, create_topics, replica_rows, stable_rows, stage_log_state
 from harness.replica_bench import WIDTH_MS

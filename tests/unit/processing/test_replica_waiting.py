@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from anabranch.codec.plan_offsets import position_fields
-from anabranch.protocol.records import BoundaryRecord
-from anabranch.protocol.replica_states import ReplicaState
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.log.records import BoundaryRecord
 from harness.replica_bench import WAITS
 from harness.replica_world import Process, World, running
 from harness.waiting import wait_until

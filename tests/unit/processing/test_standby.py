@@ -16,11 +16,11 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
 from anabranch.pipeline.speakers import speakers
 from anabranch.processing.standby import Standby
-from anabranch.protocol.control import Heartbeat
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PRIMARY_SILENT_MS, STANDBY_COPY_EVERY_MS
-from anabranch.protocol.records import BoundaryRecord
-from anabranch.protocol.timeline import Answer, Step, Timeline, timeline_name
+from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.timeline import Answer, Step, Timeline, timeline_name
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import spark_files

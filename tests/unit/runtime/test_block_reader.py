@@ -16,7 +16,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.limits import BLOCK_ROWS_MAX
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.records import Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 

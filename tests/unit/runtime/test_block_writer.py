@@ -14,7 +14,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, WRITE_TRIES_MAX
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.records import Part
 from anabranch.runtime import block_writer as module
 from anabranch.runtime.block_writer import BlockWriter
 

@@ -14,10 +14,10 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.boundary_log import LogState, Outcome
 from anabranch.protocol.errors import ConfigurationError, DataMissing
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, LogSnapshot
+from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, LogSnapshot
 from anabranch.runtime.boundary_reader import BoundaryReader
 
 AT = TopicPartition("p.s.boundaries", 0)

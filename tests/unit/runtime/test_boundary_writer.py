@@ -12,10 +12,10 @@ from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader, Operati
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, TopicPartition
-from anabranch.protocol import boundary_log
 from anabranch.protocol.errors import ConfigurationError, Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, LogEntry, Part, Recomputed
+from anabranch.protocol.log import boundary_log
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Part, Recomputed
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 AT = TopicPartition("p.s.boundaries", 0)

@@ -7,9 +7,9 @@ import pytest
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.boundary_log import LogState
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.records import BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.runtime import gone_blocks
 from anabranch.runtime.gone_blocks import gone_range, last_gone, missing_blocks
 

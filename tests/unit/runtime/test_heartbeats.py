@@ -12,13 +12,13 @@ from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter, Operati
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Delivered, TopicPartition
-from anabranch.protocol.control import ControlRecord, Fence, Heartbeat, TrimPoint
-from anabranch.protocol.correction_order import CorrectionGate, Why
+from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.speaking import Speaker
 from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
-from anabranch.protocol.failure_detector import FailureDetector
 from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
-from anabranch.protocol.replica_states import ReplicaState
-from anabranch.protocol.speaking import Speaker
+from anabranch.protocol.stage.correction_order import CorrectionGate, Why
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl, records_so_far
 from harness.sources import everything
 

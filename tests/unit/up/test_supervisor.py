@@ -10,8 +10,8 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.protocol.control.restarting import HEALTHY_AFTER_MS
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.restarting import HEALTHY_AFTER_MS
 from anabranch.up import state_file
 from anabranch.up import supervisor as module
 from anabranch.up.processes import ManagedProcess, ProcessSpec

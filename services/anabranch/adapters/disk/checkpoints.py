@@ -28,7 +28,7 @@ from anabranch.adapters.disk.durable import SyncedTree, replace_file, sync_folde
 from anabranch.adapters.spark import checkpoint_files
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.timeline import Timeline, newest, obsolete
+from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 
 _TRIES: Final = 20
 _LOOKS: Final = 2
@@ -192,7 +192,7 @@ class ReplicaDisk:
             self._removed.pop(name, None)
 
     def clean(self, epoch: int, number: int = 0) -> None:
-        """Remove what is below timeline ``number`` of ``epoch`` (``protocol.timeline``, TI2)."""
+        """Remove what is below timeline ``number`` of ``epoch`` (``protocol.log.timeline``, TI2)."""
         for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch, number):
             shutil.rmtree(self.directory(name), ignore_errors=True)
         for name in obsolete([path.stem for path in self._timelines.glob("*.json")], epoch, number):

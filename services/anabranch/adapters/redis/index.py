@@ -11,7 +11,7 @@ from redis.retry import Retry
 
 from anabranch.adapters.redis.security import security_from_environment
 from anabranch.adapters.redis.settings import RedisSettings
-from anabranch.protocol.addresses import without_password
+from anabranch.pipeline.addresses import without_password
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, Unavailable
 
 T = TypeVar("T")

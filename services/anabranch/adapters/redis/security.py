@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from anabranch.adapters.secret_files import from_environment, kept_secret, readable_files, secret_of
-from anabranch.protocol.addresses import holds_password
+from anabranch.pipeline.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
 
 PREFIX: Final = "ANABRANCH_REDIS_"

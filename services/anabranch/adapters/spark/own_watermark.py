@@ -8,7 +8,7 @@ Spark writes the watermark to its log together with the plan, and a batch that i
 nothing is set beyond it. A query begins with the watermark of its last commit, which is the end of that plan.
 
 The classes are internal to Spark. Where they are not as they were the query ends with an error; where they do something else, its batch is
-rejected (``protocol.planner.check_watermark``).
+rejected (``protocol.stage.planner.check_watermark``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads from Spark what a query consists of. What it means is decided in ``protocol.plans``."""
+"""Reads from Spark what a query consists of. What it means is decided in ``protocol.stage.plans``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch import stateful
-from anabranch.protocol.plans import PlanFacts
+from anabranch.protocol.stage.plans import PlanFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,7 +22,7 @@ from anabranch.adapters.spark.source import FORMAT, SourceOptions
 from anabranch.codec.blocks import EVENT_TIME, schema_text
 from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
-from anabranch.protocol.plans import PlanTraits, judge
+from anabranch.protocol.stage.plans import PlanTraits, judge
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Stage

@@ -21,7 +21,7 @@ from anabranch.runtime.block_reader import BlockReader
 
 if TYPE_CHECKING:
     from anabranch.adapters.spark.source import SourceOptions
-    from anabranch.protocol.records import Part
+    from anabranch.protocol.log.records import Part
 
 QUERIES_MAX: Final = 2
 """Queries of a replica at a time: the stable one and a branch, or a range that is made again."""

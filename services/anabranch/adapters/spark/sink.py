@@ -27,8 +27,8 @@ from anabranch.codec.boundary_records import parts_from_json, parts_to_json
 from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.ports import BatchDone, QueryDriver
 from anabranch.protocol.errors import AnabranchError, StageFunctionError
-from anabranch.protocol.planner import QueryPosition, check_joint, check_open
-from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.planner import QueryPosition, check_joint, check_open
 from anabranch.runtime.block_writer import BlockWriter
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from anabranch.adapters.spark.plan_socket import PlanClient
 from anabranch.codec.plan_offsets import INITIAL, position_fields, taken_of
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.records import Part
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ import pytest
 from anabranch.adapters.disk.checkpoints import ReplicaDisk, last_commit
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.timeline import Timeline, timeline_name
+from anabranch.protocol.log.timeline import Timeline, timeline_name
 from harness import spark_files
 
 ONE, TWO, THREE = (timeline_name(epoch, 0) for epoch in (1, 2, 10))

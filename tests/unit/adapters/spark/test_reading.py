@@ -16,7 +16,7 @@ from anabranch.adapters.spark.reading import arrow_schema
 from anabranch.adapters.spark.source import PlannedReader, SourceOptions, Split
 from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.records import Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from harness.spark_options import SCHEMA, options

@@ -29,8 +29,8 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_of
 from anabranch.ports import BatchDone
 from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Fenced, StageFunctionError
-from anabranch.protocol.planner import QueryPosition
-from anabranch.protocol.records import BoundaryKind, Part
+from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 

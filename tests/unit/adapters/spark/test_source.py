@@ -17,8 +17,8 @@ from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.source import FORMAT, AnabranchSource, PlannedReader, SourceOptions, Split
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_fields
-from anabranch.protocol.planner import Plan, QueryPosition
-from anabranch.protocol.records import Part
+from anabranch.protocol.log.records import Part
+from anabranch.protocol.stage.planner import Plan, QueryPosition
 from harness.spark_options import options
 
 

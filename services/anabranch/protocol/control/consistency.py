@@ -1,0 +1,475 @@
+"""What the consistency manager decides: do replicas agree, and what should stand in the index.
+
+Theory of operation. Replicas of a stage make the same rows, so the digests of a bucket (sum modulo 2**64 of the hashes of its rows, over
+all its parts) must be equal where the plans are. ``StreamAudit`` gets every record of a boundary log after the log state took it, and
+compares a bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a difference is a true one.
+They depend on the order of additions, so they are compared row by row with a tolerance (``codec.float_comparison``), in samples: ``agreed``
+is the newest bucket of which two replicas have the same digest.
+
+What a replica makes depends on its state, and that on every plan that it ever ran and on where each took over from the one before. This is its
+*history*: a record has that of the record which it continues, unless another plan has made it. Two replicas are compared where their histories
+are equal: they always ran the same plan, or each change found them at the same place, as when a pipeline at rest is stopped and changed as a
+whole. Whoever copies a peer's checkpoint has its history, if all that it can have copied have the same.
+
+``IndexImage`` is what the index should hold: a function of the logs alone, bounded, together with what has not been written yet. The index is
+never read to decide anything, so it may vanish at any time; writing the image again brings it back.
+
+Keys of the index (all below ``anabranch:<pipeline>:``):
+    stream:<stream>               hash: upto (every bucket up to it is stable)
+    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing where only a log snapshot names it;
+    bucket, epoch, timeline, batch, fingerprint, written_ms) boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked
+    by the bucket that it closed
+    tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch, missing)
+    process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and checkpoint; expires
+    trim:<stream>                 hash: bucket (no reader needs buckets up to it)
+    index                         hash: manager (who wrote it last); missing: the index was lost
+
+Invariants:
+    CN1 two buckets are compared at most once, only when both writers closed them, they are their own, and their histories are equal.
+    CN2 an empty bucket is compared too: nothing against something is a difference.
+    CN3 memory is bounded whatever a replica does or does not do; what was given up is counted in ``uncompared``.
+    CN4 of a log that is read from a log snapshot on, only buckets are compared that both replicas closed after it. (Who wrote the log
+        snapshot compared what could be until then.) The history goes on with what the log snapshot says.
+    CX1 the image depends on the logs only, and on where a log begins: two managers that read the same have the same one.
+    CX2 after ``everything_lost`` and one complete writing, the index holds the image.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from anabranch.protocol.control.fencing import outvoted
+from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
+from anabranch.protocol.control.state_horizon import GAP
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import (
+    ALARMS_PER_PAIR_MAX,
+    CHAIN_RECORDS_MAX,
+    COMPARED_BUCKETS_MAX,
+    FLOAT_ROWS_MAX,
+    HEARTBEAT_LIFETIME_MS,
+    HEARTBEATS_MAX,
+    INDEXED_BOUNDARIES_MAX,
+)
+from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, LogSnapshot, Part, Recomputed
+
+MISMATCH: Final = "digest_mismatch"
+FLOAT_MISMATCH: Final = "float_mismatch"
+REJECTED: Final = "result_rejected"
+_MODULUS: Final = 1 << 64
+_EMPTY: Final = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Two replicas have different rows in one bucket."""
+
+    stream: str
+    bucket: int
+    first: tuple[str, int, int]
+    """(replica, rows, digest) of the one of the two that closed the bucket first."""
+    second: tuple[str, int, int]
+    stands: str = ""
+    """The replica whose rows the stream has; empty: not known yet, or another one made none and was first."""
+    outvoted: tuple[str, ...] = ()
+    """Replicas that a majority of at least three contradicts (``protocol.control.fencing``)."""
+
+    @property
+    def pair(self) -> tuple[str, str, str]:
+        """Which replicas, in an order that does not depend on who was first."""
+        low, high = sorted((self.first[0], self.second[0]))
+        return self.stream, low, high
+
+    def text(self) -> str:
+        """For people. The same whenever it is found, so that an alarm is known again."""
+        (first, rows, digest), (second, other_rows, other_digest) = self.first, self.second
+        whose = f"those of replica {self.stands}" if self.stands else "those of whoever was first in the log"
+        return (
+            f"replicas {first} and {second} of {self.stream} made different tuples of bucket {self.bucket} by the same plan: "
+            f"{rows} rows with digest {digest:016x} against {other_rows} rows with digest {other_digest:016x}; {whose} stand"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Two replicas have the same rows in one bucket, as far as the digest shows."""
+
+    bucket: int
+    first: tuple[str, tuple[Part, ...]]
+    """(replica, its parts); none: they are forgotten."""
+    second: tuple[str, tuple[Part, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Where a replica stood after a record."""
+
+    fingerprint: str
+    """Of the plan that made it."""
+    history: str
+    """Empty: not known."""
+    place: str
+
+
+@dataclass(slots=True)
+class _Replica:
+    """What one writer has closed, as far as it is still to be compared."""
+
+    closed: int = 0
+    base: int = 0
+    fingerprint: str = ""
+    open: set[int] = field(default_factory=set)
+    """Buckets with named parts that were not closed; some of them may have been dropped again."""
+    order: list[int] = field(default_factory=list)
+    digests: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """(rows, digest) of the buckets in ``order``, which are closed and not empty."""
+    points: dict[BatchId, _Point] = field(default_factory=dict)
+    """Of the newest CHAIN_RECORDS_MAX records."""
+    spans: list[tuple[int, str]] = field(default_factory=list)
+    """(first bucket, history with which it and those after it were made)."""
+
+    def history_of(self, bucket: int) -> str:
+        """Empty: not known."""
+        at = bisect_right(self.spans, bucket, key=lambda span: span[0])
+        return self.spans[at - 1][1] if at else ""
+
+
+class StreamAudit:
+    """Compares the replicas of one stage. Tell it every record right after the log state took it."""
+
+    def __init__(self, stream: str, writers: Iterable[str]) -> None:
+        self._stream = stream
+        self._replicas = {w: _Replica() for w in writers}
+        self.compared = 0
+        self.agreed: Agreed | None = None
+        """The newest bucket that two replicas made alike; none of more than FLOAT_ROWS_MAX rows."""
+        self.uncompared = 0
+        """Buckets of two replicas that were given up by CN3 or CN4, or whose histories differ."""
+        self.floor = 0
+        """Buckets up to this one are compared, or never will be."""
+
+    def seen(self, log_state: LogState, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
+        """Take note of a record; the differences that it shows. The log state may forget buckets up to ``floor``."""
+        if not outcome.accepted or isinstance(entry, Recomputed) or outcome.reason == "tentative":
+            return []  # tentative buckets of two replicas may well differ; what is recomputed was compared
+        found: list[Mismatch] = []
+        if isinstance(entry, LogSnapshot):
+            self._adopt(log_state, entry)
+        elif isinstance(entry, EpochStarted):
+            self._replicas[entry.replica].fingerprint = entry.fingerprint
+        else:
+            self._continued(self._replicas[entry.replica], entry)
+            found = self._closed(log_state, entry.replica, self._replicas[entry.replica], entry)
+        self._forget()
+        return found
+
+    def history(self, replica: str) -> str:
+        """By which plans the replica's chain was made, for a log snapshot; empty: not known."""
+        spans = self._replicas[replica].spans
+        return spans[-1][1] if spans else ""
+
+    def _adopt(self, log_state: LogState, log_snapshot: LogSnapshot) -> None:
+        """CN4."""
+        stated = {r.replica: r for r in log_snapshot.replicas}
+        for name, replica in self._replicas.items():
+            replica.closed = replica.base = log_state.closed(name)
+            replica.open = {part.bucket for part in log_state.pending(name)}
+            replica.fingerprint = log_state.fingerprint(name)
+            if name in stated and (last := stated[name].last) is not None:
+                history = stated[name].history
+                replica.points = {last.id: _Point(log_state.origin(name).tip_by, history, _place(last))}
+                replica.spans = [(replica.closed + 1, history)]
+        self.floor = max(r.closed for r in self._replicas.values())
+        slowest = min(r.closed for r in self._replicas.values())
+        self.uncompared += (
+            len(log_state.stable(max(slowest, log_state.forgotten) + 1, log_state.upto)) if log_state.upto > log_state.forgotten else 0
+        )
+
+    def _continued(self, replica: _Replica, record: BoundaryRecord) -> None:
+        """Take note of the history of ``record``, which is that of what it closes from now on."""
+        plan = replica.fingerprint
+        before = None if record.prev is None else replica.points.get(record.prev)
+        if record.base is not None:
+            history = self._copied(replica, record.base)
+        elif record.prev is None:
+            history = _joined(plan, record.closed) if record.missing else plan  # missing: it began late (``protocol.stage.late_start``)
+        elif before is None or not before.history:
+            history = ""
+        elif before.fingerprint == plan:
+            history = before.history
+        else:
+            history = _joined(before.history, before.place, plan)
+        replica.points.pop(record.id, None)
+        replica.points[record.id] = _Point(plan, history, _place(record))
+        if len(replica.points) > CHAIN_RECORDS_MAX:
+            del replica.points[next(iter(replica.points))]
+        if not replica.spans or replica.spans[-1][1] != history:
+            replica.spans.append((max(replica.closed, record.base or 0) + 1, history))
+
+    def _copied(self, replica: _Replica, base: int) -> str:
+        """The history of a peer's checkpoint that holds everything up to ``base``; empty: it depends on whose it is."""
+        able = {
+            other.history_of(base + 1) if other.fingerprint == replica.fingerprint else ""
+            for other in self._replicas.values()
+            if other is not replica and other.spans
+        }
+        return able.pop() if len(able) == 1 else ""
+
+    def _closed(self, log_state: LogState, name: str, replica: _Replica, record: BoundaryRecord) -> list[Mismatch]:
+        replica.open.update(part.bucket for part in record.parts if part.bucket > replica.closed)
+        if record.base is not None:
+            replica.base = max(replica.base, record.base)
+            replica.open.clear()
+        before, replica.closed = replica.closed, log_state.closed(name)
+        closing = sorted(b for b in replica.open if b <= replica.closed)
+        replica.open.difference_update(closing)
+        for bucket in closing:
+            parts = log_state.replica_bucket(name, bucket)
+            if parts:  # none: they were cut off the chain, or the bucket is forgotten or not its own
+                insort(replica.order, bucket)
+                replica.digests[bucket] = (sum(p.rows for p in parts), sum(p.digest for p in parts) % _MODULUS)
+        after = max(before, replica.base, self.floor)
+        return [m for other in self._replicas if other != name for m in self._compare(log_state, name, other, after)]
+
+    def _compare(self, log_state: LogState, name: str, other: str, after: int) -> list[Mismatch]:
+        """Compare what ``name`` closed just now, the buckets above ``after``, with what ``other`` closed earlier."""
+        mine, theirs = self._replicas[name], self._replicas[other]
+        after, last = max(after, theirs.base), min(mine.closed, theirs.closed)
+        buckets = {b for r in (mine, theirs) for b in r.order[bisect_right(r.order, after) : bisect_right(r.order, last)]}
+        found = []
+        for bucket in sorted(buckets):
+            history = mine.history_of(bucket)
+            if not history or history != theirs.history_of(bucket):
+                self.uncompared += 1
+                continue
+            self.compared += 1
+            one, two = theirs.digests.get(bucket, _EMPTY), mine.digests.get(bucket, _EMPTY)
+            if one != two:
+                stands = _stands(log_state, bucket, (other, *one), (name, *two))
+                found.append(Mismatch(self._stream, bucket, (other, *one), (name, *two), stands, outvoted(self._votes(bucket, history))))
+            elif one[0] <= FLOAT_ROWS_MAX:
+                self.agreed = Agreed(bucket, *((r, log_state.replica_bucket(r, bucket) or ()) for r in (other, name)))
+        return found
+
+    def _votes(self, bucket: int, history: str) -> dict[str, tuple[int, int]]:
+        """What the replicas that closed ``bucket`` with ``history`` made of it."""
+        able = {n: r for n, r in self._replicas.items() if r.base < bucket <= r.closed and r.history_of(bucket) == history}
+        return {name: replica.digests.get(bucket, _EMPTY) for name, replica in able.items()}
+
+    def _forget(self) -> None:
+        slowest = floor = min(r.closed for r in self._replicas.values())
+        for replica in self._replicas.values():
+            if len(replica.order) > COMPARED_BUCKETS_MAX:
+                floor = max(floor, replica.order[len(replica.order) // 2])
+        for replica in self._replicas.values():
+            self.uncompared += max(0, bisect_right(replica.order, floor) - bisect_right(replica.order, slowest))
+        if floor <= self.floor:
+            return
+        self.floor = floor
+        for replica in self._replicas.values():
+            cut = bisect_right(replica.order, floor)
+            for bucket in replica.order[:cut]:
+                del replica.digests[bucket]
+            del replica.order[:cut]
+            while len(replica.spans) > 1 and replica.spans[1][0] <= floor:
+                del replica.spans[0]
+
+
+def _place(record: BoundaryRecord) -> str:
+    """Where a replica stood after ``record``."""
+    return f"{record.closed} {record.made_from}"
+
+
+def _joined(*facts: object) -> str:
+    return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+
+
+def _stands(log_state: LogState, bucket: int, *made: tuple[str, int, int]) -> str:
+    """The replica whose version of ``bucket`` is the stream's: of two that differ, or a third one."""
+    if bucket > log_state.upto:
+        return ""
+    stable = log_state.stable(bucket, bucket)
+    return stable[0][1] if stable else next((replica for replica, rows, _ in made if not rows), "")
+
+
+class AlarmBook:
+    """Which alarms were raised already, from the alarm topic: a restart finds the same differences again."""
+
+    def __init__(self, known: Iterable[Alarm] = ()) -> None:
+        self._known: set[tuple[str, int, str]] = set()
+        self._pairs: Counter[tuple[str, str, str]] = Counter()
+        for alarm in known:
+            self.known(alarm)
+
+    def known(self, alarm: Alarm) -> None:
+        """An alarm stands in the topic."""
+        if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP, REJECTED):
+            self._known.add((alarm.stream, alarm.bucket, alarm.text))
+
+    def is_new(self, alarm: Alarm) -> bool:
+        """Whether ``alarm`` is to be raised; from then on it is known."""
+        new = (alarm.stream, alarm.bucket, alarm.text) not in self._known
+        self.known(alarm)
+        return new
+
+    def alarm(self, mismatch: Mismatch, now_ms: int) -> Alarm | None:
+        """The alarm to raise; None: it is known, or there are enough about these replicas."""
+        self._pairs[mismatch.pair] += 1
+        text = mismatch.text()
+        if (mismatch.stream, mismatch.bucket, text) in self._known or self._pairs[mismatch.pair] > ALARMS_PER_PAIR_MAX:
+            return None
+        alarm = Alarm(MISMATCH, mismatch.stream, mismatch.bucket, text, now_ms)
+        self.known(alarm)
+        return alarm
+
+
+@dataclass(slots=True)
+class _Ranking:
+    """Newest entries of a sorted set: (member, score); the last ``unsent`` of them were not written yet."""
+
+    entries: deque[tuple[str, int]] = field(default_factory=lambda: deque(maxlen=INDEXED_BOUNDARIES_MAX))
+    unsent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexWrite:
+    """One write. ``fields`` None: members of a sorted set, below whose first score nothing is kept."""
+
+    key: str
+    fields: Mapping[str, str] | None = None
+    members: tuple[tuple[str, int], ...] = ()
+    keep_from: int = 0
+    expire_ms: int | None = None
+
+
+class IndexImage:
+    """What the index should hold."""
+
+    def __init__(self, pipeline: str) -> None:
+        self.prefix = f"anabranch:{pipeline}:"
+        self.marker = f"{self.prefix}index"
+        self._hashes: dict[str, dict[str, str]] = {}
+        self._rankings: dict[str, _Ranking] = {}
+        self._heartbeats: dict[str, Heartbeat] = {}
+        self._dirty: dict[str, None] = {}
+        """Keys to write, oldest first."""
+
+    def boundary(self, stream: str, offset: int, record: BoundaryRecord, log_state: LogState) -> None:
+        """An accepted record of ``stream``, after the log state took it."""
+        writer = record.replica
+        if record.branch is not None:
+            epoch, counter = record.branch
+            tentative = {"bucket": str(record.closed), "branch": f"{epoch}.{counter}", "missing": ",".join(record.missing)}
+            self._put(f"{self.prefix}tentative:{stream}:{writer}", tentative)
+            return
+        self._tip(stream, str(offset), record, log_state)
+        self._upto(stream, log_state)
+        key = f"{self.prefix}boundaries:{stream}:{writer}"
+        ranking = self._rankings.setdefault(key, _Ranking())
+        ranking.entries.append((str(offset), record.closed))
+        ranking.unsent = min(ranking.unsent + 1, INDEXED_BOUNDARIES_MAX)
+        self._dirty[key] = None
+
+    def adopted(self, stream: str, log_snapshot: LogSnapshot, log_state: LogState) -> None:
+        """The log of ``stream`` is read from ``log_snapshot`` on: of what came before, only the tip of each chain is known, not where it stands."""
+        self._upto(stream, log_state)
+        for r in log_snapshot.replicas:
+            if r.last is not None and r.replica in log_state.writers:
+                self._tip(stream, "", r.last, log_state)
+
+    def _tip(self, stream: str, offset: str, record: BoundaryRecord, log_state: LogState) -> None:
+        writer = record.replica
+        fields = {
+            "offset": offset,
+            "bucket": str(record.closed),
+            "epoch": str(record.epoch),
+            "timeline": record.id.timeline,
+            "batch": str(record.id.batch),
+            "fingerprint": log_state.fingerprint(writer),
+            "written_ms": str(record.written_ms),
+        }
+        self._put(f"{self.prefix}boundary:{stream}:{writer}", fields)
+
+    def _upto(self, stream: str, log_state: LogState) -> None:
+        self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.upto)})
+
+    def heartbeat(self, beat: Heartbeat) -> bool:
+        """A process is alive; whether there was room to remember it."""
+        key = f"{self.prefix}process:{beat.service}:{beat.name}:{beat.replica}"
+        known = self._heartbeats.get(key)
+        if known is None and len(self._heartbeats) >= HEARTBEATS_MAX:
+            return False
+        if known is None or beat.epoch >= known.epoch:
+            self._heartbeats[key] = beat
+            self._dirty[key] = None
+        return True
+
+    def trim(self, point: TrimPoint) -> None:
+        """The newest trim point of a stream."""
+        self._put(f"{self.prefix}trim:{point.stream}", {"bucket": str(point.bucket)})
+
+    def states(self, now_ms: int) -> dict[str, str]:
+        """State of each process by name, those not heard of any more left out (and forgotten)."""
+        for key in [k for k, beat in self._heartbeats.items() if now_ms - beat.written_ms > HEARTBEAT_LIFETIME_MS]:
+            del self._heartbeats[key]
+        return {key.removeprefix(f"{self.prefix}process:"): beat.state for key, beat in self._heartbeats.items()}
+
+    def everything_lost(self) -> None:
+        """The index is empty: write it all again (CX2)."""
+        for ranking in self._rankings.values():
+            ranking.unsent = len(ranking.entries)
+        self._dirty = dict.fromkeys([*self._hashes, *self._rankings, *self._heartbeats])
+
+    def keys(self) -> set[str]:
+        """Every key that may stand in the index."""
+        return {self.marker, *self._hashes, *self._rankings, *self._heartbeats}
+
+    def next_write(self, now_ms: int) -> IndexWrite | None:
+        """What to write next; the same until ``written`` is called. None: nothing."""
+        while self._dirty:
+            key = next(iter(self._dirty))
+            if key in self._rankings:
+                ranking = self._rankings[key]
+                new = list(ranking.entries)[len(ranking.entries) - ranking.unsent :]
+                return IndexWrite(key, members=tuple(new), keep_from=ranking.entries[0][1])
+            if key in self._hashes:
+                return IndexWrite(key, fields=self._hashes[key])
+            beat = self._heartbeats.get(key)
+            if beat is not None and now_ms - beat.written_ms <= HEARTBEAT_LIFETIME_MS:
+                return IndexWrite(key, fields=_fields_of(beat), expire_ms=HEARTBEAT_LIFETIME_MS)
+            del self._dirty[key]
+        return None
+
+    def written(self, write: IndexWrite) -> None:
+        """``write`` is in the index."""
+        del self._dirty[write.key]
+        if write.fields is None:
+            self._rankings[write.key].unsent = 0
+
+    def _put(self, key: str, fields: dict[str, str]) -> None:
+        self._hashes[key] = fields
+        self._dirty[key] = None
+
+
+def _fields_of(beat: Heartbeat) -> dict[str, str]:
+    """A heartbeat as a hash: texts, an absent branch and truth values as empty or "1"."""
+    return {
+        "service": beat.service,
+        "name": beat.name,
+        "replica": beat.replica,
+        "epoch": str(beat.epoch),
+        "state": beat.state,
+        "bucket": str(beat.bucket),
+        "written_ms": str(beat.written_ms),
+        "replica_state": beat.replica_state,
+        "branch": "" if beat.branch is None else str(beat.branch),
+        "checkpoint": beat.checkpoint,
+        "checkpoint_bucket": str(beat.checkpoint_bucket),
+        "corrects": "1" * beat.corrects,
+    }

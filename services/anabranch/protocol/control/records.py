@@ -1,0 +1,140 @@
+"""The records of the control, alarm and progress topics, as values. ``codec.control_records`` turns them into bytes and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A service process is alive, and what it does. What it says of itself decides about load and the choice of an upstream replica only, never about a row."""
+
+    service: str
+    name: str
+    """Of the source, stage or output."""
+    replica: str
+    epoch: int
+    """-1: it has none."""
+    state: str
+    """For people: the service's status; ``ended`` is its last word (``protocol.stage.standby``)."""
+    bucket: int
+    """Last bucket that it closed as stable, or delivered."""
+    written_ms: int
+    replica_state: str = ""
+    """Of a writer of a stream: a ``ReplicaState``; empty: none yet, or not a writer."""
+    branch: int | None = None
+    """Number of the branch that runs (its counter, rule 16); None: none."""
+    checkpoint: str = ""
+    """Timeline whose directory the process would start from again (rule 8)."""
+    checkpoint_bucket: int = 0
+    """Last bucket of its inputs that this directory, or what stands in the output, holds for good: it never reads it again (rule 18)."""
+    corrects: bool = False
+    """It makes corrections at full speed (``protocol.stage.correction_order``)."""
+    rejected: int = 0
+    """Of delivery: results that it could not deliver since it began, for their size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A process of a replica must end: a majority of its peers made something else."""
+
+    stage: str
+    replica: str
+    epoch: int
+    reason: str
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimPoint:
+    """No reader of a stream needs buckets up to ``bucket`` any more (rule 18)."""
+
+    stream: str
+    bucket: int
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryProgress:
+    """One transaction of an output's delivery, visible to read_committed readers together with what it wrote.
+
+    Written are the rows from (``first_bucket``, ``first_position``) up to, not including, (``last_bucket`` + 1, ``next_position``).
+    """
+
+    output: str
+    first_bucket: int
+    last_bucket: int
+    """Written whole; one less than ``first_bucket`` where a large bucket is written in several transactions."""
+    positions: tuple[tuple[int, int], ...]
+    """(partition, offset) of every partition of the output topic: whatever is written from the first row on stands there or after."""
+    written_ms: int
+    first_position: int = 0
+    next_position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """What a person should look at."""
+
+    kind: str
+    stream: str
+    bucket: int
+    """-1: none in particular."""
+    text: str
+    written_ms: int
+
+
+class AskOutcome(StrEnum):
+    """What a replica says about a recompute request."""
+
+    TAKEN = "taken"
+    """It works on it; the others need not."""
+    RECOMPUTED = "recomputed"
+    """What was gone of the range is named in the boundary log by a ``Recomputed``."""
+    UNABLE = "unable"
+    """It cannot make the range again."""
+    DIFFERENT = "different"
+    """It made the range again, with other rows than the boundary log says: nothing of it may be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A reader of a stream needs blocks of buckets that are deleted (``protocol.control.recompute_requests``)."""
+
+    stream: str
+    reader: str
+    """Who asks: service, name and replica."""
+    number: int
+    """Grows with every request of the reader, over its restarts too."""
+    bucket_first: int
+    bucket_last: int
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskReply:
+    """What a replica of the stream says about the request ``number`` of ``reader``."""
+
+    stream: str
+    replica: str
+    reader: str
+    number: int
+    outcome: AskOutcome
+    reason: str
+    """For people: why it is unable, or what differs."""
+    written_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An operator wants a replica on another node (``protocol.control.placement``)."""
+
+    stage: str
+    replica: str
+    node: str
+    """Empty: nowhere."""
+    written_ms: int
+
+
+ControlRecord = Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskReply | Move

@@ -1,0 +1,304 @@
+"""Delivery of the corrected topic: what to write next, and what is already there (rule 19).
+
+Theory of operation. An output's stable records are one sequence, ordered by id = (bucket, position in the bucket's canonical order); stable
+buckets never change, so neither does the sequence. Delivery writes it in *runs*. A run is one transaction: its records, and one progress
+record that says where the run begins and ends in the sequence, and where it begins at the earliest in each partition of the topic.
+
+Exactness does not rest on transactions: one whose outcome is unknown may have been applied, or not, or in some partitions only, with or
+without its progress record. So whoever takes over (after a restart, or an unknown outcome: in both cases the older writer is fenced first)
+starts at the *beginning* of the last run that a progress record names, reads the topic from that run's positions to its end, and goes
+through the sequence again, writing the ids that are not there. That repairs the last run too. Until all ids that were found are passed,
+progress records keep the positions read from, so that a second crash finds them again.
+
+If retention has removed records above those positions, the ids that stood there cannot be compared. Then records that a progress record
+names count as written in such a partition. Tuples of an unfinished run that retention removed would be written again, with the same ids.
+
+A record may be larger than its topic takes. Which one of a run that is, nobody tells, and records that are sent together are rejected
+together. So a run that is rejected is cut, before its largest record and at its middle, until it writes one record. That goes to the topic
+of rejected results instead, cut where that topic rejects it whole. The topic of rejected results is one more place beside the partitions:
+its ids are read back with theirs, and its position stands in the progress records beside theirs.
+
+Invariants:
+    DE1 an id that stands in the topic at or after the last progress record's positions is not written.
+    DE2 every id from the sequence's beginning (or from where an output began that was added later) to ``cursor`` stands in the topic, once
+        (or did, before retention).
+    DE3 ids of one partition ascend, unless a torn transaction left a hole that is filled later.
+    DE4 every id >= the beginning of the last recorded run stands at or after that record's positions.
+    DE5 the number of partitions never changes: records of one key stay in one partition.
+    DE6 a run has at most ``rows_max`` records; it takes buckets whole unless its first bucket alone has more.
+    DE7 an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
+    DE8 a record goes to the topic of rejected results only if it was rejected when it was sent alone; its id counts as written, also for
+        whoever takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from anabranch.protocol.control.records import DeliveryProgress
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from anabranch.protocol.identifiers import RecordId
+from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, DELIVERY_BYTES_MAX, DELIVERY_ROWS_MAX, RECOVERY_IDS_MAX
+
+BEGINNING: Final = RecordId(1, 0)
+REJECTED: Final = -1
+"""The place of the topic of rejected results: its number in progress records, and the last of all places in lists."""
+_MASK: Final = 0xFFFFFFFF
+_M: Final = 0x5BD1E995
+_SEED: Final = 0x9747B28C
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash of the default partitioner of Kafka's Java client, unsigned."""
+    length = len(data)
+    h = _SEED ^ length
+    whole = length & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * _M & _MASK
+        k = (k ^ (k >> 24)) * _M & _MASK
+        h = (h * _M & _MASK) ^ k
+    if length > whole:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ (h >> 13)) * _M & _MASK
+    return h ^ (h >> 15)
+
+
+def partition_of(key: bytes | None, ident: RecordId, partitions: int) -> int:
+    """The partition that a record goes to: by key as Java producers do, so that their records of a key meet ours; without a key by id."""
+    if key is None:
+        return (ident.bucket + ident.position) % partitions
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def rows_bound(bytes_per_row: float) -> int:
+    """How many records a run may have when the records written last had so many bytes on average (DE6)."""
+    return max(1, min(DELIVERY_ROWS_MAX, int(DELIVERY_BYTES_MAX / max(1.0, bytes_per_row))))
+
+
+def begin_of(progress: DeliveryProgress) -> RecordId:
+    """The first tuple of the run that ``progress`` records."""
+    return RecordId(progress.first_bucket, progress.first_position)
+
+
+def end_of(progress: DeliveryProgress) -> RecordId:
+    """The record after the last of the run that ``progress`` records."""
+    return RecordId(progress.last_bucket + 1, progress.next_position)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Positions ``start..stop - 1`` of a bucket."""
+
+    bucket: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one transaction covers: the records from ``first`` up to, not including, ``next``. Buckets without a slice are empty."""
+
+    first: RecordId
+    next: RecordId
+    slices: tuple[Slice, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many records it covers, those that are there already included."""
+        return sum(s.stop - s.start for s in self.slices)
+
+
+class Form(Enum):
+    """How the next run is written (DE8)."""
+
+    RECORDS = "to the output topic"
+    REJECTED = "its one record to the topic of rejected results"
+    CUT = "the same, cut"
+
+
+class CorrectedDelivery:
+    """One failover of an output: made after the older writer was fenced, given up when the outcome of a transaction is unknown.
+
+    Order of calls: ``found`` for every id between ``read_from`` and the topics' ends, ``recovered``, then ``plan``, and ``advance`` or
+    ``rejected``, for ever.
+    """
+
+    def __init__(
+        self, output: str, progress: DeliveryProgress | None, starts: Sequence[int], ends: Sequence[int], *, after: int = 0
+    ) -> None:
+        """``starts`` and ``ends``: first and end offset of every place, asked after fencing: the output's partitions, then the rejected results.
+
+        ``after``: an output that has no progress yet leaves out the buckets up to here, since their blocks are deleted.
+
+        Raises:
+            ConfigurationError: the topic's partitions are not those that delivery began with, or it was cut or made anew.
+        """
+        self._output = output
+        self._ends = list(ends)
+        self._found: dict[int, set[int]] = {}
+        self._found_count = 0
+        self._found_last: RecordId | None = None
+        self._recovered = False
+        self._rejected_rows: int | None = None
+        self._form = Form.RECORDS
+        self._cut: frozenset[int] = frozenset()
+        self._cursor = self._confirmed = RecordId(after + 1, 0)
+        self._read_from = list(starts)
+        if progress is not None:
+            self._go_on(progress, starts)
+
+    def _go_on(self, progress: DeliveryProgress, starts: Sequence[int]) -> None:
+        positions = dict(progress.positions)
+        rejected = min(positions.pop(REJECTED, starts[REJECTED]), self._ends[REJECTED])  # the topic may be new, or made anew by a person
+        partitions = len(starts) - 1
+        if sorted(positions) != list(range(partitions)):
+            raise ConfigurationError(
+                f"output {self._output}: its topic has {partitions} partitions, delivery began with {len(positions)}; records of a key would "
+                "move to another partition: deliver to a new topic, under a new output name"
+            )
+        for partition, end in enumerate(self._ends[:REJECTED]):
+            if positions[partition] > end:
+                raise ConfigurationError(
+                    f"output {self._output}: partition {partition} of its topic ends at {end}, delivery has written it up to "
+                    f"{positions[partition]}: the topic was cut or made anew; use a new output name to deliver everything again"
+                )
+        self._cursor, self._confirmed = begin_of(progress), end_of(progress)
+        self._cut = frozenset(p for p, position in positions.items() if starts[p] > position)
+        self._read_from = [max(positions[p], starts[p]) for p in range(partitions)] + [max(rejected, starts[REJECTED])]
+
+    @property
+    def cursor(self) -> RecordId:
+        """The next record to go through."""
+        return self._cursor
+
+    def is_overtaken(self, progress: DeliveryProgress | None) -> bool:
+        """Whether ``progress``, the newest in the log, is beyond all that this one wrote: another process has taken over meanwhile."""
+        return progress is not None and end_of(progress) > self._confirmed
+
+    @property
+    def read_from(self) -> tuple[int, ...]:
+        """Where to read back from, by partition."""
+        return tuple(self._read_from)
+
+    def found(self, ident: RecordId) -> bool:
+        """An id was read back from the topic; whether it is new.
+
+        Raises:
+            ConfigurationError: there are more than memory should hold.
+        """
+        if ident < self._cursor:
+            return False
+        positions = self._found.setdefault(ident.bucket, set())
+        if ident.position in positions:
+            return False
+        positions.add(ident.position)
+        self._found_count += 1
+        if self._found_count > RECOVERY_IDS_MAX:
+            raise ConfigurationError(
+                f"output {self._output}: more than {RECOVERY_IDS_MAX} records stand after the last progress record: its progress topic was lost; "
+                "restore it, or use a new output name to deliver everything again"
+            )
+        return True
+
+    def recovered(self, upto: int) -> int:
+        """Reading back is over; every bucket up to ``upto`` is stable, read from the log after fencing. Returns ids rejected by DE7."""
+        foreign = [bucket for bucket in self._found if bucket > upto]
+        rejected = sum(len(self._found.pop(bucket)) for bucket in foreign)
+        if self._found:
+            bucket = max(self._found)
+            self._found_last = RecordId(bucket, max(self._found[bucket]))
+        self._recovered = True
+        return rejected
+
+    @property
+    def comparing(self) -> bool:
+        """Some of what is ahead may be in the topic: ask ``there`` about every record."""
+        return (self._found_last is not None and self._cursor <= self._found_last) or (bool(self._cut) and self._cursor < self._confirmed)
+
+    def there(self, ident: RecordId, partition: int) -> bool:
+        """Whether this record, which belongs into ``partition``, stands in the topic (DE1)."""
+        if ident.position in self._found.get(ident.bucket, ()):
+            return True
+        return partition in self._cut and ident < self._confirmed
+
+    def plan(self, upto: int, sizes: Iterable[tuple[int, int]], rows_max: int) -> Run | None:
+        """The next run (DE6); None when nothing is stable that was not gone through.
+
+        Args:
+            upto: Every bucket up to this one is stable.
+            sizes: (bucket, rows) of all non-empty buckets from ``cursor.bucket`` to ``upto``, ascending.
+            rows_max: Tuples that it may have.
+
+        Raises:
+            LocalProtocolError: called before ``recovered``.
+            RemoteProtocolError: a bucket has fewer records than were written of it.
+        """
+        if not self._recovered:
+            raise LocalProtocolError("delivery plans before it has read back")
+        if upto < self._cursor.bucket:
+            return None
+        slices: list[Slice] = []
+        left = rows_max if self._rejected_rows is None else min(rows_max, self._rejected_rows)
+        for bucket, rows in sizes:
+            start = self._cursor.position if bucket == self._cursor.bucket else 0
+            if start > rows:
+                raise RemoteProtocolError(f"output {self._output}: bucket {bucket} has {rows} records, of which {start} were written")
+            if rows - start <= left and len(slices) < DELIVERY_BUCKETS_MAX:
+                if rows > start:
+                    slices.append(Slice(bucket, start, rows))
+                left -= rows - start
+                continue
+            if slices:
+                return Run(self._cursor, RecordId(slices[-1].bucket + 1, 0), tuple(slices))
+            return Run(self._cursor, RecordId(bucket, start + left), (Slice(bucket, start, start + left),))
+        return Run(self._cursor, RecordId(upto + 1, 0), tuple(slices))
+
+    def progress(self, run: Run, written_ms: int) -> DeliveryProgress:
+        """The progress record of ``run``, which is the next (DE4).
+
+        Its end never goes back: a run that repairs the last one covers less than was confirmed, but begins where that began.
+        """
+        end = max(run.next, self._confirmed)
+        positions = self._read_from if self.comparing else self._ends
+        return DeliveryProgress(
+            output=self._output,
+            first_bucket=run.first.bucket,
+            last_bucket=end.bucket - 1,
+            positions=(*enumerate(positions[:REJECTED]), (REJECTED, positions[REJECTED])),
+            written_ms=written_ms,
+            first_position=run.first.position,
+            next_position=end.position,
+        )
+
+    @property
+    def form(self) -> Form:
+        """How the next run is to be written."""
+        return self._form
+
+    def rejected(self, run: Run, sizes: Mapping[int, int]) -> bool:
+        """``run`` was rejected for the size of a record, and nothing of it is written; whether there is another way to write it (DE8).
+
+        ``sizes``: bytes of each record that was sent, by its place in the run.
+        """
+        if len(sizes) > 1:
+            largest = max(sizes, key=lambda place: sizes[place])
+            self._rejected_rows = max(1, min(largest, run.rows // 2))
+            return True
+        self._rejected_rows = run.rows
+        ways = list(Form)
+        at = ways.index(self._form) + 1
+        self._form = ways[min(at, len(ways) - 1)]
+        return at < len(ways)
+
+    def advance(self, run: Run, ends: Mapping[int, int]) -> None:
+        """``run`` is committed, or all of it was there. ``ends``: offset after the last record written, of the places written to."""
+        self._cursor = run.next
+        self._rejected_rows, self._form = None, Form.RECORDS
+        self._confirmed = max(self._confirmed, run.next)
+        for partition, end in ends.items():
+            self._ends[partition] = max(self._ends[partition], end)
+        for bucket in [b for b in self._found if b < run.next.bucket]:
+            del self._found[bucket]

@@ -1,0 +1,192 @@
+"""The reader's side of a live topic: the answer as it is known now, kept up to date record by record.
+
+Theory of operation. Each transaction of a live topic ends with a ``boundary`` in every partition, all with the same sequence number. A reader
+gets the partitions at different times. So the records of a partition are collected up to their boundary, and a transaction is applied when all
+partitions have brought theirs: the answer moves from the end of one transaction to the end of the next, and never shows a bucket half
+corrected. Partitions that are read from the middle join with the first boundary that they bring.
+
+Invariants:
+    LV1 the answer is that of the topic at the end of a transaction, in all partitions.
+    LV2 an undo voids every tentative record before it in its partition; a boundary those up to its bucket; rec_done the rest.
+    LV3 a stable record is never taken back.
+    LV4 tentative records beside a stable one of the same key are newer, so by key the newest record counts.
+    LV5 records of a partition that are read again, as after a rebalance, change nothing: a transaction counts once, and in it each record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from anabranch.protocol.edge.live_delivery import Kind
+from anabranch.protocol.identifiers import RecordId
+
+_NO_BUCKET = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRecord:
+    """One record of a live topic. Control kinds have no key and no value of a user."""
+
+    kind: Kind
+    id: RecordId | None = None
+    """Of an insertion or tentative record its own; of an undo that of the last record that stands; None: there is none."""
+    branch: tuple[int, int] | None = None
+    """Of a tentative record: (epoch, counter) of the branch that made it."""
+    missing: tuple[str, ...] = ()
+    """Of a tentative record: streams without which it was made."""
+    event_time_ms: int | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    stable: int = _NO_BUCKET
+    """Of a control record: every bucket up to this one is stable."""
+    shown: int = _NO_BUCKET
+    """Of a boundary: tentative buckets are shown up to this one; 0: there is no failure."""
+    stable_ms: int = 0
+    """The end of ``stable`` in event time."""
+    shown_ms: int = 0
+    sequence: int = 0
+    """Of a boundary: the number of its transaction."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    open: dict[tuple[str, RecordId | None, tuple[int, int] | None], LiveRecord] = field(default_factory=dict)
+    """Records of the transaction whose boundary did not come yet, by what names one in it (LV5)."""
+    ended: deque[list[LiveRecord]] = field(default_factory=deque)
+    """Transactions that are here whole, each with its boundary last."""
+    begun: int | None = None
+    """Sequence of the first boundary that came."""
+    newest: int = 0
+    tentative: dict[int, list[LiveRecord]] = field(default_factory=dict)
+
+
+class LiveView:
+    """The current answer of one live topic (not of an upsert view: there the topic itself is the answer). Not thread-safe."""
+
+    def __init__(self, partitions: int, *, buckets_kept: int | None = None) -> None:
+        """``buckets_kept``: stable buckets whose records ``records`` still tells; None: all that were read."""
+        self._partitions = [_Partition() for _ in range(partitions)]
+        self._kept = buckets_kept
+        self._stable: dict[int, list[LiveRecord]] = {}
+        self._by_key: dict[bytes | None, LiveRecord] = {}
+        self._boundary = LiveRecord(Kind.BOUNDARY)
+        self.failures = 0
+        """Failures that began."""
+        self.undone = 0
+        """Tentative records that were taken back or replaced."""
+        self.gaps = 0
+        """Transactions that a partition did not bring: retention has removed them."""
+
+    @property
+    def sequence(self) -> int:
+        """Of the last transaction that was applied; 0: none yet."""
+        return self._boundary.sequence
+
+    @property
+    def stable_upto(self) -> int:
+        """Every bucket up to this one is stable."""
+        return self._boundary.stable
+
+    @property
+    def stable_ms(self) -> int:
+        """The answer is stable up to this event time, ms."""
+        return self._boundary.stable_ms
+
+    @property
+    def shown_ms(self) -> int:
+        """The answer reaches up to this event time, ms: what is after ``stable_ms`` may still change."""
+        return max(self._boundary.shown_ms, self._boundary.stable_ms)
+
+    @property
+    def in_failure(self) -> bool:
+        """Some of the answer is, or was until its rec_done, tentative."""
+        return self._boundary.shown > 0
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Streams without which tentative parts of the answer were made."""
+        return tuple(sorted({name for record in self.tentative() for name in record.missing}))
+
+    def take(self, partition: int, record: LiveRecord) -> bool:
+        """Take the next record of a partition, in its order, or one from where it is read again; whether the answer changed."""
+        place = self._partitions[partition]
+        place.open.setdefault((record.kind.value, record.id, record.branch), record)
+        if record.kind is not Kind.BOUNDARY:
+            return False
+        transaction, place.open = list(place.open.values()), {}
+        if place.begun is not None and record.sequence <= place.newest:
+            return False
+        place.ended.append(transaction)
+        if place.begun is None:
+            place.begun = record.sequence
+        elif record.sequence > place.newest + 1:
+            self.gaps += record.sequence - place.newest - 1
+        place.newest = record.sequence
+        changed = False
+        while (sequence := self._next()) is not None:
+            self._end(sequence)
+            changed = True
+        return changed
+
+    def stable(self) -> Iterator[LiveRecord]:
+        """The stable records, in the order of their ids."""
+        for bucket in sorted(self._stable):
+            yield from sorted(self._stable[bucket], key=_position)
+
+    def tentative(self) -> Iterator[LiveRecord]:
+        """The records that may still change, in the order of their ids."""
+        buckets = sorted({bucket for place in self._partitions for bucket in place.tentative})
+        for bucket in buckets:
+            found = [record for place in self._partitions for record in place.tentative.get(bucket, ())]
+            yield from sorted(found, key=_position)
+
+    def records(self) -> Iterator[LiveRecord]:
+        """The answer: stable records, then tentative ones."""
+        yield from self.stable()
+        yield from self.tentative()
+
+    def by_key(self) -> dict[bytes | None, LiveRecord]:
+        """The answer by key: the newest record of each (LV4)."""
+        return {**self._by_key, **{record.key: record for record in self.tentative()}}
+
+    def _next(self) -> int | None:
+        """Sequence of the transaction to apply next: the lowest that any partition has, once all have it or begin after it (LV1)."""
+        waiting = [place.ended[0][-1].sequence for place in self._partitions if place.ended]
+        if not waiting:
+            return None
+        lowest = min(waiting)
+        ready = all(place.begun is not None and place.newest >= lowest for place in self._partitions)
+        return lowest if ready else None
+
+    def _end(self, sequence: int) -> None:
+        for place in self._partitions:
+            if place.ended and place.ended[0][-1].sequence == sequence:
+                for record in place.ended.popleft():
+                    self._put(place, record)
+        if self._kept is not None:
+            for bucket in sorted(self._stable)[: max(0, len(self._stable) - self._kept)]:
+                del self._stable[bucket]
+
+    def _put(self, place: _Partition, record: LiveRecord) -> None:
+        if record.kind is Kind.INSERTION and record.id is not None:
+            self._stable.setdefault(record.id.bucket, []).append(record)
+            self._by_key[record.key] = record
+        elif record.kind is Kind.TENTATIVE and record.id is not None:
+            place.tentative.setdefault(record.id.bucket, []).append(record)
+        elif record.kind is Kind.BOUNDARY:
+            self._void(place, record.stable)
+            if record.shown and not self._boundary.shown:
+                self.failures += 1
+            self._boundary = record
+        else:
+            self._void(place, None)
+
+    def _void(self, place: _Partition, upto: int | None) -> None:
+        for bucket in [b for b in place.tentative if upto is None or b <= upto]:
+            self.undone += len(place.tentative.pop(bucket))
+
+
+def _position(record: LiveRecord) -> int:
+    return record.id.position if record.id is not None else -1

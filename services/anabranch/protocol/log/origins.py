@@ -1,0 +1,45 @@
+"""Where does what a writer has closed come from?
+
+Theory of operation. Some decisions of a start need more of the stage's own log than its end: whether a stage has ever made anything
+(``protocol.stage.late_start``), with what its newest chain begins, and which function made the last results (``protocol.control.state_horizon``). These
+facts are few, and each follows from the facts before a record and that record. So the log state carries them for each writer, and a log
+snapshot says
+them: whoever begins to read there knows them too.
+
+Invariants:
+    OG1 the facts depend on the accepted stable records of the writer alone, and on the plans of their epochs.
+"""
+
+from __future__ import annotations
+
+from anabranch.protocol.log.records import BoundaryRecord, Origin
+
+
+def says_late_start(record: BoundaryRecord) -> bool:
+    """Whether a record leaves out the buckets up to its ``closed``, as the first of its chain."""
+    return record.prev is None and record.base is None and bool(record.missing) and not record.parts
+
+
+def origin_after(before: Origin, record: BoundaryRecord, closed: int, fingerprint: str) -> Origin:
+    """The facts after a stable record.
+
+    Args:
+        before: Those before it.
+        record: Was accepted.
+        closed: The last bucket that the writer had closed before it.
+        fingerprint: Of the plan of its epoch.
+    """
+    is_first, is_late, is_news = record.prev is None, says_late_start(record), record.closed > closed
+    is_other = is_news and before.made_by != fingerprint
+    gap, open_upto = before.gap, before.open_upto
+    if is_first:
+        gap, open_upto = record.closed if record.missing else None, closed
+    return Origin(
+        tip_by=fingerprint,
+        made_by=fingerprint if is_news else before.made_by,
+        made_after=closed if is_other else before.made_after,
+        gap=gap,
+        open_upto=0 if is_news else open_upto,
+        late_upto=max(before.late_upto, record.closed) if is_late else before.late_upto,
+        has_results=before.has_results or not is_late,
+    )

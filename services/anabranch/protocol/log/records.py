@@ -1,0 +1,245 @@
+"""The records of a boundary log, as values.
+
+``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record, epoch_started, recomputed,
+``log_snapshot``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from anabranch.protocol.identifiers import BatchId
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one attempt wrote of one bucket in one partition of the writer's block topic (rule 7).
+
+    A reader seeks by the offset range and takes only the blocks whose headers have this bucket and attempt; their number, rows and digest
+    must be these, else the data is *missing*, never less.
+    """
+
+    bucket: int
+    partition: int
+    attempt: str
+    blocks: int
+    offset_first: int
+    offset_next: int
+    rows: int
+    digest: int
+    """Sum modulo 2**64 of the 64-bit hashes of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputPosition:
+    """How far a source has read one partition of a user's topic (rule 17)."""
+
+    topic: str
+    partition: int
+    offset_next: int
+    event_time_max_ms: int
+    """Largest event time read from this partition; 0: none yet."""
+    found_after: int = 0
+    """The last bucket that was closed when the source found the partition; 0: it always knew it."""
+    idle: bool = False
+    """The partition is left out for its silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Buckets ``first..last`` of a stream may lack what ``source`` would have contributed: an operator gave it up (``protocol.log.given_up``)."""
+
+    source: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    """A writer begins (rule 1). Its epoch is the offset of this record."""
+
+    replica: str
+    fingerprint: str
+    """Of the writer's plan: function source, parameters, versions. Digests of different fingerprints are never compared."""
+    token: str
+    """Random: by it the writer knows its own record in the log when the outcome of the append is unknown."""
+    schema: str = ""
+    """Columns of the stream as its writer makes them, as text (``codec.blocks.schema_text``): a reader of another owner has no code to ask."""
+    version: int = 1
+    """Of what the stage computes, as the pipeline file says: a higher one replaces the lower ones (invariant BL15 of ``boundary_log``)."""
+    bucket_ms: int = 0
+    """Width of the writer's buckets; 0: not known. A stream keeps the first one (BL16)."""
+    node: str = ""
+    """On which the writer runs (``protocol.control.placement``); empty: on none, or not said."""
+
+
+BranchNumber = tuple[int, int]
+"""(epoch, counter) of a branch: grows over forks and restarts of a replica (rule 16)."""
+
+
+class BoundaryKind(StrEnum):
+    """Stable: made from complete input. Tentative: made without some of its input."""
+
+    STABLE = "stable"
+    TENTATIVE = "tentative"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryRecord:
+    """One batch of a writer: everything up to bucket ``closed`` is closed, and the parts this batch wrote (rules 3-6)."""
+
+    replica: str
+    epoch: int
+    id: BatchId
+    prev: BatchId | None
+    """Id of the record that this one continues; None: from the very beginning."""
+    closed: int
+    parts: tuple[Part, ...] = ()
+    base: int | None = None
+    """Stable: rule 6, this replica starts from a peer's checkpoint; buckets up to ``base`` are not its own.
+    Tentative: this record begins its branch; up to ``base`` the output was closed, stable, where it forked."""
+    kind: BoundaryKind = BoundaryKind.STABLE
+    branch: BranchNumber | None = None
+    """Of a tentative record, its branch: the highest of a replica wins (rule 16). ``prev`` of a branch's first record is the stable record
+    at which it forked; its parts repeat the pending ones that the branch inherits."""
+    missing: tuple[str, ...] = ()
+    """Streams without which the buckets that this record closes were made, or left out."""
+    positions: tuple[InputPosition, ...] = ()
+    """Of a source: read to here (rule 17)."""
+    made_from: tuple[tuple[str, int], ...] = ()
+    """Of a stage: (input stream, last bucket read)."""
+    written_ms: int = 0
+    """Wall clock of the writer: for lag, and for how long a source was away."""
+    given_up: tuple[GivenUp, ...] = ()
+    """Stable: which of the buckets that this record closes lack what an operator gave up."""
+    past: int = 0
+    """Of a source: rule 13, it has got beyond this bucket, whether it is closed or not (``protocol.edge.source_pace``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TentativeRange:
+    """Buckets ``first..last`` were closed by ``branch``, without the streams ``missing``."""
+
+    first: int
+    last: int
+    branch: BranchNumber
+    missing: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BranchSnapshot:
+    """The branches of one writer in a ``LogSnapshot``."""
+
+    number: BranchNumber
+    """Of the newest branch."""
+    tip: BatchId
+    """The newest branch's last record."""
+    closed: int
+    """Of the newest branch."""
+    upto: int
+    """The highest bucket that any branch has closed."""
+    pending: tuple[tuple[BatchId, Part], ...] = ()
+    """Of the newest branch."""
+    ranges: tuple[TentativeRange, ...] = ()
+    """Of all branches, each bucket by the newest one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where what a writer has closed comes from (``protocol.log.origins``)."""
+
+    tip_by: str = ""
+    """Fingerprint of the plan that made the chain's last record; empty: there is none."""
+    made_by: str = ""
+    """Of the plan that made the last buckets that were closed."""
+    made_after: int = 0
+    """The last bucket before these."""
+    gap: int | None = None
+    """What the chain begins with has given up results (``protocol.control.state_horizon``), and closed buckets up to here; None: it has not."""
+    open_upto: int = 0
+    """The chain began when this bucket was the last one closed, and has closed no new one since; 0: it has."""
+    late_upto: int = 0
+    """Up to here the writer has left results out since the stage began late (``protocol.stage.late_start``)."""
+    has_results: bool = False
+    """Whether it wrote anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSnapshot:
+    """One writer in a ``LogSnapshot``."""
+
+    replica: str
+    epoch: int
+    fingerprint: str
+    schema: str
+    closed: int
+    base: int
+    path: tuple[BatchId, ...]
+    timelines: tuple[BatchId, ...]
+    """Highest batch seen of each timeline of the current epoch, in the order in which they were first seen."""
+    pending: tuple[tuple[BatchId, Part], ...]
+    last: BoundaryRecord | None
+    closed_parts: tuple[Part, ...] = ()
+    """Of buckets that it has closed, except those whose stable range has the same parts: because an earlier one is not stable, because another
+    writer was first, or because the stable one was recomputed."""
+    branches: BranchSnapshot | None = None
+    origin: Origin = Origin()
+    history: str = ""
+    """By which plans the chain was made (``protocol.control.consistency``); empty: not known."""
+    version: int = 1
+    """Of the newest epoch."""
+    node: str = ""
+    """Of the newest epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StableRange:
+    """Buckets ``first..last`` are taken from ``replica``."""
+
+    first: int
+    last: int
+    replica: str
+    parts: tuple[Part, ...]
+    recomputed: bool = False
+    """They are not the parts that the bucket had at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSnapshot:
+    """The whole state of a boundary log just before offset ``as_of``: a reader may start there instead of at the beginning.
+
+    The stable bucket up to which all is stable stands as a last range, of no replica.
+    """
+
+    as_of: int
+    forgotten: int
+    """Buckets up to this one are closed and no longer described."""
+    replicas: tuple[ReplicaSnapshot, ...] = field(default=())
+    ranges: tuple[StableRange, ...] = ()
+    past: int = 0
+    """Rule 13: the stream is known to have got beyond this bucket."""
+    version: int = 0
+    """The version that counts; 0: none has caught up yet."""
+    version_after: int = 0
+    """It alone counts for the buckets after this one."""
+    bucket_ms: int = 0
+    """Width of the stream's buckets; 0: not known."""
+    given_up: tuple[GivenUp, ...] = ()
+    """All that the stream's records name of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """A writer has written stable buckets once more, or still has its own version of them: blocks that readers need were gone.
+
+    Each bucket is whole in ``parts``. A reader takes them in place of the parts that it knew if rows and digest are the same.
+    """
+
+    replica: str
+    epoch: int
+    parts: tuple[Part, ...]
+
+
+LogEntry = EpochStarted | BoundaryRecord | LogSnapshot | Recomputed

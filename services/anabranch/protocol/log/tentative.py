@@ -1,0 +1,179 @@
+"""What one writer has written while it worked on incomplete input: its branches (rule 16).
+
+Theory of operation. When a replica's wait is over it forks: the running query goes on as a *branch*, with a number (epoch, counter) that
+grows over forks and restarts. The records of a branch form a chain of their own, which begins at a stable record and says up to which bucket
+the output was closed there (``base``). A record that closes up to c makes the branch's buckets up to c tentative: they may be shown and used,
+and are replaced by stable ones as these come. A newer branch of the same writer replaces what the older ones wrote of the same buckets.
+
+Coverage is kept as ranges (``TentativeRange``), parts only for the buckets that have any.
+
+Invariants:
+    TE1 a record counts only if it continues the newest branch at its tip, or begins a newer branch (with a base).
+    TE2 a bucket is covered by the newest branch that closed it; it never goes back to an older one.
+    TE3 ranges ascend and do not overlap; every bucket with parts lies in one.
+    TE4 nothing is held of buckets up to the stable ones, given by ``prune``.
+    TE5 memory is bounded: above the limits the lowest buckets are not covered any more.
+    TE6 ``upto`` never goes back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+from typing import Final, Self
+
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import PENDING_PARTS_MAX, TENTATIVE_PARTS_MAX, TENTATIVE_RANGES_MAX
+from anabranch.protocol.log.bucket_map import BucketMap
+from anabranch.protocol.log.open_parts import OpenParts
+from anabranch.protocol.log.records import BoundaryRecord, BranchNumber, BranchSnapshot, Part, TentativeRange
+
+_NONE: Final[BranchNumber] = (-1, -1)
+"""Less than any branch's number."""
+
+
+class Branches:
+    """The tentative state of one writer, from the log alone."""
+
+    def __init__(self) -> None:
+        self._number = _NONE
+        self.tip: BatchId | None = None
+        """The newest branch's last record."""
+        self.upto = 0
+        """The highest bucket that any branch has closed."""
+        self._closed = 0
+        """Of the newest branch."""
+        self._open = OpenParts()
+        self._ranges: list[TentativeRange] = []
+        """Without their parts."""
+        self._filled: BucketMap[tuple[Part, ...]] = BucketMap()
+        self._filled_parts = 0
+
+    @property
+    def number(self) -> BranchNumber | None:
+        """Of the newest branch; None: this writer never had one."""
+        return None if self.tip is None else self._number
+
+    def rejection(self, record: BoundaryRecord) -> str:
+        """Why ``record``, of the current epoch and not known, does not count (TE1); empty: it does."""
+        number = record.branch
+        if number is None or number[0] != record.epoch:
+            return "malformed"
+        if number > self._number:
+            return "no_base" if record.base is None else ""
+        if number < self._number:
+            return "older_branch"
+        if record.base is not None or record.prev != self.tip:
+            return "off_chain"
+        return "" if self._open.fits(record.parts, record.closed, PENDING_PARTS_MAX) else "pending"
+
+    def take(self, record: BoundaryRecord, stable_upto: int) -> None:
+        """Take a record that ``rejection`` has nothing against; buckets up to ``stable_upto`` are stable."""
+        if record.base is not None:
+            self._number, self._closed = record.branch or _NONE, record.base
+            self._open.clear()
+        self.tip = record.id
+        floor = max(self._closed, stable_upto)
+        for part in record.parts:
+            if part.bucket > floor:
+                self._open.add(record.id, part)
+        if record.closed > self._closed:
+            self._closed = record.closed
+            self.upto = max(self.upto, record.closed)
+            if record.closed > floor:
+                self._cover(floor + 1, record.closed, record.missing)
+
+    def _cover(self, first: int, last: int, missing: tuple[str, ...]) -> None:
+        """TE2, TE3: the newest branch has closed ``first..last``."""
+        ranges = self._ranges
+        begin = bisect_left(ranges, first, key=lambda r: r.last)
+        end = bisect_right(ranges, last, key=lambda r: r.first)
+        left = [replace(r, last=first - 1) for r in ranges[begin:end][:1] if r.first < first]
+        right = [replace(r, first=last + 1) for r in ranges[begin:end][-1:] if r.last > last]
+        made = TentativeRange(first, last, self._number, missing)
+        before = ranges[begin - 1] if begin else None
+        if before is not None and before == replace(made, first=before.first, last=first - 1):
+            made, begin = replace(made, first=before.first), begin - 1
+        ranges[begin:end] = [*left, made, *right]
+        self._filled_parts -= sum(len(parts) for _, parts in self._filled.pop_between(first, last))
+        for bucket, parts in self._open.close(last):
+            self._filled[bucket] = parts
+            self._filled_parts += len(parts)
+        while len(ranges) > TENTATIVE_RANGES_MAX or self._filled_parts > TENTATIVE_PARTS_MAX:
+            self._drop(ranges[0].last if len(ranges) > TENTATIVE_RANGES_MAX else next(iter(self._filled))[0])
+
+    def prune(self, upto: int) -> None:
+        """TE4: buckets up to ``upto`` are stable."""
+        self._open.close(upto)
+        self._drop(upto)
+
+    def _drop(self, upto: int) -> None:
+        ranges = self._ranges
+        if not ranges or ranges[0].first > upto:
+            return
+        del ranges[: bisect_right(ranges, upto, key=lambda r: r.last)]
+        if ranges and ranges[0].first <= upto:
+            ranges[0] = replace(ranges[0], first=upto + 1)
+        self._filled_parts -= sum(len(parts) for _, parts in self._filled.pop_upto(upto))
+
+    def bucket(self, bucket: int) -> tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]] | None:
+        """(branch, parts, missing) of a covered bucket; None: it is not covered."""
+        at = bisect_left(self._ranges, bucket, key=lambda r: r.last)
+        if at == len(self._ranges) or self._ranges[at].first > bucket:
+            return None
+        found = self._ranges[at]
+        return found.branch, self._filled.get(bucket) or (), found.missing
+
+    def ranges(self, first: int, last: int) -> list[TentativeRange]:
+        """What is covered of ``first..last``, ascending, cut to it, without parts."""
+        if first > last:
+            return []
+        begin = bisect_left(self._ranges, first, key=lambda r: r.last)
+        end = bisect_right(self._ranges, last, key=lambda r: r.first)
+        found = self._ranges[begin:end]
+        if found:
+            found[0] = replace(found[0], first=max(first, found[0].first))
+            found[-1] = replace(found[-1], last=min(last, found[-1].last))
+        return found
+
+    def filled(self, first: int, last: int, count_max: int | None = None) -> list[int]:
+        """The covered buckets in ``first..last`` that have parts; the first ``count_max`` of them."""
+        return self._filled.between(first, last, count_max)
+
+    def snapshot(self) -> BranchSnapshot | None:
+        """All of it; None: this writer never had a branch."""
+        if self.tip is None:
+            return None
+        return BranchSnapshot(
+            number=self._number,
+            tip=self.tip,
+            closed=self._closed,
+            upto=self.upto,
+            pending=self._open.items(),
+            ranges=tuple(
+                [replace(r, parts=tuple([p for b in self._filled.between(r.first, r.last) for p in self._filled[b]])) for r in self._ranges]
+            ),
+        )
+
+    @classmethod
+    def from_snapshot(cls, log_snapshot: BranchSnapshot | None) -> Self:
+        """What ``log_snapshot`` was made from."""
+        branches = cls()
+        if log_snapshot is None:
+            return branches
+        branches._number, branches.tip, branches._closed, branches.upto = (
+            log_snapshot.number,
+            log_snapshot.tip,
+            log_snapshot.closed,
+            log_snapshot.upto,
+        )
+        branches._open = OpenParts(log_snapshot.pending)
+        for entry in log_snapshot.ranges:
+            branches._ranges.append(replace(entry, parts=()))
+            filled: dict[int, list[Part]] = {}
+            for part in entry.parts:
+                filled.setdefault(part.bucket, []).append(part)
+            for bucket, parts in filled.items():
+                branches._filled[bucket] = tuple(parts)
+            branches._filled_parts += len(entry.parts)
+        return branches

@@ -1,0 +1,264 @@
+"""SUnion: which buckets does a stage's query take next, the same on all its inputs?
+
+Theory of operation. A stage advances over all its inputs together, bucket by bucket. The planner is asked between two batches, with the
+position that the query stands at (it is in Spark's own log) and the log states of the input streams. It answers with a plan: a range of
+buckets that is complete on every input, and the parts that they are made of; or that there is nothing to do yet. A plan is written to
+Spark's log before it runs, so a batch that is run again reads exactly the same rows.
+
+A batch runs under its own boundary: windows end, state goes and timers fire by it, after the rows of the batch. So what a batch reads it closes, and
+whatever its buckets complete comes out with it.
+
+A query that became a *branch* is given tentative plans instead: over buckets whose wait is over, each input's bucket taken from the best that
+there is: stable, else what the chosen upstream replica's branch made of it, else named parts of the open bucket, else nothing. The plan says
+which streams it was made without.
+
+Invariants:
+    PN1 a plan takes bucket n of every input or of none.
+    PN2 a plan takes only stable buckets, in order, none left out, none twice.
+    PN3 a query that is not batch-safe takes rows of one bucket per plan, with empty buckets around it; one that has timers takes one bucket
+        per plan, empty or not, from the first bucket that has data on.
+    PN4 a plan has more rows than ``rows_max`` only if it takes rows of one bucket only.
+
+Of tentative plans:
+    PT1 as PN1.
+    PT2 as PN2, but of buckets up to ``due_upto``: in order, none left out, none twice, whether stable or not.
+    PT3 as PN3.
+    PT4 as PN4.
+    PT6 a bucket of an input comes from one place: where it is stable no tentative version of it is taken, and where the chosen replica's
+        branch covers it, no open parts are.
+    PT7 ``missing`` is empty if and only if every bucket that was taken is stable on every input.
+    PT8 a tentative plan never becomes stable: its kind is TENTATIVE even if everything in it is stable (rule 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
+from anabranch.protocol.limits import BATCH_BUCKETS_MAX, BATCH_ROWS_MAX, MISSING_MAX
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.plans import PlanTraits
+
+TakenBucket = tuple[int, str, tuple[Part, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPosition:
+    """Where a query stands after a batch. It is part of the offset of every input in Spark's log."""
+
+    sequence: int = 0
+    """Number of plans run: makes the offset differ after a plan that moves nothing, too."""
+    bucket: int = 0
+    """Every input has been read, and the output closed, up to this bucket."""
+    has_rows: bool = False
+    """A bucket with data has been read: from here on time may fire timers (PN3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One batch: every input's non-empty buckets in (position before, ``after.bucket``]."""
+
+    before: QueryPosition
+    after: QueryPosition
+    inputs: tuple[tuple[str, tuple[TakenBucket, ...]], ...]
+    rows: int
+    kind: BoundaryKind = BoundaryKind.STABLE
+    missing: tuple[str, ...] = ()
+    """Streams without which the buckets that this plan takes are read; sorted, at most MISSING_MAX."""
+
+
+def next_plan(
+    position: QueryPosition, log_states: Mapping[str, LogState], traits: PlanTraits,
+    *, rows_max: int = BATCH_ROWS_MAX, buckets_max: int = BATCH_BUCKETS_MAX, warm_up: bool = False, last: int | None = None,
+) -> Plan | None:  # fmt: skip
+    """The next batch, or None when there is nothing to do.
+
+    Args:
+        position: Where the query stands.
+        log_states: The input streams by name; none may have forgotten buckets after ``position``.
+        traits: What the query allows.
+        rows_max: Above it no further bucket is added to a batch.
+        buckets_max: The same, in buckets that have rows.
+        warm_up: Give an empty plan at once. The first batch of a process costs seconds whatever it reads, so where there is nothing to read yet
+            it is run all the same, before the stage is called ready. It moves nothing.
+        last: No bucket after this one is taken; None: all that are complete.
+    """
+    if warm_up:
+        after = replace(position, sequence=position.sequence + 1)
+        return Plan(before=position, after=after, inputs=tuple((name, ()) for name in log_states), rows=0)
+    complete = min(log_state.upto for log_state in log_states.values())
+    last = complete if last is None else min(last, complete)
+    if last <= position.bucket:
+        return None
+    count_max = buckets_max + 1
+    taken = {name: log_state.stable(position.bucket + 1, last, count_max) for name, log_state in log_states.items()}
+    return _plan(position, taken, last, traits, rows_max, buckets_max)
+
+
+class EmptyBatches:
+    """The plans of a query that only warms Java up: the first batches of a process cost seconds, whatever they read."""
+
+    def __init__(self, inputs: Iterable[str], traits: PlanTraits, count: int) -> None:
+        """``inputs``: names of the streams. ``count``: of batches."""
+        self._log_states, self._traits, self._count = {name: LogState(()) for name in inputs}, traits, count
+        self._run = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all have run."""
+        return self._run >= self._count
+
+    def plan(self, position: QueryPosition) -> Plan | None:
+        """What the query that stands at ``position`` runs next; None: nothing any more."""
+        return None if position.sequence >= self._count else next_plan(position, self._log_states, self._traits, warm_up=True)
+
+    def made(self, parts: Iterable[Part], closed: int) -> None:
+        """A batch has run."""
+        del parts, closed
+        self._run += 1
+
+
+def begun_after(bucket: int, log_states: Mapping[str, LogState]) -> Plan:
+    """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and closes them (``protocol.control.state_horizon``)."""
+    before = QueryPosition()
+    after = QueryPosition(1, bucket)
+    return Plan(before=before, after=after, inputs=tuple((name, ()) for name in log_states), rows=0)
+
+
+def next_tentative_plan(
+    position: QueryPosition, log_states: Mapping[str, LogState], chosen: Mapping[str, str | None], due_upto: int, traits: PlanTraits,
+    *, rows_max: int = BATCH_ROWS_MAX, buckets_max: int = BATCH_BUCKETS_MAX,
+) -> Plan | None:  # fmt: skip
+    """The next batch of a branch, or None when there is nothing to do.
+
+    Args:
+        position: Where the branch stands.
+        log_states: The input streams by name; none may have forgotten buckets after ``position``.
+        chosen: By input, the writer whose tentative buckets are taken; None, or left out: no writer's.
+        due_upto: Buckets up to this one are run with what there is of them.
+        traits: What the query allows. If it is batch-safe, one plan takes all that are due (PT4 permitting).
+        rows_max: Above it no further bucket is added to a batch.
+        buckets_max: The same, in buckets that have rows.
+    """
+    if due_upto <= position.bucket:
+        return None
+    first, count_max = position.bucket + 1, buckets_max + 1
+    taken = {name: _best(log_state, chosen.get(name), first, due_upto, count_max) for name, log_state in log_states.items()}
+    plan = _plan(position, taken, due_upto, traits, rows_max, buckets_max)
+    missing = {m for name, log_state in log_states.items() for m in _missing(name, log_state, chosen.get(name), first, plan.after.bucket)}
+    return replace(plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_MAX]))
+
+
+def _best(log_state: LogState, replica: str | None, first: int, last: int, count_max: int) -> list[TakenBucket]:
+    """The first ``count_max`` buckets in ``first..last`` of which there is something, each from the best there is of it (PT6)."""
+    taken = log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []
+    first = max(first, log_state.upto + 1)
+    tentative = [] if replica is None else log_state.tentative_filled(replica, first, last, count_max)
+    open_ones: list[int] = []
+    for begin, end in _uncovered(log_state, replica, first, last):
+        open_ones += log_state.open_buckets(begin, end, count_max - len(open_ones))
+    for bucket in sorted([*tentative, *open_ones])[: count_max - len(taken)]:
+        made = None if replica is None else log_state.tentative(replica, bucket)
+        taken.append((bucket, *log_state.open_parts(bucket)) if made is None else (bucket, made.replica, made.parts))
+    return taken
+
+
+def _uncovered(log_state: LogState, replica: str | None, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The ranges of ``first..last`` that the replica's branches did not close."""
+    for covered in [] if replica is None else log_state.tentative_ranges(replica, first, last):
+        if covered.first > first:
+            yield first, covered.first - 1
+        first = covered.last + 1
+    if first <= last:
+        yield first, last
+
+
+def _missing(name: str, log_state: LogState, replica: str | None, first: int, last: int) -> set[str]:
+    """What ``first..last`` of this input is without: what its tentative buckets say, or the input itself (PT7)."""
+    first = max(first, log_state.upto + 1)
+    found = {name} if any(_uncovered(log_state, replica, first, last)) else set()
+    for covered in [] if replica is None else log_state.tentative_ranges(replica, first, last):
+        found.update(covered.missing or (name,))
+    return found
+
+
+def _plan(
+    position: QueryPosition, taken: Mapping[str, list[TakenBucket]], last: int, traits: PlanTraits, rows_max: int, buckets_max: int
+) -> Plan:
+    """The plan over ``taken``, the first buckets up to ``last``, as far as the limits allow (PN3, PN4)."""
+    end, has_rows = _end(position, taken, last, traits, rows_max, buckets_max)
+    inputs = tuple((name, tuple(b for b in buckets if b[0] <= end)) for name, buckets in taken.items())
+    after = QueryPosition(position.sequence + 1, end, has_rows)
+    rows = sum(part.rows for _, buckets in inputs for _, _, parts in buckets for part in parts)
+    return Plan(before=position, after=after, inputs=inputs, rows=rows)
+
+
+def _end(
+    position: QueryPosition, taken: Mapping[str, list[TakenBucket]], last: int, traits: PlanTraits, rows_max: int, buckets_max: int
+) -> tuple[int, bool]:
+    """(the last bucket of the plan, whether data has been read by then). Each input's buckets may be cut after ``buckets_max + 1``."""
+    sizes: dict[int, int] = {}
+    for buckets in taken.values():
+        for bucket, _, parts in buckets:
+            sizes[bucket] = sizes.get(bucket, 0) + sum(part.rows for part in parts)
+    filled = sorted(sizes)
+    if traits.has_timers:
+        if position.has_rows:
+            return position.bucket + 1, True
+        if not filled:
+            return last, False
+        return (position.bucket + 1, True) if filled[0] == position.bucket + 1 else (filled[0] - 1, False)
+    if not traits.is_batch_safe:
+        buckets_max = 1
+    rows = 0
+    for count, bucket in enumerate(filled):
+        rows += sizes[bucket]
+        if count and (rows > rows_max or count >= buckets_max):
+            return bucket - 1, True
+    return last, position.has_rows or bool(filled)
+
+
+def check_joint(positions: Mapping[str, QueryPosition]) -> QueryPosition:
+    """PN1, checked before anything is appended: all inputs of a batch stand at the same position, which is returned.
+
+    Raises:
+        LocalProtocolError: they do not.
+    """
+    distinct = set(positions.values())
+    if len(distinct) != 1:
+        message = f"the inputs of one batch stand at different positions: {dict(positions)}"
+        raise LocalProtocolError(message)
+    return distinct.pop()
+
+
+def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
+    """A result belongs into a bucket that is still open: what is closed never changes (rules 4, 5).
+
+    Args:
+        function: Name of the stage's function, for the message.
+        bucket: The earliest bucket of the batch's results.
+        closed: The output was closed up to here before the batch.
+        width_ms: Of a bucket.
+
+    Raises:
+        StageFunctionError: ``bucket`` is closed. The text shows no row: it comes into logs and to whoever asks for the status.
+    """
+    if bucket <= closed:
+        message = (
+            f"{function}: gave a row of bucket {bucket} (event_time up to {bucket * width_ms}), but buckets up to {closed} are closed; a row's event_time "
+            "must not be older than the input that it is made from"
+        )
+        raise StageFunctionError(message)
+
+
+def check_watermark(after: QueryPosition, watermark_ms: int, width_ms: int) -> None:
+    """A batch must run under its own boundary, else its results are not those of its buckets.
+
+    Raises:
+        LocalProtocolError: it does not; nothing may be closed.
+    """
+    if watermark_ms != after.bucket * width_ms:
+        message = f"the watermark of the batch is {watermark_ms}, its boundary is {after.bucket * width_ms}"
+        raise LocalProtocolError(message)

@@ -1,0 +1,105 @@
+"""Makes stable buckets of a stage again, whose blocks are gone: what to run, and whether the result may be used.
+
+Theory of operation. A query of its own runs the stage's function over the same stable input: a stateless one begins right before the first
+bucket that is wanted, a stateful one in a copy of a checkpoint from before it, or at the very beginning. The stable timeline is not
+touched: the query appends no boundary record, its batches have no ids. Of what it writes only parts of wanted buckets are kept. When it has
+closed the last of them, rows and digest of each are compared with those that the boundary log has: all must be the same, or nothing is
+used.
+
+Invariants:
+    RC1 input buckets are taken as every plan takes them (PN1-PN4), up to the last bucket that is wanted and not beyond.
+    RC2 a stateless query skips what comes before the first bucket that is wanted; a stateful one skips nothing.
+    RC3 nothing may be used before every wanted bucket is closed by the query.
+    RC4 a bucket whose rows or digest differ makes the whole result void.
+    RC5 a ``Recomputed`` holds whole buckets, and no more than PARTS_PER_RECORD_MAX parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.limits import BATCH_ROWS_MAX, PARTS_PER_RECORD_MAX
+from anabranch.protocol.log.boundary_log import LogState, contents
+from anabranch.protocol.log.records import Part, Recomputed
+from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket, next_plan
+from anabranch.protocol.stage.plans import PlanTraits
+
+
+class Recomputation:
+    """One query that makes buckets again."""
+
+    def __init__(
+        self, wanted: Iterable[TakenBucket], log_states: Mapping[str, LogState], traits: PlanTraits, *, rows_max: int = BATCH_ROWS_MAX
+    ) -> None:
+        """``wanted``: stable buckets as the boundary log has them, ascending, at least one. ``log_states``: the inputs, nothing forgotten."""
+        self._wanted = {bucket: contents(parts) for bucket, _, parts in wanted}
+        self._log_states, self._traits, self._rows_max = log_states, traits, rows_max
+        self._made: dict[int, list[Part]] = {}
+        self.first, self.last = min(self._wanted), max(self._wanted)
+        self._closed = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every wanted bucket is closed (RC3)."""
+        return self._closed >= self.last
+
+    @property
+    def wanted(self) -> frozenset[int]:
+        """The buckets whose rows are kept."""
+        return frozenset(self._wanted)
+
+    def plan(self, position: QueryPosition) -> Plan | None:
+        """What the query that stands at ``position`` runs next; None: nothing (any more)."""
+        if position.bucket >= self.last:
+            return None
+        begin = position
+        if not self._traits.is_stateful and position.bucket < self.first - 1:
+            begin = replace(position, bucket=self.first - 1)
+        plan = next_plan(begin, self._log_states, self._traits, rows_max=self._rows_max, last=self.last)
+        return None if plan is None else replace(plan, before=position)
+
+    def made(self, parts: Iterable[Part], closed: int) -> None:
+        """A batch of the query has written ``parts`` and closed everything up to ``closed``."""
+        for part in parts:
+            if part.bucket in self._wanted:
+                self._made.setdefault(part.bucket, []).append(part)
+        self._closed = max(self._closed, closed)
+
+    def different(self) -> int | None:
+        """The first bucket that is not as it was (RC4); None: all are.
+
+        Raises:
+            LocalProtocolError: the query has not closed all of them yet (RC3).
+        """
+        if not self.is_finished:
+            message = f"the query has closed its buckets up to {self._closed}, and {self.last} is wanted"
+            raise LocalProtocolError(message)
+        return next((bucket for bucket, was in self._wanted.items() if contents(self._made.get(bucket, ())) != was), None)
+
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of all buckets.
+
+        Raises:
+            LocalProtocolError: they may not be used (RC3, RC4).
+        """
+        if self.different() is not None:
+            message = f"bucket {self.different()} was made again with other rows"
+            raise LocalProtocolError(message)
+        return tuple(part for bucket in self._wanted for part in self._made[bucket])
+
+
+def recomputed_records(replica: str, epoch: int, parts: Iterable[Part]) -> Iterator[Recomputed]:
+    """``parts``, which are of whole buckets, as records (RC5)."""
+    by_bucket: dict[int, list[Part]] = {}
+    for part in parts:
+        by_bucket.setdefault(part.bucket, []).append(part)
+    chunk: list[Part] = []
+    for _, of_bucket in sorted(by_bucket.items()):
+        if chunk and len(chunk) + len(of_bucket) > PARTS_PER_RECORD_MAX:
+            yield Recomputed(replica, epoch, tuple(chunk))
+            chunk = []
+        chunk += of_bucket
+    if chunk:
+        yield Recomputed(replica, epoch, tuple(chunk))

@@ -1,0 +1,500 @@
+"""One replica of a stage: the stable query, the branch that goes on without some of its input, and the successor that corrects.
+
+Theory of operation. A replica has one query, the *stable query*, in its stable timeline. Asked for the next batch, it runs complete buckets; when the
+next one is missing for longer than the stage may wait, the replica **forks**: a snapshot of the stable query's checkpoint becomes the
+stable timeline, and the query that runs, warm as it is, goes on from there as the **branch**, on incomplete input, writing tentative
+records. The snapshot's query is the **successor**: it is the *stable query* from now on. It waits at the hole, and corrects when the
+missing input comes. When it has caught up the branch is dropped. So nothing is started, restored or replayed between a failure and its
+first tentative result, and correcting never stops new results, even with one replica (docs/adr/0008; Borealis' protocol restores the node
+itself and staggers replicas for that).
+
+A decision is a pure function of what was read and of the time; the shell copies directories, starts and stops queries, appends records.
+
+======================  =============================================  ==================================================
+state                   event                                          action and next state
+======================  =============================================  ==================================================
+FAILURE                 next bucket complete                           the stable query runs it; STABLE once it has caught up
+STABLE                  next bucket complete                           the stable query runs it
+STABLE                  paused, or no branch at an overdue bucket      FAILURE
+STABLE                  long wait over, next bucket not complete       fork; UP_FAILURE
+UP_FAILURE              asked by the branch, a bucket is due           the branch runs it, tentative
+UP_FAILURE              the bucket at the hole becomes complete        the stable query (the successor) runs it; STABILIZATION
+STABILIZATION           next bucket complete                           the stable query runs it
+STABILIZATION           the stable query does not come nearer          the branch is paced, then suspended (``protocol.stage.pacing``)
+STABILIZATION           it has caught up, next bucket not overdue,     drop the branch; STABLE
+                        no input to be corrected any more
+STABILIZATION           it is past the fork, a long wait without       second fork: it becomes the next branch, the old
+                        progress at an overdue bucket                  branch is dropped; UP_FAILURE
+with a branch           the branch's query fails                       drop it; FAILURE, and no fork at this hole, or none soon
+any                     crash                                          the next process starts in the newest timeline: FAILURE
+======================  =============================================  ==================================================
+
+Invariants:
+    RE1 only the stable query gives stable records (rule 12), only the branch tentative ones.
+    RE2 a fork happens between two batches of the stable query: everything read is closed (rule 10).
+    RE3 branch numbers (epoch, counter) grow (rule 16).
+    RE4 a second fork needs progress past the first and a whole wait without any (rule 14).
+    RE5 the branch is dropped when the stable query has caught up and does not stand at a hole, nor is about to (rule 15). It has caught up,
+        too, when its last batch took all that was complete when it began, and was no longer than the long wait: where batches are longer
+        than buckets what came meanwhile will always be missing, and the next one, alone on the cores, is in time. Nor is it dropped while
+        an input is still being
+        corrected: what that has made stable so far is not all that there is, and a stage that ran out of it would fork again in the same
+        failure. So the end of a failure comes down a chain stage by stage, as REC_DONE does.
+    RE6 at most two queries.
+    RE7 a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does. Where it died
+        of what may pass, blocks or a broker that were away, it is, after a pause that doubles up to BRANCH_RETRY_MAX_MS.
+    RE8 memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what the stable query waits for is read on. The
+        stable query goes on whenever it can, and forgets what it has passed; the branch, which gets nothing new, stands still.
+    RE9 beside a branch a batch of the stable query has at most CORRECTION_ROWS_MAX rows, or the buckets of one long wait if those have
+        more: what a batch costs by itself is then a part of the time in which its buckets came, however many rows come, and corrections
+        gain on their input.
+    RE10 without a branch a replica says STABLE only while its results come in time. The stable query has run all that was complete when the
+        logs of all inputs were first read to their ends, since the process began or woke from a pause; and its next bucket is not overdue,
+        by a hop, in which a replica that may fork does. What is asked of a replica here is only its own logs: a pipeline in which all are
+        behind waits for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.errors import DataMissing, Fenced, LocalProtocolError, Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import (
+    BATCH_ROWS_MAX,
+    BRANCH_PENDING_PARTS_MAX,
+    BRANCH_RETRY_MAX_MS,
+    BRANCH_RETRY_MS,
+    CAUGHT_UP_MS,
+    CORRECTION_ROWS_MAX,
+    HOP_MS,
+    INPUT_PARTS_MAX,
+    MISSING_MAX,
+    SUCCESSOR_WITHOUT_ROWS,
+)
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
+from anabranch.protocol.log.timeline import Timeline, timeline_name
+from anabranch.protocol.stage.availability import Availability, Policy
+from anabranch.protocol.stage.pacing import CorrectionWatch, Pace
+from anabranch.protocol.stage.planner import Plan, QueryPosition, begun_after, next_plan, next_tentative_plan
+from anabranch.protocol.stage.plans import PlanTraits
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a decision is made from, besides the position of the query that asks."""
+
+    now_ms: int
+    log_states: Mapping[str, LogState]
+    chosen: Mapping[str, str | None]
+    """Per input, the upstream replica whose tentative buckets are taken (``protocol.stage.upstream_selection``)."""
+    working: frozenset[str] = frozenset()
+    """Inputs that say that they work on tentative buckets: one of them that lacks the next bucket is given more time."""
+    uncorrected: frozenset[str] = frozenset()
+    """Inputs that say that corrections of theirs are still to come (``protocol.stage.upstream_selection``)."""
+    may_correct: bool = True
+    """The replica may correct now (``protocol.stage.correction_order``)."""
+    peer_serves: bool = False
+    """Another replica of the stage gives new results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do: run ``plan``; or fork and ask again; or nothing yet. ``drop``: the branch to stop, whatever else is done."""
+
+    plan: Plan | None = None
+    fork: bool = False
+    drop: str | None = None
+
+
+_NOTHING = Decision()
+
+
+class Replica:
+    """The queries of one process of one replica. Queries are named by the timeline of their directories."""
+
+    def __init__(
+        self, epoch: int, stable_query: str, availability: Availability, traits: PlanTraits, width_ms: int, *, rows_max: int = BATCH_ROWS_MAX,
+        warm_up: bool = True,
+        pace_ms: int = 0, after: int = 0, given_up: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0,
+    ) -> None:  # fmt: skip
+        """Begin in the timeline ``stable_query``.
+
+        ``warm_up``: a query that has nothing to run yet when it first asks runs an empty batch. ``pace_ms``: least time between the starts of
+        two batches of a query, so that many replicas share few cores: a batch costs much the same whatever it holds, so fewer and larger ones
+        are cheaper.
+        ``empty_every_ms``: see EMPTY_EVERY_MS; 0: empty batches run at once. ``successor_after_ms``: see SUCCESSOR_AFTER_MS.
+        ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up to here the output is given up, and a batch
+        ends there (``protocol.control.state_horizon``).
+        """
+        self.epoch, self.stable_query = epoch, stable_query
+        self.branch: str | None = None
+        self.branches = 0
+        self._availability, self._traits, self._rows_max, self._warm_up = availability, traits, rows_max, warm_up
+        self._caught_up_buckets = max(1, CAUGHT_UP_MS // width_ms)
+        self._correction_buckets = max(1, availability.waits.first_ms // width_ms)
+        """A batch beside the branch may take so many, whatever rows they have (RE9)."""
+        self._settled_ms = min(HOP_MS, availability.waits.first_ms // 2)
+        """The branch is dropped only where the next bucket has so much of its wait left: what comes before may lag for a moment."""
+        self._asked: set[str] = set()
+        self._pace_ms = pace_ms
+        self._after, self._given_up = after, given_up
+        self._empty_every_ms = empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
+        self._empty_from_ms = 0
+        self._paced_until_ms: dict[str, int] = {}
+        self._position: dict[str, QueryPosition] = {}
+        """Where each query stood when it asked last."""
+        self._catch_up: tuple[int, int] | None = None
+        """When this process woke last, or 0, and the bucket that the stable query must reach after that (RE10)."""
+        self._forked_at = 0
+        self._abandoned_at = -1
+        self._again_ms: int | None = None
+        """From when on another branch may be tried there; None: never."""
+        self._failed_branches = 0
+        """There, one after the other."""
+        self._branch_end = 0
+        """The branch has run buckets up to this one, or is running them."""
+        self._correcting = False
+        self._watch = CorrectionWatch()
+        self._stable_batch: tuple[int, int] | None = None
+        """When the stable query's last batch began that took buckets, and what was complete then; None: the stable query has asked since that batch ended."""
+        self._held = False
+        """As the branch was told last."""
+        self._successor_after_ms = successor_after_ms
+        self._shown_ms: int | None = None
+        """When the branch had its first bucket out."""
+        self._rows_ms: int | None = None
+        """When it had its first rows out."""
+
+    def state_at(self, now_ms: int) -> ReplicaState:
+        """As advertised to others at ``now_ms`` (DPC's node states)."""
+        if self.branch is not None:
+            return ReplicaState.STABILIZATION if self._correcting else ReplicaState.UP_FAILURE
+        return ReplicaState.STABLE if self._is_in_time(now_ms) else ReplicaState.FAILURE
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Of the newest branch (RE3)."""
+        return self.epoch, self.branches
+
+    @property
+    def wants_to_correct(self) -> bool:
+        """Whether a correction is possible, or under way."""
+        return self.branch is not None and self._correcting
+
+    def position(self, query: str) -> QueryPosition | None:
+        """Where ``query`` stood when it asked last."""
+        return self._position.get(query)
+
+    def passed(self) -> int:
+        """Every query of this replica has read the buckets up to this one."""
+        return min((p.bucket for p in self._position.values()), default=0)
+
+    def reads_on(self, upto: int, parts: int) -> bool:
+        """Whether an input is read on that is complete up to ``upto``, while all inputs together hold ``parts`` (RE8)."""
+        stable_at = self._position.get(self.stable_query)
+        return parts <= INPUT_PARTS_MAX or stable_at is None or upto <= stable_at.bucket
+
+    def _is_in_time(self, now_ms: int) -> bool:
+        """RE10."""
+        stable_at = self._position.get(self.stable_query)
+        if stable_at is None or self._catch_up is None or self._availability.blind(now_ms):
+            return False
+        woke_ms, upto = self._catch_up
+        reached = woke_ms == self._availability.woke_ms and stable_at.bucket >= upto
+        return reached and not self._availability.overdue(stable_at.bucket + 1, now_ms - HOP_MS)
+
+    def look_wanted(self, name: str, now_ms: int) -> bool:
+        """Whether reading the log of input ``name`` to its end now may decide something."""
+        if self._availability.policy is Policy.SUSPEND:
+            return False
+        branch = self._position.get(self.branch) if self.branch is not None else None
+        wanted = branch is not None and self._availability.look_wanted(name, branch.bucket + 1, now_ms, branching=True, held=self._held)
+        stable_at = self._position.get(self.stable_query)
+        again = self.branch is not None
+        return wanted or (
+            stable_at is not None and self._availability.look_wanted(name, stable_at.bucket + 1, now_ms, branching=False, again=again)
+        )
+
+    def decide(self, query: str, position: QueryPosition, situation: Situation) -> Decision:
+        """What ``query``, which has run everything up to ``position``, does next.
+
+        A query that was dropped gets nothing.
+        """
+        if query not in (self.stable_query, self.branch):
+            return _NOTHING
+        self._position[query] = position
+        woke_ms = self._availability.woke_ms
+        if (self._catch_up is None or self._catch_up[0] != woke_ms) and not self._availability.blind(situation.now_ms):
+            self._catch_up = woke_ms, _complete(situation)
+        if situation.now_ms < self._paced_until_ms.get(query, 0):
+            return _NOTHING
+        self._watch_correction(situation)
+        is_stable = query == self.stable_query
+        decision = self._decide_stable(position, situation) if is_stable else Decision(self._tentative(position, situation))
+        if decision.plan is not None:
+            self._paced_until_ms[query] = situation.now_ms + self._pace_ms
+            if not is_stable:
+                self._branch_end = decision.plan.after.bucket
+        return decision
+
+    def next_timeline(self) -> str:
+        """Name of the timeline that the next fork makes (rule 3)."""
+        return timeline_name(self.epoch, self.branches + 1)
+
+    def forked(self, position: QueryPosition, now_ms: int) -> str | None:
+        """The snapshot is the stable timeline now, durably. Returns the branch before, which is to be stopped (RE4)."""
+        old = self._end_branch()
+        self.branches += 1
+        self.branch, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
+        self._position[self.stable_query] = position
+        self._forked_at = self._branch_end = position.bucket
+        self._shown_ms = self._rows_ms = None
+        self._availability.moved(now_ms)
+        return old
+
+    def shown(self, record: BoundaryRecord, now_ms: int) -> None:
+        """The branch has buckets out, the newest by ``record``."""
+        if self._shown_ms is None:
+            self._shown_ms = now_ms
+        if self._rows_ms is None and any(part.rows > 0 and part.bucket <= record.closed for part in record.parts):
+            self._rows_ms = now_ms
+
+    def successor_due(self, now_ms: int, complete_upto: int) -> bool:
+        """Whether the successor may be started, until which the stable query stands where it forked. ``complete_upto``: of all inputs.
+
+        Not before, nor while, the first tentative results are made, here and in the stages after this one; unless there is something to correct
+        already, or no result to be seen for long (SUCCESSOR_AFTER_MS, SUCCESSOR_WITHOUT_ROWS).
+        """
+        if self._shown_ms is None:
+            return False
+        waited_ms, after_ms = now_ms - self._shown_ms, self._successor_after_ms
+        if self._rows_ms is not None and now_ms - self._rows_ms >= after_ms:
+            return True
+        return waited_ms >= after_ms * (1 if complete_upto > self._forked_at else SUCCESSOR_WITHOUT_ROWS)
+
+    def abandon(self, now_ms: int, cause: Exception | None = None) -> str | None:
+        """A branch cannot go on, or begin: do without, until the stable query got further, or what may pass has had time to (RE7).
+
+        ``cause``: what it died of; None: it cannot begin. Returns the branch that was there, which is to be stopped.
+        """
+        stable_at = self._position.get(self.stable_query)
+        hole = self._forked_at if stable_at is None else stable_at.bucket
+        self._failed_branches = self._failed_branches + 1 if hole == self._abandoned_at else 0
+        self._abandoned_at, self._again_ms = hole, None
+        if isinstance(cause, (DataMissing, Unavailable)):
+            self._again_ms = now_ms + min(BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS << min(self._failed_branches, 10))
+        return self._end_branch()
+
+    def _decide_stable(self, position: QueryPosition, situation: Situation) -> Decision:
+        cold = self._warm_up and self.stable_query not in self._asked
+        self._asked.add(self.stable_query)
+        if self._after > 0 and position.sequence == 0:
+            return Decision(begun_after(self._after, situation.log_states))
+        plan = self._stable(position, situation)
+        if cold and (plan is None or (self.branch is not None and not situation.may_correct)):
+            return Decision(next_plan(position, situation.log_states, self._traits, warm_up=True))
+        drop = self._caught_up(position, situation)
+        if plan is not None:
+            if not plan.rows and self.branch is None and situation.now_ms < self._empty_from_ms:
+                return Decision(drop=drop)
+            self._empty_from_ms = situation.now_ms + self._empty_every_ms
+            if self.branch is not None and plan.after.bucket > position.bucket:
+                self._correcting = True
+                if not situation.may_correct:
+                    return _NOTHING
+                self._stable_batch = situation.now_ms, _complete(situation)
+            self._availability.moved(situation.now_ms)
+            return Decision(plan, drop=drop)
+        return Decision(fork=self._fork_due(position, situation.now_ms), drop=drop)
+
+    def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
+        """RE9. What the stable query takes next, whether or not it may."""
+        last = self._given_up if position.bucket < self._given_up else None
+        rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
+        plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
+        span = position.bucket + self._correction_buckets
+        if rows_max == self._rows_max or plan is None or plan.after.bucket >= min(span, _complete(situation)):
+            return plan
+        return next_plan(
+            position, situation.log_states, self._traits, rows_max=self._rows_max, last=span if last is None else min(last, span)
+        )
+
+    def _caught_up(self, position: QueryPosition, situation: Situation) -> str | None:
+        """RE5. The branch that is not needed any more, if so."""
+        if self.branch is None:
+            return None
+        complete = there = _complete(situation)
+        if self._stable_batch is not None:
+            began_ms, before = self._stable_batch
+            self._stable_batch = None
+            if situation.now_ms - began_ms <= self._availability.waits.first_ms:
+                there = before
+        if situation.uncorrected or position.bucket < min(self._branch_end - 1, there - self._caught_up_buckets):
+            return None
+        if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms):
+            return None  # it stands at a hole, or would in a moment: the next failure would begin right after this one
+        return self._end_branch()
+
+    def _watch_correction(self, situation: Situation) -> None:
+        """PA1-PA3. The branch's questions count, too: the stable query may be in one batch for long."""
+        stable_at = self._position.get(self.stable_query)
+        lag = 0 if stable_at is None else _complete(situation) - stable_at.bucket
+        if not self._correcting or lag <= self._caught_up_buckets:
+            self._watch.ended()
+        elif situation.may_correct:
+            self._watch.lags(situation.now_ms, lag)
+        else:
+            self._watch.waits()
+
+    def _fork_due(self, position: QueryPosition, now_ms: int) -> bool:
+        """Nothing is complete: is it time to go on without? Rules 10 (c), 14."""
+        if self._availability.policy is Policy.SUSPEND or not self._availability.first_over(position.bucket + 1):
+            return False
+        again = self._again_ms is not None and now_ms >= self._again_ms
+        if position.bucket <= self._abandoned_at and not again:
+            return False
+        if self.branch is None:
+            return True
+        self._correcting = False
+        self._watch.ended()
+        return position.bucket > self._forked_at and self._availability.still()
+
+    def _tentative(self, position: QueryPosition, situation: Situation) -> Plan | None:
+        if self._waits_for_correction(position, situation):
+            return None
+        log_states, chosen = situation.log_states, situation.chosen
+        there = {name: max(log_state.upto, _tentative_upto(log_state, chosen.get(name))) for name, log_state in log_states.items()}
+        self._held = any(there[name] <= position.bucket for name in situation.working)
+        due = self._availability.due_upto(_complete(situation), min(there.values()), held=self._held)
+        return next_tentative_plan(position, log_states, chosen, due, self._traits, rows_max=self._rows_max)
+
+    def _waits_for_correction(self, position: QueryPosition, situation: Situation) -> bool:
+        """Whether the branch leaves the cores to the stable query now. Paced, it begins after half of the long wait: a batch that takes as long is in time."""
+        pace = self._watch.pace(peer_serves=situation.peer_serves)
+        if pace is Pace.FREE or not situation.may_correct:
+            return False
+        if self._availability.overdue(position.bucket + 1, situation.now_ms - HOP_MS):
+            self._watch.branch_is_late()
+        half_ms = self._availability.waits.first_ms // 2
+        return pace is Pace.SUSPENDED or not self._availability.overdue(position.bucket + 1, situation.now_ms + half_ms)
+
+    def _end_branch(self) -> str | None:
+        """There is no branch any more. Returns the one that was there."""
+        ended, self.branch, self._correcting = self.branch, None, False
+        self._stable_batch = None
+        self._watch.ended()
+        if ended is not None:
+            self._forget(ended)
+        return ended
+
+    def _forget(self, query: str) -> None:
+        self._position.pop(query, None)
+        self._asked.discard(query)
+        self._paced_until_ms.pop(query, None)
+
+
+def _complete(situation: Situation) -> int:
+    """The last bucket that is complete on all inputs."""
+    return min(log_state.upto for log_state in situation.log_states.values())
+
+
+def _tentative_upto(log_state: LogState, replica: str | None) -> int:
+    return 0 if replica is None else log_state.tentative_upto(replica)
+
+
+class JointPlan:
+    """The plan that all inputs of one query run together.
+
+    Spark polls the inputs of a query one after the other, in an order that is fixed within a run. The input that is asked first leads: only
+    its question makes a new plan, the others get their part of it, so all inputs of a batch advance together (PN1).
+    """
+
+    def __init__(self) -> None:
+        self._leader: str | None = None
+        self._plan: Plan | None = None
+
+    def known(self, position: QueryPosition) -> Plan | None:
+        """The plan made for ``position``, if there is one."""
+        return self._plan if self._plan is not None and self._plan.before == position else None
+
+    def leads(self, name: str) -> bool:
+        """Whether a question of input ``name`` may make a plan."""
+        if self._leader is None:
+            self._leader = name
+        return self._leader == name
+
+    def made(self, plan: Plan) -> None:
+        """The leader's question made ``plan``."""
+        self._plan = plan
+
+
+class RecordChain:
+    """The boundary records of one query: each continues the one before (rules 3, 9)."""
+
+    def __init__(self, replica: str, epoch: int, timeline: Timeline, *, is_stateful: bool, given_up: int = 0) -> None:
+        """``is_stateful``: what was missing once is missing in everything that the branch makes afterwards.
+
+        ``given_up``: buckets up to this one are closed empty, and named as missing (``protocol.control.state_horizon``).
+        """
+        self._given_up = given_up
+        self._replica, self._epoch, self._timeline, self._is_stateful = replica, epoch, timeline.name, is_stateful
+        self.tip: BatchId | None = timeline.start_tip
+        self._fork: tuple[int, int, tuple[Part, ...]] | None = None
+        self._branch_begun = False
+        self.has_shown = False
+        """The query is a branch, and has closed something tentatively."""
+        self._missing: tuple[str, ...] = ()
+
+    @staticmethod
+    def can_inherit(pending: tuple[Part, ...]) -> bool:
+        """Whether a branch can begin with these open parts: its first record names them all."""
+        return len(pending) <= BRANCH_PENDING_PARTS_MAX
+
+    def became_branch(self, counter: int, closed: int, pending: tuple[Part, ...]) -> None:
+        """From here on the query's records are tentative: branch ``counter``, from ``closed`` on, with the parts still open at the fork."""
+        self._fork = (counter, closed, pending)
+
+    def record(
+        self, kind: BoundaryKind, batch: int, closed: int, parts: tuple[Part, ...], *, is_stable_query: bool, missing: tuple[str, ...],
+        made_from: tuple[tuple[str, int], ...], written_ms: int,
+    ) -> BoundaryRecord:  # fmt: skip
+        """The record of Spark's batch ``batch``.
+
+        Raises:
+            Fenced: a stable batch of a query that is not in the stable timeline (rule 12, RE1).
+            LocalProtocolError: a tentative batch of a query that never forked.
+        """
+        record = BoundaryRecord(
+            replica=self._replica, epoch=self._epoch, id=BatchId(self._timeline, batch), prev=self.tip, closed=closed, parts=parts,
+            made_from=made_from, written_ms=written_ms,
+        )  # fmt: skip
+        if kind is BoundaryKind.STABLE:
+            if not is_stable_query or self._fork is not None:
+                message = f"stable batch {batch} of timeline {self._timeline}, which is not the stable one"
+                raise Fenced(message)
+            if closed > self._given_up or not self._given_up:
+                return record
+            kept = tuple(part for part in parts if part.bucket > self._given_up)
+            return replace(record, parts=kept, missing=tuple(name for name, _ in made_from)[:MISSING_MAX])
+        if self._fork is None:
+            message = f"tentative batch {batch} of timeline {self._timeline}, which never forked"
+            raise LocalProtocolError(message)
+        counter, base, pending = self._fork
+        missing = tuple(sorted({*self._missing, *missing})[:MISSING_MAX])
+        if self._is_stateful or any(part.bucket > closed for part in parts):  # what it lacks shows in later buckets too
+            self._missing = missing
+        tentative = replace(record, kind=kind, branch=(self._epoch, counter), missing=missing)
+        if self._branch_begun:
+            return tentative
+        return replace(tentative, base=base, parts=(*pending, *parts))
+
+    def appended(self, record: BoundaryRecord) -> None:
+        """``record`` was seen accepted in the log."""
+        self.tip = record.id
+        if record.kind is BoundaryKind.TENTATIVE and self._fork is not None:
+            self._branch_begun = True
+            self.has_shown = record.closed > self._fork[1]

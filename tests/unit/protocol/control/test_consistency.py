@@ -1,0 +1,523 @@
+"""Comparison of replicas, alarms, and what should stand in the index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from anabranch.protocol import limits
+from anabranch.protocol.control import consistency
+from anabranch.protocol.control.consistency import AlarmBook, IndexImage, IndexWrite, Mismatch, StreamAudit
+from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+
+
+@dataclass
+class Log:
+    """A boundary log with its log state and its audit."""
+
+    writers: tuple[str, ...] = ("0", "1")
+    offset: int = -1
+    batches: dict[str, int] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    tips: dict[str, BatchId | None] = field(default_factory=dict)
+    image: IndexImage = field(default_factory=lambda: IndexImage("p"))
+
+    def __post_init__(self) -> None:
+        self.log_state, self.audit = LogState(self.writers), StreamAudit("s", self.writers)
+
+    def take(self, entry: LogEntry) -> list[Mismatch]:
+        self.offset += 1
+        outcome = self.log_state.apply(self.offset, entry)
+        found = self.audit.seen(self.log_state, entry, outcome)
+        if outcome.accepted and isinstance(entry, BoundaryRecord):
+            self.image.boundary("s", self.offset, entry, self.log_state)
+        return found
+
+    def begin(self, writer: str, fingerprint: str = "f") -> None:
+        assert self.take(EpochStarted(writer, fingerprint, "t")) == []
+        self.epochs[writer] = self.offset
+
+    def close(self, writer: str, upto: int, digests: dict[int, int], **other: object) -> list[Mismatch]:
+        """``digests``: of each bucket, 10 rows each, in two parts whose digests add up."""
+        self.batches[writer] = self.batches.get(writer, 0) + 1
+        ident = BatchId(f"l{writer}", self.batches[writer])
+        parts = tuple(
+            Part(bucket, p, f"a{self.offset}", 1, 0, 1, 5, (digest - 7 if p else 7) % 2**64)
+            for bucket, digest in digests.items()
+            for p in (0, 1)
+        )
+        record = BoundaryRecord(writer, self.epochs[writer], ident, self.tips.get(writer), upto, parts, **other)  # type: ignore[arg-type]
+        found = self.take(record)
+        self.tips[writer] = ident
+        return found
+
+
+@pytest.fixture
+def log() -> Log:
+    made = Log()
+    made.begin("0")
+    made.begin("1")
+    return made
+
+
+def test_equal_buckets_are_no_news(log: Log) -> None:
+    assert log.close("0", 3, {1: 3, 3: 4}) == []
+    assert log.close("1", 2, {1: 3}) == []
+    assert log.close("1", 9, {3: 4}) == []
+    assert (log.audit.compared, log.audit.uncompared) == (2, 0)
+    assert log.audit.floor == 3
+
+
+def test_the_newest_bucket_made_alike_is_a_sample_for_floats_unless_it_is_large(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.close("0", 3, {1: 3, 3: 4})
+    log.close("1", 3, {1: 3, 3: 4})
+    agreed = log.audit.agreed
+    assert agreed is not None
+    assert (agreed.bucket, agreed.first[0], agreed.second[0]) == (3, "0", "1")
+    assert [sum(part.rows for part in parts) for _, parts in (agreed.first, agreed.second)] == [10, 10]
+    monkeypatch.setattr(consistency, "FLOAT_ROWS_MAX", 9)
+    log.close("0", 5, {5: 6})
+    log.close("1", 5, {5: 6})
+    assert log.audit.agreed is agreed
+
+
+def test_digests_are_added_up_modulo_two_to_the_64(log: Log) -> None:
+    log.close("0", 1, {1: 3})
+    assert log.close("1", 1, {1: 2**64 + 3}) == []
+
+
+def test_a_different_digest_is_found_once(log: Log) -> None:
+    log.close("1", 3, {1: 3, 3: 4})
+    (found,) = log.close("0", 3, {1: 3, 3: 5})
+    assert found == Mismatch("s", 3, ("1", 10, 4), ("0", 10, 5), "1")
+    assert found.text().endswith("10 rows with digest 0000000000000005; those of replica 1 stand")
+    assert found.pair == ("s", "0", "1")
+    assert "replicas 1 and 0 of s made different tuples of bucket 3" in found.text()
+    assert log.close("0", 5, {}) == []
+
+
+def test_nothing_against_something_is_a_difference(log: Log) -> None:
+    log.close("0", 5, {2: 3})
+    (found,) = log.close("1", 5, {})
+    assert found == Mismatch("s", 2, ("0", 10, 3), ("1", 0, 0), "0")
+    log.close("1", 9, {})
+    (found,) = log.close("0", 9, {8: 1})
+    assert found == Mismatch("s", 8, ("1", 0, 0), ("0", 10, 1), "1")
+
+
+def test_the_replica_is_named_whose_rows_the_stream_has() -> None:
+    """Of three it need not be one of the two that are compared."""
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+    log.close("1", 2, {1: 3})
+    log.close("0", 2, {1: 4, 2: 5})
+    assert [(m.bucket, m.first[0], m.stands) for m in log.close("2", 2, {1: 5, 2: 6})] == [
+        (1, "0", "1"),
+        (2, "0", ""),
+        (1, "1", "1"),
+        (2, "1", "1"),
+    ]
+    assert Mismatch("s", 2, ("0", 1, 1), ("2", 1, 2)).text().endswith("; those of whoever was first in the log stand")
+
+
+def test_where_an_earlier_bucket_is_missing_nobodys_rows_stand_yet() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+    log.close("2", 1, {})
+    assert log.close("0", 3, {}, base=3) == []
+    assert log.close("1", 3, {}, base=3) == []
+    log.close("0", 4, {4: 3})
+    (found,) = log.close("1", 4, {4: 9})
+    assert (found.first[0], found.stands) == ("0", "")
+
+
+def test_of_three_the_one_that_two_contradict_is_outvoted() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+    log.close("0", 4, {1: 3, 2: 7, 3: 1})
+    assert [(m.bucket, m.outvoted) for m in log.close("1", 4, {1: 3, 2: 8, 3: 1, 4: 9})] == [(2, ()), (4, ())]
+    assert [(m.bucket, m.outvoted) for m in log.close("2", 3, {1: 3, 2: 8, 3: 2})] == [(2, ("0",)), (3, ("2",)), (3, ("2",))]
+    assert [(m.bucket, m.outvoted) for m in log.close("2", 4, {})] == [(4, ("1",))]
+
+
+def test_only_those_that_made_the_bucket_themselves_by_the_same_plan_vote() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer, "f" if writer != "2" else "another")
+    log.close("2", 1, {1: 3})
+    log.close("0", 1, {1: 4})
+    assert [m.outvoted for m in log.close("1", 1, {1: 3})] == [()]
+
+
+def test_different_plans_are_not_compared(log: Log) -> None:
+    log.close("0", 2, {1: 3})
+    log.close("1", 0, {1: 99, 2: 98})  # parts of open buckets
+    log.begin("1", "newer")
+    log.close("0", 6, {2: 5, 5: 6, 6: 6})
+    assert log.close("1", 5, {5: 1}) == []  # 1 and 2 are of two plans, 5 of another
+    assert (log.audit.compared, log.audit.uncompared) == (0, 3)
+
+
+def test_after_a_change_at_different_places_replicas_are_not_compared(log: Log) -> None:
+    """What they remember of the buckets in between was made by different plans, for as long as their states last."""
+    log.close("0", 5, {5: 3})
+    log.close("1", 2, {})
+    log.begin("1", "newer")
+    assert log.close("1", 5, {5: 4}) == []
+    log.begin("0", "newer")
+    log.close("0", 8, {8: 1})
+    assert log.close("1", 8, {8: 2}) == []
+    log.begin("0")  # and back
+    log.close("0", 9, {9: 1})
+    log.begin("1")
+    assert log.close("1", 9, {9: 2}) == []
+    assert log.audit.compared == 0
+
+
+@pytest.mark.parametrize("read", [5, 6])
+def test_after_a_change_at_the_same_place_they_are_compared_again(log: Log, read: int) -> None:
+    """The same place is where the state is the same: what was closed, and what was read."""
+    log.close("0", 2, {1: 3}, made_from=(("a", 3),))
+    log.close("0", 4, {4: 3, 5: 7}, made_from=(("a", 5),))
+    log.close("1", 4, {1: 3, 4: 3, 5: 7}, made_from=(("a", read),))
+    assert log.audit.compared == 2
+    log.begin("1", "newer")
+    log.begin("0", "newer")
+    assert log.close("0", 5, {5: 1}, made_from=(("a", 7),)) == []
+    log.begin("0", "newer")
+    log.close("0", 8, {8: 1}, made_from=(("a", 9),))
+    found = log.close("1", 8, {5: 1, 8: 2}, made_from=(("a", 9),))
+    assert [m.bucket for m in found] == ([8] if read == 5 else [])
+    assert (log.audit.compared, log.audit.uncompared) == ((4, 0) if read == 5 else (2, 2))
+
+
+def test_a_change_counts_from_the_record_that_is_gone_back_to(log: Log) -> None:
+    """A replica whose newest checkpoints are lost goes on from an older one, with another plan."""
+    for writer in "01":
+        log.close(writer, 2, {2: 3})
+        older = log.tips[writer]
+        log.close(writer, 4, {4: 3})
+        log.begin(writer, "newer")
+        log.tips[writer] = older
+    log.close("0", 6, {4: 8, 6: 1})
+    assert [m.bucket for m in log.close("1", 6, {4: 9, 6: 2})] == [6]
+
+
+def test_who_begins_anew_has_run_one_plan_only(log: Log) -> None:
+    for writer in "01":
+        log.close(writer, 2, {2: 3})
+        log.begin(writer, "newer")
+    log.tips["0"] = None
+    log.close("0", 4, {4: 1})
+    assert log.close("1", 4, {4: 2}) == []
+    log.tips["1"] = None
+    log.close("1", 6, {6: 2})
+    assert [m.bucket for m in log.close("0", 6, {6: 1})] == [6]
+
+
+def test_who_began_later_is_not_compared_with_who_began_before(log: Log) -> None:
+    log.close("0", 2, {}, missing=("a",))
+    log.close("1", 3, {}, missing=("a",))
+    log.close("0", 5, {5: 1})
+    assert log.close("1", 5, {5: 2}) == []
+
+
+def test_three_replicas_that_change_one_after_the_other_fence_nobody() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+    for upto, writer in enumerate("012", start=3):
+        for each in "012":
+            log.close(each, upto - 1, {})
+        log.begin(writer, "newer")
+    made = [log.close(writer, 9, {9: digest}) for writer, digest in (("0", 1), ("1", 1), ("2", 2))]
+    assert made == [[], [], []]
+
+
+def test_who_copies_a_peer_is_compared_with_it_again() -> None:
+    log = Log()
+    for writer in "01":
+        log.begin(writer)
+        log.close(writer, 2 + int(writer), {})
+        log.begin(writer, "newer")
+        log.close(writer, 5, {})
+    log.close("0", 6, {6: 1})
+    assert log.close("1", 6, {6: 2}) == []
+    log.begin("1", "newer")
+    assert log.close("1", 6, {}, base=6) == []
+    log.close("0", 8, {8: 1})
+    assert [m.bucket for m in log.close("1", 8, {8: 2})] == [8]
+    log.begin("1", "newest")
+    assert log.close("1", 9, {}, base=9) == []
+    log.begin("0", "newest")
+    log.close("0", 10, {10: 1})
+    assert log.close("1", 10, {10: 2}) == [], "it copied what another plan had made"
+
+
+def test_whose_copy_it_is_must_be_known() -> None:
+    log = Log(("0", "1", "2", "3"))
+    for writer in "012":
+        log.begin(writer)
+        log.close(writer, 2 + int(writer), {})
+    for writer in "01":
+        log.begin(writer, "newer")
+        log.close(writer, 5, {})
+    log.begin("2", "newer")
+    log.close("2", 5, {}, base=5)
+    log.close("0", 6, {6: 1})
+    assert [log.close(writer, 6, {6: 2}) for writer in "12"] == [[], []]
+
+
+def test_what_a_record_that_is_long_gone_was_made_with_is_not_known(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consistency, "CHAIN_RECORDS_MAX", 2)
+    log.close("0", 1, {1: 1})
+    oldest = log.tips["0"]
+    for bucket in (2, 3):
+        log.close("0", bucket, {bucket: 1})
+    assert len(log.audit._replicas["0"].points) == 2
+    log.tips["0"] = oldest
+    log.close("0", 5, {5: 1})
+    log.close("0", 6, {6: 1})
+    assert [m.bucket for m in log.close("1", 6, {1: 1, 2: 2, 5: 2, 6: 2})] == [2, 3]
+
+
+def test_the_same_plan_again_changes_nothing(log: Log) -> None:
+    log.close("0", 2, {1: 3})
+    log.begin("1")
+    assert len(log.close("1", 2, {1: 4})) == 1
+
+
+def test_buckets_that_are_not_its_own_are_not_compared(log: Log) -> None:
+    log.close("0", 4, {2: 3, 4: 3})
+    assert log.close("1", 3, {}, base=3) == []
+    assert len(log.close("1", 4, {4: 9})) == 1
+    log.close("1", 9, {9: 1})
+    assert len(log.close("0", 9, {9: 2})) == 1
+
+
+def test_rejected_records_say_nothing(log: Log) -> None:
+    log.close("0", 2, {1: 3})
+    old = log.epochs["1"]
+    log.begin("1")
+    log.epochs["1"] = old
+    assert log.close("1", 2, {1: 4}) == []
+
+
+def test_parts_that_were_cut_off_do_not_count(log: Log) -> None:
+    log.close("1", 0, {})
+    tip = log.tips["1"]
+    log.close("1", 0, {1: 50})
+    log.tips["1"] = tip
+    log.close("1", 1, {})
+    assert [m.second for m in log.close("0", 1, {1: 4})] == [("0", 10, 4)]
+
+
+def test_one_writer_is_never_compared() -> None:
+    log = Log(("0",))
+    log.begin("0")
+    log.close("0", 5, {1: 3})
+    assert (log.audit.compared, log.audit.floor) == (0, 5)
+
+
+def test_memory_is_bounded_when_a_peer_is_down(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consistency, "COMPARED_BUCKETS_MAX", 10)
+    for bucket in range(1, 101):
+        log.close("0", bucket, {bucket: 3})
+        assert len(log.audit._replicas["0"].order) <= 10
+    assert log.audit.uncompared > 80
+    assert log.audit.floor >= 90
+    found = log.close("1", 100, dict.fromkeys(range(1, 101), 4))
+    assert 0 < len(found) <= 10
+    assert found[-1].bucket == 100
+
+
+def restarted(log: Log, forgotten: int = 0) -> Log:
+    """Somebody who reads the log from a log snapshot on, that was written now."""
+    plain = log.log_state.snapshot(log.offset + 1, forgotten)
+    log_snapshot = replace(plain, replicas=tuple(replace(r, history=log.audit.history(r.replica)) for r in plain.replicas))
+    again = Log(log.writers, log.offset, dict(log.batches), dict(log.epochs), dict(log.tips))
+    again.log_state.adopt(log_snapshot)
+    adopted = Outcome(accepted=True, reason="adopted", replica="")
+    assert again.audit.seen(again.log_state, log_snapshot, adopted) == []
+    again.image.adopted("s", log_snapshot, again.log_state)
+    return again
+
+
+def test_cn4_what_was_closed_before_a_snapshot_is_not_compared_and_what_comes_after_it_is(log: Log) -> None:
+    log.close("0", 4, {2: 3, 3: 4, 6: 5})
+    log.close("1", 1, {2: 9})
+    again = restarted(log)
+    assert again.audit.floor == 4
+    assert again.audit.uncompared == 2
+    assert again.close("1", 5, {3: 9}) == [], "wrong, but the log snapshot does not say what the first one made"
+    assert again.close("0", 6, {6: 1}) == []
+    (found,) = again.close("1", 6, {6: 9})
+    assert (found.bucket, found.first, again.audit.compared) == (6, ("0", 20, 6), 1), "bucket 6 was begun before"
+
+
+def test_cn4_a_history_goes_on_after_a_snapshot(log: Log) -> None:
+    """The same for both, so that they are compared for ever; one that was not known stays so."""
+    log.close("0", 3, {2: 3})
+    log.close("1", 3, {2: 3})
+    for replica in ("0", "1"):
+        log.begin(replica, "g")
+        log.close(replica, 4, {4: 1})
+    assert (log.audit.compared, log.audit.history("0")) == (2, log.audit.history("1"))
+    again = restarted(restarted(log))
+    again.close("0", 5, {5: 1})
+    assert len(again.close("1", 5, {5: 2})) == 1
+    log.begin("1", "h")
+    again = restarted(log)
+    again.close("1", 5, {5: 2})
+    assert again.close("0", 5, {5: 1}) == [], "another plan since a log snapshot that was written just before its first record"
+    assert again.audit.history("1") == after_another_plan(log)
+
+
+def after_another_plan(log: Log) -> str:
+    """What the whole log says."""
+    log.close("1", 5, {5: 2})
+    return log.audit.history("1")
+
+
+def test_cn4_what_a_snapshot_has_forgotten_is_not_counted(log: Log) -> None:
+    log.close("0", 4, {2: 3, 3: 4})
+    assert restarted(log, 2).audit.uncompared == 1
+    assert restarted(log, 4).audit.uncompared == 0
+
+
+def test_a_begun_log_is_in_the_index_by_the_tips_of_its_chains(log: Log) -> None:
+    log.close("0", 4, {2: 3})
+    again = restarted(log)
+    written = {write.key: write.fields for write in write_all(again.image)}
+    assert written["anabranch:p:stream:s"] == {"upto": "4"}
+    tip = written["anabranch:p:boundary:s:0"]
+    assert tip is not None
+    assert (tip["offset"], tip["bucket"], tip["batch"]) == ("", "4", "1")
+    assert "anabranch:p:boundary:s:1" not in written
+    alone = LogState("1")
+    alone.adopt(log.log_state.snapshot(log.offset + 1))
+    image = IndexImage("p")
+    image.adopted("s", log.log_state.snapshot(log.offset + 1), alone)
+    assert [write.key for write in write_all(image)] == ["anabranch:p:stream:s"], "0 is a writer no more"
+
+
+def test_an_alarm_is_raised_once_and_known_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    mismatch = Mismatch("s", 3, ("1", 10, 4), ("0", 10, 5))
+    book = AlarmBook([Alarm("other", "s", 3, "x", 1)])
+    alarm = book.alarm(mismatch, 5)
+    assert alarm == Alarm("digest_mismatch", "s", 3, mismatch.text(), 5)
+    assert book.alarm(mismatch, 6) is None
+    assert AlarmBook([alarm]).alarm(mismatch, 7) is None
+    monkeypatch.setattr(consistency, "ALARMS_PER_PAIR_MAX", 3)
+    assert book.alarm(Mismatch("s", 4, ("0", 1, 1), ("1", 1, 2)), 8) is not None
+    assert book.alarm(Mismatch("s", 5, ("0", 1, 1), ("1", 1, 2)), 8) is None
+
+
+def write_all(image: IndexImage, now_ms: int = 0) -> list[IndexWrite]:
+    found = []
+    while (write := image.next_write(now_ms)) is not None:
+        assert image.next_write(now_ms) == write
+        image.written(write)
+        found.append(write)
+    return found
+
+
+def test_the_image_holds_the_tip_and_the_ranking(log: Log) -> None:
+    log.close("0", 3, {1: 3}, written_ms=77)
+    log.close("0", 5, {})
+    by_key = {w.key: w for w in write_all(log.image)}
+    assert by_key["anabranch:p:boundary:s:0"].fields == {
+        "offset": "3", "bucket": "5", "epoch": "0", "timeline": "l0", "batch": "2", "fingerprint": "f", "written_ms": "0",
+    }  # fmt: skip
+    assert by_key["anabranch:p:stream:s"].fields == {"upto": "5"}
+    assert by_key["anabranch:p:boundaries:s:0"] == IndexWrite("anabranch:p:boundaries:s:0", None, (("2", 3), ("3", 5)), 3)
+    assert write_all(log.image) == []
+    log.close("0", 6, {})
+    assert {w.key: w.members for w in write_all(log.image)}["anabranch:p:boundaries:s:0"] == (("4", 6),)
+    log.image.everything_lost()
+    again = {w.key: w for w in write_all(log.image)}
+    assert again["anabranch:p:boundaries:s:0"].members == (("2", 3), ("3", 5), ("4", 6))
+    assert set(again) | {log.image.marker} == log.image.keys()
+
+
+def test_the_ranking_is_bounded(log: Log) -> None:
+    for bucket in range(1, limits.INDEXED_BOUNDARIES_MAX + 10):
+        log.close("0", bucket, {})
+    (write,) = [w for w in write_all(log.image) if w.fields is None]
+    assert len(write.members) == limits.INDEXED_BOUNDARIES_MAX
+    assert write.keep_from == 10
+
+
+def test_a_tentative_record_is_in_the_index_apart_from_the_stable_ones() -> None:
+    log = Log()
+    log.begin("0")
+    log.close("0", 3, {2: 1})
+    before = {write.key: write.fields for write in write_all(log.image)}
+    log.close("0", 5, {4: 1}, kind=BoundaryKind.TENTATIVE, branch=(0, 1), base=3, missing=("a", "b"))
+    (write,) = write_all(log.image)
+    assert (write.key, write.fields) == ("anabranch:p:tentative:s:0", {"bucket": "5", "branch": "0.1", "missing": "a,b"})
+    assert before["anabranch:p:boundary:s:0"] is not None
+
+
+def test_tentative_buckets_are_not_compared(log: Log) -> None:
+    log.close("0", 1, {})
+    log.close("1", 1, {})
+    log.close("0", 2, {2: 1}, kind=BoundaryKind.TENTATIVE, branch=(log.epochs["0"], 1), base=1)
+    assert log.close("1", 2, {2: 2}, kind=BoundaryKind.TENTATIVE, branch=(log.epochs["1"], 1), base=1) == []
+    assert log.audit.compared == 0
+
+
+def test_trim_points_are_in_the_index(log: Log) -> None:
+    log.image.trim(TrimPoint("s", 40, 5))
+    found = {write.key: write.fields for write in write_all(log.image)}
+    assert found["anabranch:p:trim:s"] == {"bucket": "40"}
+
+
+def test_a_heartbeat_is_in_the_index_with_all_that_it_says() -> None:
+    image = IndexImage("p")
+    image.heartbeat(replace(beat(), replica_state="up_failure", branch=2, checkpoint="l", checkpoint_bucket=6, corrects=True))
+    (write,) = write_all(image, 1_000)
+    assert write.fields is not None
+    assert {k: v for k, v in write.fields.items() if k not in ("service", "name", "replica", "epoch", "state", "bucket", "written_ms")} == {
+        "replica_state": "up_failure", "branch": "2", "checkpoint": "l", "checkpoint_bucket": "6", "corrects": "1",
+    }  # fmt: skip
+
+
+def beat(name: str = "stage", replica: str = "0", epoch: int = 1, state: str = "stable", at: int = 1_000) -> Heartbeat:
+    return Heartbeat("processing", name, replica, epoch, state, 9, at)
+
+
+def test_heartbeats_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = IndexImage("p")
+    assert image.heartbeat(beat())
+    (write,) = write_all(image, 1_000)
+    assert (write.key, write.expire_ms) == ("anabranch:p:process:processing:stage:0", limits.HEARTBEAT_LIFETIME_MS)
+    assert image.heartbeat(beat(epoch=0, state="zombie"))
+    assert image.states(1_000) == {"processing:stage:0": "stable"}
+    assert write_all(image, 1_000) == []
+    late = 1_001 + limits.HEARTBEAT_LIFETIME_MS
+    image.everything_lost()
+    assert write_all(image, late) == []
+    assert image.states(late) == {}
+    image.heartbeat(beat(at=late))
+    image.states(late * 3)
+    assert write_all(image, late * 3) == []
+    monkeypatch.setattr(consistency, "HEARTBEATS_MAX", 1)
+    assert image.heartbeat(beat())
+    assert not image.heartbeat(beat(replica="1"))
+
+
+def test_a_gap_is_told_once_also_after_a_restart() -> None:
+    gap = Alarm("gap", "s", 4, "buckets 4..9 are given up", 1)
+    book = AlarmBook()
+    assert book.is_new(gap)
+    assert not book.is_new(replace(gap, written_ms=2))
+    assert not AlarmBook([gap]).is_new(gap)
+    assert book.is_new(replace(gap, bucket=10))

@@ -1,0 +1,126 @@
+"""Who counts as alive, and as which process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch.protocol.control.failure_detector import FailureDetector, Peer
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.limits import FAILURE_AFTER_MS
+
+NOW = 1_700_000_000_000
+BEAT = Heartbeat("processing", "tolls", "0", 7, "running", 3, NOW)
+ZERO, ONE = (Peer("processing", "tolls", replica) for replica in "01")
+STAGE = ("processing", "tolls")
+
+
+class Watcher:
+    """Hears, and looks every 100 ms."""
+
+    def __init__(self) -> None:
+        self.detector, self.now = FailureDetector.of_replicas({"tolls": "10"}), NOW
+        self.detector.look(self.now)
+
+    def hears(self, beat: Heartbeat) -> bool:
+        return self.detector.heard(beat, self.now)
+
+    def passes(self, duration_ms: int) -> None:
+        for _ in range(duration_ms // 100):
+            self.now += 100
+            self.detector.look(self.now)
+
+    def alive(self) -> list[str]:
+        return list(self.detector.alive(*STAGE, self.now))
+
+
+def test_dt2_alive_for_as_long_as_it_was_heard_lately() -> None:
+    watcher = Watcher()
+    assert watcher.hears(BEAT)
+    watcher.passes(FAILURE_AFTER_MS - 100)
+    assert watcher.alive() == ["0"]
+    assert watcher.hears(replace(BEAT, replica="1"))
+    assert watcher.alive() == ["0", "1"], "by id"
+    watcher.passes(100)
+    assert watcher.alive() == ["1"]
+    assert watcher.detector.last(ZERO) == BEAT
+    assert (watcher.detector.silent_ms(ZERO, watcher.now), watcher.detector.silent_ms(ONE, watcher.now)) == (FAILURE_AFTER_MS, 100)
+    assert watcher.detector.replicas(*STAGE) == ["0", "1"]
+
+
+def test_who_was_never_heard_has_been_silent_since_one_listens() -> None:
+    watcher = Watcher()
+    watcher.passes(700)
+    assert (watcher.detector.last(ONE), watcher.detector.silent_ms(ONE, watcher.now), watcher.alive()) == (None, 700, [])
+
+
+@pytest.mark.parametrize("other", [{"service": "delivery"}, {"name": "totals"}, {"replica": "2"}])
+def test_others_are_not_heard(other: dict[str, str]) -> None:
+    watcher = Watcher()
+    assert not watcher.hears(replace(BEAT, **other))  # type: ignore[arg-type]
+    assert watcher.alive() == []
+
+
+@pytest.mark.parametrize("skew_ms", [-86_400_001, 86_400_001])
+def test_dt4_the_clocks_of_others_count_for_nothing(skew_ms: int) -> None:
+    watcher = Watcher()
+    for _ in range(100):
+        assert watcher.hears(replace(BEAT, written_ms=watcher.now + skew_ms))
+        watcher.passes(500)
+        assert watcher.alive() == ["0"]
+
+
+def test_dt4_a_pause_or_a_jump_of_the_own_clock_makes_nobody_dead() -> None:
+    watcher = Watcher()
+    watcher.hears(BEAT)
+    for jump_ms in (3_600_000, -7_200_000):
+        watcher.now += jump_ms
+        assert watcher.alive() == ["0"]
+
+
+def test_dt1_a_zombie_does_not_speak_for_its_replacement() -> None:
+    watcher = Watcher()
+    watcher.hears(replace(BEAT, epoch=9))
+    assert not watcher.hears(BEAT)
+    assert watcher.detector.alive(*STAGE, watcher.now)["0"].epoch == 9
+
+
+def test_dt1_an_epoch_in_the_log_is_a_sign_of_life_and_silences_the_one_before() -> None:
+    watcher = Watcher()
+    watcher.hears(BEAT)
+    watcher.passes(500)
+    watcher.detector.began(ZERO, 7, watcher.now)
+    assert watcher.detector.silent_ms(ZERO, watcher.now) == 500, "it is known"
+    watcher.detector.began(ZERO, 9, watcher.now)
+    assert watcher.detector.silent_ms(ZERO, watcher.now) == 0
+    assert not watcher.hears(BEAT)
+    watcher.passes(500)
+    watcher.detector.began(ZERO, 9, watcher.now)
+    assert watcher.detector.silent_ms(ZERO, watcher.now) == 500
+
+
+def test_dt3_one_that_repeats_itself_has_stalled() -> None:
+    watcher = Watcher()
+    assert watcher.detector.stalled(ZERO, 100, watcher.now)
+    watcher.hears(BEAT)
+    watcher.passes(100)
+    watcher.hears(replace(BEAT, written_ms=watcher.now))
+    assert not watcher.detector.stalled(ZERO, 101, watcher.now)
+    assert watcher.detector.stalled(ZERO, 100, watcher.now)
+    assert watcher.alive() == ["0"]
+    watcher.passes(100)
+    watcher.hears(replace(BEAT, bucket=4))
+    assert not watcher.detector.stalled(ZERO, 100, watcher.now)
+
+
+def test_states_follow_the_heartbeats() -> None:
+    watcher = Watcher()
+    assert watcher.detector.states("tolls", watcher.now) == dict.fromkeys("01", ReplicaState.FAILURE)
+    assert watcher.detector.states("reports", watcher.now) == {}, "it has no replicas"
+    watcher.hears(replace(BEAT, replica_state="up_failure"))
+    watcher.hears(replace(BEAT, replica="1", epoch=2))
+    assert watcher.detector.states("tolls", watcher.now) == {"0": ReplicaState.UP_FAILURE, "1": ReplicaState.FAILURE}, "it only starts"
+    watcher.passes(FAILURE_AFTER_MS)
+    assert watcher.detector.states("tolls", watcher.now)["0"] is ReplicaState.FAILURE

@@ -1,0 +1,254 @@
+"""The decisions of delivery, one by one; whole histories are in tests/properties/test_delivery.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.protocol import limits
+from anabranch.protocol.control.records import DeliveryProgress
+from anabranch.protocol.edge import delivery
+from anabranch.protocol.edge.delivery import (
+    REJECTED,
+    CorrectedDelivery,
+    Form,
+    Run,
+    Slice,
+    begin_of,
+    end_of,
+    murmur2,
+    partition_of,
+    rows_bound,
+)
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from anabranch.protocol.identifiers import RecordId
+
+SIZES = [(2, 3), (3, 4), (7, 2)]
+
+
+def fresh(partitions: int = 2) -> CorrectedDelivery:
+    machine = CorrectedDelivery("out", None, [0] * (partitions + 1), [0] * (partitions + 1))
+    machine.recovered(upto=100)
+    return machine
+
+
+def comparing(machine: CorrectedDelivery) -> bool:
+    return machine.comparing
+
+
+def progress(
+    first: tuple[int, int] = (2, 0), last_bucket: int = 3, next_position: int = 0, positions: tuple[int, ...] = (5, 6)
+) -> DeliveryProgress:
+    return DeliveryProgress("out", first[0], last_bucket, (*enumerate(positions), (REJECTED, 2)), 1, first[1], next_position)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"21", -973932308), (b"foobar", -790332482), (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829), (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971), (b"abc", 479470107),
+    ],
+)  # fmt: skip
+def test_murmur2_is_that_of_the_java_client(key: bytes, expected: int) -> None:
+    assert murmur2(key) == expected & 0xFFFFFFFF
+
+
+def test_records_without_key_go_round_by_id() -> None:
+    assert [partition_of(None, RecordId(5, p), 3) for p in range(4)] == [2, 0, 1, 2]
+    assert partition_of(b"abc", RecordId(1, 0), 4) == partition_of(b"abc", RecordId(9, 7), 4) == (479470107 % 4)
+
+
+def test_rows_bound_follows_the_size_of_records() -> None:
+    assert rows_bound(0) == limits.DELIVERY_ROWS_MAX
+    assert rows_bound(limits.DELIVERY_BYTES_MAX / 10) == 10
+    assert rows_bound(limits.DELIVERY_BYTES_MAX * 10) == 1
+
+
+def test_a_run_takes_whole_buckets_up_to_its_rows() -> None:
+    machine = fresh()
+    run = machine.plan(9, SIZES, 8)
+    assert run == Run(RecordId(1, 0), RecordId(4, 0), (Slice(2, 0, 3), Slice(3, 0, 4)))
+    assert run.rows == 7
+    machine.advance(run, {0: 9})
+    assert machine.plan(9, SIZES[2:], 8) == Run(RecordId(4, 0), RecordId(10, 0), (Slice(7, 0, 2),))
+
+
+def test_a_large_bucket_is_cut() -> None:
+    machine = fresh()
+    runs = []
+    for _ in range(3):
+        run = machine.plan(2, [(2, 5)], 2)
+        assert run is not None
+        machine.advance(run, {})
+        runs.append(run.slices)
+    assert runs == [(Slice(2, 0, 2),), (Slice(2, 2, 4),), (Slice(2, 4, 5),)]
+    assert machine.plan(2, [], 2) is None
+    # a large bucket waits until what is before it is written
+    assert fresh().plan(9, [(2, 1), (3, 100)], 10) == Run(RecordId(1, 0), RecordId(3, 0), (Slice(2, 0, 1),))
+
+
+def test_empty_buckets_are_gone_through() -> None:
+    machine = fresh()
+    run = machine.plan(4, [], 10)
+    assert run == Run(RecordId(1, 0), RecordId(5, 0), ())
+    machine.advance(run, {})
+    assert machine.plan(4, [], 10) is None
+    assert machine.cursor == RecordId(5, 0)
+
+
+def test_a_run_has_a_bounded_number_of_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "DELIVERY_BUCKETS_MAX", 2)
+    assert fresh().plan(9, [(2, 1), (3, 1), (4, 1)], 10) == Run(RecordId(1, 0), RecordId(4, 0), (Slice(2, 0, 1), Slice(3, 0, 1)))
+
+
+def test_a_bucket_cannot_have_shrunk() -> None:
+    machine = CorrectedDelivery("out", progress(first=(2, 4)), [0, 0, 0], [9, 9, 9])
+    machine.recovered(9)
+    with pytest.raises(RemoteProtocolError, match="bucket 2 has 3 records, of which 4"):
+        machine.plan(9, SIZES, 10)
+    exact = CorrectedDelivery("out", progress(first=(2, 3)), [0, 0, 0], [9, 9, 9])
+    exact.recovered(9)
+    assert exact.plan(3, SIZES[:2], 10) == Run(RecordId(2, 3), RecordId(4, 0), (Slice(3, 0, 4),))
+
+
+def test_it_plans_only_after_reading_back() -> None:
+    with pytest.raises(LocalProtocolError, match="before it has read back"):
+        CorrectedDelivery("out", None, [0, 0], [0, 0]).plan(9, SIZES, 10)
+
+
+def test_a_first_delivery_reads_the_whole_topic() -> None:
+    machine = CorrectedDelivery("out", None, [3, 0, 1], [9, 9, 4])
+    assert machine.read_from == (3, 0, 1)
+    assert machine.cursor == delivery.BEGINNING
+
+
+def test_a_new_output_may_begin_after_a_bucket() -> None:
+    machine = CorrectedDelivery("out", None, [0, 0, 0], [9, 9, 9], after=2)
+    assert machine.cursor == RecordId(3, 0)
+    assert not machine.found(RecordId(2, 5))
+    machine.recovered(9)
+    assert machine.plan(3, SIZES[1:2], 10) == Run(RecordId(3, 0), RecordId(4, 0), (Slice(3, 0, 4),))
+    assert CorrectedDelivery("out", progress(first=(2, 1)), [0, 0, 0], [9, 9, 9], after=7).cursor == RecordId(2, 1), (
+        "one that has progress does not"
+    )
+
+
+def test_whose_progress_is_in_the_log_tells_who_delivers() -> None:
+    own = progress(first=(2, 1), next_position=2)
+    machine = CorrectedDelivery("out", own, [0, 6, 0], [9, 9, 9])
+    assert not machine.is_overtaken(None)
+    assert not machine.is_overtaken(own)
+    assert machine.is_overtaken(progress(first=(2, 1), next_position=3))
+
+
+def test_it_goes_on_at_the_beginning_of_the_last_run() -> None:
+    record = progress(first=(2, 1), next_position=2)
+    assert (begin_of(record), end_of(record)) == (RecordId(2, 1), RecordId(4, 2))
+    machine = CorrectedDelivery("out", record, [0, 6, 0], [9, 9, 9])
+    assert (machine.cursor, machine.read_from, machine.comparing) == (RecordId(2, 1), (5, 6, 2), False)
+
+
+def test_partitions_are_pinned() -> None:
+    with pytest.raises(ConfigurationError, match="has 3 partitions, delivery began with 2"):
+        CorrectedDelivery("out", progress(), [0] * 4, [9] * 4)
+
+
+def test_a_topic_that_was_made_anew_is_rejected() -> None:
+    with pytest.raises(ConfigurationError, match="partition 1 of its topic ends at 4"):
+        CorrectedDelivery("out", progress(), [0, 0, 0], [9, 4, 9])
+
+
+def test_what_is_there_is_not_written_and_positions_stay_until_it_is_passed() -> None:
+    machine = CorrectedDelivery("out", progress(), [0, 0, 0], [20, 30, 7])
+    assert not machine.found(RecordId(1, 8))  # before the last run: of no interest
+    assert machine.found(RecordId(3, 1))
+    assert not machine.found(RecordId(3, 1))
+    assert machine.found(RecordId(5000, 0))
+    assert machine.recovered(upto=9) == 1  # bucket 5000 is not stable: not ours
+    run = machine.plan(9, SIZES, 3)
+    assert run is not None
+    assert comparing(machine)
+    assert machine.there(RecordId(3, 1), 0)
+    assert not machine.there(RecordId(3, 0), 0)
+    record = machine.progress(run, 77)
+    assert record == DeliveryProgress("out", 2, 3, ((0, 5), (1, 6), (REJECTED, 2)), 77, 0, 0)  # its end does not go back before bucket 3's
+    machine.advance(run, {1: 33})
+    assert comparing(machine)
+    run = machine.plan(9, SIZES[1:], 4)
+    assert run is not None
+    machine.advance(run, {0: 22})
+    assert not comparing(machine)
+    run = machine.plan(9, SIZES[2:], 4)
+    assert run is not None
+    assert machine.progress(run, 78) == DeliveryProgress("out", 4, 9, ((0, 22), (1, 33), (REJECTED, 7)), 78, 0, 0)
+
+
+def test_what_retention_removed_counts_as_written_if_a_progress_record_names_it() -> None:
+    machine = CorrectedDelivery("out", progress(), [0, 8, 3], [9, 9, 9])
+    machine.recovered(9)
+    assert machine.read_from == (5, 8, 3)
+    assert comparing(machine)
+    assert machine.there(RecordId(3, 2), 1)
+    assert not machine.there(RecordId(3, 2), 0)
+    assert not machine.there(RecordId(4, 0), 1)
+    machine.advance(Run(RecordId(2, 0), RecordId(4, 0), ()), {})
+    assert not comparing(machine)
+
+
+def test_ids_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "RECOVERY_IDS_MAX", 2)
+    machine = CorrectedDelivery("out", None, [0, 0], [9, 9])
+    machine.found(RecordId(1, 0))
+    machine.found(RecordId(1, 1))
+    with pytest.raises(ConfigurationError, match="progress topic was lost"):
+        machine.found(RecordId(1, 2))
+
+
+def test_a_rejected_run_is_cut_until_it_is_one_record() -> None:
+    machine = fresh()
+    run = machine.plan(2, [(2, 9)], 9)
+    assert run is not None
+    assert machine.rejected(run, {0: 10, 1: 10, 2: 99, 5: 10, 8: 10})
+    run = machine.plan(2, [(2, 9)], 9)
+    assert run is not None
+    assert run.slices == (Slice(2, 0, 2),), "up to the largest"
+    machine.advance(run, {})
+    run = machine.plan(2, [(2, 9)], 9)
+    assert run is not None
+    assert run.slices == (Slice(2, 2, 9),), "the next one is whole again"
+    assert machine.rejected(run, {0: 99, 1: 10})
+    run = machine.plan(2, [(2, 9)], 9)
+    assert run is not None
+    assert (run.slices, machine.form) == ((Slice(2, 2, 3),), Form.RECORDS), "alone"
+
+
+def test_records_that_are_too_large_together_only_are_cut_in_the_middle() -> None:
+    machine = fresh()
+    run = machine.plan(2, [(2, 9)], 9)
+    assert run is not None
+    assert machine.rejected(run, {7: 10, 8: 11})
+    run = machine.plan(2, [(2, 9)], 9)
+    assert run is not None
+    assert run.slices == (Slice(2, 0, 4),)
+
+
+def test_what_is_rejected_alone_goes_to_its_topic_whole_then_cut_then_nothing_helps() -> None:
+    machine = fresh()
+    run = machine.plan(2, [(2, 9)], 1)
+    assert run is not None
+    forms = []
+    for _ in range(3):
+        forms.append((machine.rejected(run, {0: 99}), machine.form))
+        assert machine.plan(2, [(2, 9)], 9) == run
+    assert forms == [(True, Form.REJECTED), (True, Form.CUT), (False, Form.CUT)]
+    machine.advance(run, {REJECTED: 5})
+    assert machine.form is Form.RECORDS
+    run = machine.plan(2, [(2, 9)], 9)
+    assert run is not None
+    assert run.slices == (Slice(2, 1, 9),)
+    assert machine.progress(run, 7).positions == ((0, 0), (1, 0), (REJECTED, 5))
+
+
+def test_a_topic_of_rejected_results_may_be_new_or_made_anew() -> None:
+    older = DeliveryProgress("out", 2, 3, ((0, 5), (1, 6)), 1)
+    assert CorrectedDelivery("out", older, [0, 0, 4], [9, 9, 9]).read_from == (5, 6, 4)
+    assert CorrectedDelivery("out", progress(), [0, 0, 0], [9, 9, 1]).read_from == (5, 6, 1)

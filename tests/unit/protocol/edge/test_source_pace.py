@@ -1,0 +1,104 @@
+"""How far a source has got while its boundary stands still."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.protocol.edge.source_pace import SourcePace
+from anabranch.protocol.limits import PACE_CATCH_UP_MS, PACE_LEAST_MS, PACE_OVER_MS
+
+
+def paced(factor: float, until_ms: int = 5_000) -> SourcePace:
+    """A source whose boundary has moved ``factor`` times as fast as the clock until ``until_ms``; its event time began at 1 000 000."""
+    pace = SourcePace(0, 0)
+    for now_ms in range(0, until_ms + 1, 100):
+        event_time_ms = 1_000_000 + int(factor * now_ms)
+        pace.moved(event_time_ms, now_ms)
+        pace.go_on(event_time_ms, now_ms, speaks=True)
+        assert pace.upto_ms == event_time_ms
+    return pace
+
+
+def test_nothing_was_read() -> None:
+    pace = SourcePace(0, 0)
+    pace.go_on(0, 1_000, speaks=False)
+    assert pace.upto_ms == 0
+
+
+def test_before_the_boundary_moved_for_the_first_time_it_goes_on_from_the_first_record_by_the_clock() -> None:
+    pace = SourcePace(0, 0)
+    pace.go_on(5_000, 1_000, speaks=True)
+    assert pace.upto_ms == 5_000
+    pace.go_on(90_000, 1_400, speaks=True)
+    assert pace.upto_ms == 5_400
+
+
+def test_sp1_it_is_never_beyond_what_was_read_nor_goes_back() -> None:
+    pace = paced(1)
+    pace.go_on(1_006_000, 9_000, speaks=True)
+    assert pace.upto_ms == 1_006_000
+    pace.moved(1_005_100, 9_100)
+    pace.go_on(1_006_000, 9_100, speaks=True)
+    assert pace.upto_ms == 1_006_000
+
+
+@pytest.mark.parametrize("factor", [1, 3, 100])
+def test_sp2_a_boundary_that_stands_is_taken_to_go_on_as_fast_as_it_did(factor: int) -> None:
+    pace = paced(factor)
+    for now_ms in range(5_100, 8_000, 100):
+        pace.go_on(10**9, now_ms, speaks=True)
+        assert pace.upto_ms == 1_000_000 + factor * now_ms
+
+
+def test_sp2_at_least_as_fast_as_the_clock() -> None:
+    pace = paced(0.1)
+    pace.go_on(10**9, 6_000, speaks=True)
+    assert pace.upto_ms == 1_000_000 + 6_000
+
+
+@pytest.mark.parametrize("outage_ms", [2_000, 3_600_000])
+def test_after_an_outage_of_all_the_first_that_is_back_does_not_lag_by_it(outage_ms: int) -> None:
+    pace, back_ms = paced(1), 5_000 + outage_ms
+    pace.moved(1_005_010, back_ms)
+    pace.go_on(1_000_000 + back_ms, back_ms, speaks=True)
+    assert pace.upto_ms == 1_000_000 + back_ms
+
+
+def test_a_boundary_that_lags_from_now_on_is_believed_after_a_while() -> None:
+    pace = paced(1)
+    for now_ms in range(5_000, 5_000 + PACE_OVER_MS + 8_000, 100):
+        pace.moved(1_000_000 + now_ms - 4_000, now_ms)
+    pace.go_on(10**9, now_ms, speaks=True)
+    assert pace.upto_ms == 1_000_000 + now_ms - 4_000
+
+
+def test_sp2_one_that_has_caught_up_goes_as_fast_as_the_clock_again() -> None:
+    pace = paced(1_000, 2_000)
+    for now_ms in range(2_100, 2_100 + PACE_OVER_MS + 300, 100):
+        pace.moved(3_000_000 + now_ms, now_ms)
+    pace.go_on(10**9, now_ms + 500, speaks=True)
+    assert pace.upto_ms == 3_000_000 + now_ms + 500
+
+
+def test_a_jump_of_which_nothing_else_is_known_is_no_pace() -> None:
+    pace = SourcePace(0, 0)
+    pace.moved(1_000_000, 0)
+    pace.moved(90_000_000, PACE_LEAST_MS - 1)
+    pace.go_on(10**9, PACE_LEAST_MS + 99, speaks=True)
+    assert pace.upto_ms == 90_000_100
+
+
+def test_sp3_in_silence_it_ends_what_it_had_begun_and_waits_for_no_record_far_ahead() -> None:
+    pace = paced(1)
+    pace.go_on(1_005_000 + PACE_CATCH_UP_MS, 5_000, speaks=False)
+    pace.go_on(1_005_000 + PACE_CATCH_UP_MS, 60_000, speaks=False)
+    assert pace.upto_ms == 1_005_000 + PACE_CATCH_UP_MS
+    pace.go_on(1_036_000, 60_100, speaks=False)
+    pace.go_on(1_036_000, 90_000, speaks=False)
+    assert pace.upto_ms == 1_005_000 + PACE_CATCH_UP_MS
+
+
+def test_what_was_said_before_is_gone_on_from() -> None:
+    pace = SourcePace(700_000, -2_000)
+    pace.go_on(10**9, 500, speaks=True)
+    assert pace.upto_ms == 702_500

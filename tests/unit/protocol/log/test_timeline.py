@@ -1,0 +1,376 @@
+"""Which checkpoint a replica goes on from, and which record it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from anabranch.protocol.errors import LocalProtocolError, Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
+from anabranch.protocol.log.timeline import (
+    Answer,
+    AppendBase,
+    AwaitPeer,
+    CheckEpoch,
+    Clean,
+    Copy,
+    CopyPeer,
+    Create,
+    CutBack,
+    FindBatches,
+    FindCommit,
+    FindFences,
+    FindMissing,
+    FindNewest,
+    FindPeers,
+    FindRecomputed,
+    FindWhole,
+    Step,
+    Steps,
+    Timeline,
+    Write,
+    epoch_of,
+    failover_steps,
+    fork_steps,
+    newest,
+    number_of,
+    obsolete,
+    timeline_name,
+)
+
+
+def test_ti1_names_sort_by_epoch_and_number() -> None:
+    names = [timeline_name(9, 2), timeline_name(10, 0), timeline_name(10, 1), "copying", "000000000011-00000x"]
+    assert newest(names) == timeline_name(10, 1)
+    assert newest(["other"]) is None
+    assert [epoch_of(n) for n in names] == [9, 10, 10, None, None]
+
+
+def test_ti1_the_copies_of_two_processes_have_two_names() -> None:
+    one, two = timeline_name(9, 2, "0" * 16), timeline_name(9, 2, "f" * 16)
+    assert newest([one, two, timeline_name(9, 1, "f" * 16)]) == two
+    assert newest([two, timeline_name(9, 3)]) == timeline_name(9, 3)
+    assert [(epoch_of(n), number_of(n)) for n in (one, two)] == [(9, 2), (9, 2)]
+    assert epoch_of(f"{timeline_name(9, 2)}-token") is None
+
+
+def test_ti2_only_what_is_below_is_deleted() -> None:
+    other = timeline_name(10, 3, "f" * 16)
+    names = [timeline_name(9, 0), timeline_name(9, 3), timeline_name(10, 2), other, timeline_name(11, 0), "something else"]
+    assert obsolete(names, 10) == [timeline_name(9, 0), timeline_name(9, 3)]
+    assert obsolete(names, 10, 3) == [timeline_name(9, 0), timeline_name(9, 3), timeline_name(10, 2)]
+    assert obsolete(names, 10, 4)[-1] == other
+
+
+def test_ti3_the_tip_is_the_record_of_the_last_committed_batch() -> None:
+    first = Timeline.fresh(3)
+    assert first.tip(-1) is None
+    assert first.tip(4) == BatchId(first.name, 4)
+    second = first.copied(timeline_name(8, 0), 4)
+    assert second.name == timeline_name(8, 0)
+    assert second.tip(4) == BatchId(first.name, 4)
+    assert second.tip(5) == BatchId(second.name, 5)
+    third = second.copied(timeline_name(20, 0), 4)  # nothing was committed in between
+    assert third.tip(4) == BatchId(first.name, 4)
+    assert first.copied(timeline_name(9, 0), -1).tip(-1) is None
+
+
+def test_ti6_the_record_of_an_older_batch_is_known_too() -> None:
+    """By whichever timeline made it: a damaged directory goes back."""
+    first = Timeline.fresh(3)
+    second = first.copied(timeline_name(8, 0), 4)
+    third = second.copied(timeline_name(20, 0), 8)
+    found = [third.tip(batch) for batch in range(-1, 10)]
+    made_by = [first.name] * 5 + [second.name] * 4 + [third.name]
+    assert found == [None, *(BatchId(timeline, batch) for batch, timeline in enumerate(made_by))]
+    back = third.copied(timeline_name(30, 0), 6)
+    assert [back.tip(batch) for batch in (3, 6, 7)] == [BatchId(first.name, 3), BatchId(second.name, 6), BatchId(back.name, 7)]
+
+
+def test_a_directory_that_stands_before_its_timelines_start_is_rejected() -> None:
+    peer = Timeline.from_peer(timeline_name(8, 0), 4, base=9)
+    with pytest.raises(LocalProtocolError, match="began after batch 4"):
+        peer.tip(3)
+    with pytest.raises(LocalProtocolError, match="began after batch 4"):
+        Timeline(timeline_name(8, 0), 4, None).tip(3)
+
+
+def test_what_no_engine_keeps_is_forgotten() -> None:
+    timeline = Timeline.fresh(3)
+    for epoch in range(4, 40):
+        timeline = timeline.copied(timeline_name(epoch, 0), (epoch - 3) * 50)
+    assert len(timeline.earlier) <= CHECKPOINT_BATCHES_RETAINED // 50 + 1
+    low = timeline.lowest
+    assert low == timeline.start_batch - CHECKPOINT_BATCHES_RETAINED
+    assert timeline.tip(low) is not None
+    with pytest.raises(LocalProtocolError):
+        timeline.tip(low - 1)
+
+
+def test_rule_6_a_base_record_is_said_again_until_something_was_committed() -> None:
+    peer = Timeline.from_peer(timeline_name(8, 0), 4, base=9)
+    again = peer.copied(timeline_name(9, 0), 4)
+    assert (again.base, again.start_tip) == (9, BatchId(timeline_name(9, 0), 4))
+    assert peer.copied(timeline_name(9, 0), 5).base is None
+    assert peer.forked(timeline_name(8, 1), 4).base is None, "the process has said it"
+
+
+class Disk:
+    """Directories (the last batch committed in each) and timeline files; every step is noted."""
+
+    def __init__(self) -> None:
+        self.directories: dict[str, int] = {}
+        self.timelines: dict[str, Timeline] = {}
+        self.steps: list[Step] = []
+        self.damaged: set[int] = set()
+        self.trimmed = -1
+        """Going on from batches before this one needs blocks that are gone."""
+        self.peers: dict[str, tuple[Timeline, int]] = {}
+        """Their timelines, and the last batch committed in their directories."""
+        self.unreadable: set[str] = set()
+        self.fenced: dict[str, int] = {}
+        self.waits = 0
+        self.before: dict[int, Callable[[], object]] = {}
+        """What somebody else does just before the n-th step."""
+
+    def newest(self) -> Timeline | None:
+        name = newest(self.timelines)
+        return None if name is None else self.timelines[name]
+
+    def run(self, steps: Steps, count: int = 1_000) -> Timeline | None:
+        """The first ``count`` steps; the timeline if these were all."""
+        answer: Answer = None
+        for _ in range(count):
+            try:
+                step = steps.send(answer)
+            except StopIteration as done:
+                timeline: Timeline = done.value
+                return timeline
+            self.before.pop(len(self.steps), lambda: None)()
+            self.steps.append(step)
+            answer = self.perform(step)
+        return None
+
+    def perform(self, step: Step) -> Answer:  # noqa: C901, PLR0911, PLR0912 - a case per step
+        match step:
+            case FindNewest():
+                return self.newest()
+            case Create(name):
+                self.directories[name] = -1
+            case Copy(source, target):
+                if source not in self.directories:
+                    raise Unavailable(source)
+                self.directories[target] = self.directories[source]
+            case FindCommit(name):
+                return self.directories.get(name, -1)
+            case FindBatches(name):
+                committed = self.directories.get(name, -1)
+                return tuple(range(committed, -1, -1)) or (-1,)
+            case FindWhole(_, batches):
+                return next((batch for batch in batches if batch not in self.damaged), None)
+            case CutBack(name, batch, _):
+                self.directories[name] = batch
+            case FindMissing(_, batch):
+                return "the beginning" if batch < self.trimmed else ""
+            case FindFences():
+                return tuple(self.fenced.items())
+            case FindPeers():
+                return tuple((replica, timeline) for replica, (timeline, _) in self.peers.items())
+            case CopyPeer(replica, _, target):
+                self.directories[target] = self.peers[replica][1]
+                return replica not in self.unreadable
+            case AwaitPeer():
+                self.waits += 1
+                if self.waits > 3:
+                    self.trimmed = -1
+            case AppendBase():
+                pass
+            case Write(timeline):
+                self.timelines[timeline.name] = timeline
+            case CheckEpoch():
+                pass
+            case Clean(epoch, number):
+                for name in obsolete(self.directories, epoch, number):
+                    del self.directories[name]
+                for name in obsolete(self.timelines, epoch, number):
+                    del self.timelines[name]
+        return None
+
+
+def began() -> tuple[Disk, Timeline]:
+    """A replica whose first process, of epoch 3, committed batch 4."""
+    disk = Disk()
+    first = disk.run(failover_steps(3))
+    assert first is not None
+    disk.directories[first.name] = 4
+    disk.steps.clear()
+    return disk, first
+
+
+def test_a_new_replica_starts_from_an_empty_directory() -> None:
+    disk = Disk()
+    assert disk.run(failover_steps(3)) == Timeline.fresh(3) == disk.newest()
+    assert disk.directories == {timeline_name(3, 0): -1}
+    assert disk.steps[-3:] == [Write(Timeline.fresh(3)), CheckEpoch(), Clean(3)]
+
+
+def test_rule_8_a_process_goes_on_in_a_copy_of_the_newest_directory() -> None:
+    disk, first = began()
+    second = disk.run(failover_steps(8))
+    assert second == first.copied(timeline_name(8, 0), 4) == disk.newest()
+    assert disk.directories == {timeline_name(8, 0): 4}, "what was of lower epochs is gone"
+    assert [type(step) for step in disk.steps] == [
+        FindNewest, FindFences, Copy, FindBatches, FindWhole, FindMissing, FindRecomputed, CutBack, FindNewest, Write, CheckEpoch, Clean,
+    ]  # fmt: skip
+
+
+def test_rule_8_a_fork_of_the_old_process_during_the_copy_makes_the_copy_be_taken_again() -> None:
+    """The directory that was copied may have become a branch's."""
+    disk, first = began()
+
+    def fork() -> None:
+        assert disk.run(fork_steps(first, timeline_name(3, 1))) is not None
+        disk.directories[first.name] = 9  # tentative batches of the branch
+
+    for at in range(1, 7):
+        disk, first = began()
+        disk.before[at] = fork
+        second = disk.run(failover_steps(8))
+        assert second is not None
+        assert (second.start_batch, second.start_tip) == (4, BatchId(first.name, 4))
+        assert Copy(timeline_name(3, 1), timeline_name(8, 0)) in disk.steps
+
+
+def test_rule_8_a_first_process_that_is_just_beginning_is_found_too() -> None:
+    """Nothing was there at the first look, a timeline at the second."""
+    disk = Disk()
+    disk.before[4] = lambda: disk.run(failover_steps(3))
+    second = disk.run(failover_steps(8))
+    assert second == Timeline.fresh(3).copied(timeline_name(8, 0), -1)
+
+
+def test_rule_11_a_fork_copies_first_and_says_so_last() -> None:
+    disk, first = began()
+    second = disk.run(fork_steps(first, timeline_name(3, 1)))
+    assert second == first.forked(timeline_name(3, 1), 4) == disk.newest()
+    assert disk.steps == [Copy(first.name, timeline_name(3, 1)), FindCommit(timeline_name(3, 1)), Write(second)]
+    assert disk.directories == {first.name: 4, timeline_name(3, 1): 4}, "the branch goes on in the old one"
+
+
+@pytest.mark.parametrize("at", range(11))
+def test_a_crash_between_any_two_steps_leaves_a_timeline_to_go_on_from(at: int) -> None:
+    disk, first = began()
+    disk.run(failover_steps(8), at)
+    found = disk.newest()
+    assert found is not None
+    third = disk.run(failover_steps(9))
+    assert third is not None
+    assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4), "nothing is lost and nothing doubled"
+    assert disk.newest() == third
+    assert set(disk.directories) == {third.name}
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_crash_between_any_two_steps_of_a_fork_leaves_the_stable_directory(at: int) -> None:
+    disk, first = began()
+    finished = disk.run(fork_steps(first, timeline_name(3, 1)), at)
+    if finished is not None or at == 3:
+        disk.directories[first.name] = 9  # the branch runs only after the last step
+    third = disk.run(failover_steps(9))
+    assert third is not None
+    assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4)
+
+
+@pytest.mark.parametrize("at", range(11))
+def test_ti2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
+    """The process of epoch 8 stops after any step; that of epoch 9 starts whole and runs; then the first goes on."""
+    disk, first = began()
+    newer: list[Timeline | None] = []
+    disk.before[at] = lambda: newer.append(disk.run(failover_steps(9)))
+    with suppress(Unavailable, LocalProtocolError):  # its copy was taken from it: it ends
+        disk.run(failover_steps(8))
+    if not newer:
+        disk.before.pop(at)()
+    found = disk.newest()
+    assert found is not None
+    assert [found] == newer
+    assert found.tip(disk.directories[found.name]) == BatchId(first.name, 4)
+
+
+def test_ti4_ti6_a_damaged_directory_goes_back_to_a_whole_batch() -> None:
+    disk, first = began()
+    disk.damaged = {4, 3}
+    second = disk.run(failover_steps(8))
+    assert second == first.copied(timeline_name(8, 0), 2)
+    assert disk.directories[timeline_name(8, 0)] == 2
+
+
+def peer(disk: Disk, replica: str, committed: int) -> Timeline:
+    timeline = Timeline.fresh(50 + int(replica))
+    disk.peers[replica] = (timeline, committed)
+    return timeline
+
+
+def bases(*clean: int) -> Callable[[str, BatchId], int | None]:
+    """After each batch the output is closed up to ten times its number; only the ``clean`` ones left nothing pending."""
+    return lambda _replica, ident: 10 * ident.batch if ident.batch in clean else None
+
+
+@pytest.mark.parametrize("why", ["new", "damaged", "trimmed"])
+def test_ti4_ti5_a_replica_without_anything_to_go_on_from_takes_the_peer_that_is_furthest(why: str) -> None:
+    disk = Disk() if why == "new" else began()[0]
+    peer(disk, "1", 6)
+    peer(disk, "2", 9)
+    peer(disk, "3", 20)
+    disk.unreadable = {"3"}
+    disk.damaged = set(range(5)) | {9} if why == "damaged" else {9}
+    disk.trimmed = 5 if why == "trimmed" else -1
+    second = disk.run(failover_steps(60, bases(5, 6, 7, 9)))
+    assert second == Timeline.from_peer(timeline_name(60, 0), 7, 70) == disk.newest()
+    assert disk.directories[second.name] == 7
+    assert CutBack(second.name, 7, keep_plan=False) in disk.steps, "its next plan is not ours"
+    assert disk.steps[-1] == AppendBase(second)
+
+
+def test_ti5_a_peer_that_always_leaves_something_pending_will_not_do() -> None:
+    disk = Disk()
+    peer(disk, "1", 6)
+    assert disk.run(failover_steps(60, bases())) == Timeline.fresh(60)
+
+
+def test_ti5_a_peer_that_goes_away_is_left_for_the_next() -> None:
+    disk = Disk()
+    peer(disk, "1", 6)
+    peer(disk, "2", 9)
+    copies = 0
+
+    def vanish(step: Step) -> Answer:
+        nonlocal copies
+        copies += isinstance(step, CopyPeer)
+        if copies == 3:
+            disk.unreadable = {"2"}
+        return Disk.perform(disk, step)
+
+    disk.perform = vanish  # type: ignore[method-assign]
+    assert disk.run(failover_steps(60, bases(6, 9))) == Timeline.from_peer(timeline_name(60, 0), 6, 60)
+    assert copies == 4
+
+
+def test_ti5_what_the_peer_needs_that_is_gone_is_not_there_for_us() -> None:
+    disk = Disk()
+    peer(disk, "1", 6)
+    disk.trimmed = 8
+    second = disk.run(failover_steps(60, bases(6)))
+    assert disk.waits == 4, "it waits until somebody has more"
+    assert second == Timeline.from_peer(timeline_name(60, 0), 6, 60)
+
+
+def test_ti4_from_nothing_only_if_the_beginning_is_there() -> None:
+    disk = Disk()
+    disk.trimmed = 5
+    assert disk.run(failover_steps(60)) == Timeline.fresh(60), "somebody brought the beginning back, say"
+    assert disk.waits == 4
+    assert AwaitPeer("the beginning") in disk.steps

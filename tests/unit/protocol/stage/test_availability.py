@@ -1,0 +1,268 @@
+"""Timers of buckets and the waits for them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from anabranch.protocol.edge.ingestion import ChunkFacts, SourceMachine, SourceRules
+from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.buckets import bucket_of
+from anabranch.protocol.stage.availability import Availability, BucketTimers, Policy, Waits, delay_bound_ms, waits_of
+from harness.boundary_logs import part, record, started
+
+FIRST, NEXT = 1_000, 300
+WAITS = Waits(FIRST, NEXT)
+
+
+class TestWaits:
+    def test_the_longest_wait_leaves_time_for_the_stages_after(self) -> None:
+        assert waits_of(3_000, 250, 0, 1) == Waits(250 + 3_000 - SLACK_MS - HOP_MS, 250 + HOP_MS)
+        assert waits_of(3_000, 250, 1, 1) == Waits(250 + 3_000 - SLACK_MS - HOP_MS, 250 + 2 * HOP_MS)
+        assert waits_of(3_000, 250, 0, 2) == Waits(250 + 3_000 - SLACK_MS - 2 * HOP_MS, 250 + HOP_MS)
+
+    @pytest.mark.parametrize("max_delay_ms", [0, 500, 2_200, 3_000, 60_000])
+    def test_a_chain_waits_once(self, max_delay_ms: int) -> None:
+        """Stage i of k gives up one hop before stage i + 1, and never waits less than one hop for a bucket."""
+        chain = [waits_of(max_delay_ms, 250, i, 4 - i, hop_ms=100) for i in range(4)]
+        for before, after in pairwise(chain):
+            assert after.first_ms - before.first_ms in {0, 100}
+        if max_delay_ms >= delay_bound_ms(4, hop_ms=100):
+            assert [w.first_ms for w in chain] == [250 + max_delay_ms - SLACK_MS - (4 - i) * 100 for i in range(4)]
+            assert chain[-1].first_ms + 100 + SLACK_MS <= 250 + max_delay_ms, "the last one's result is there in time"
+        assert all(250 + 100 <= w.next_ms <= w.first_ms for w in chain)
+
+    def test_the_bound_is_the_least_that_leaves_the_first_stage_a_hop(self) -> None:
+        least = delay_bound_ms(3, hop_ms=100)
+        assert waits_of(least, 250, 0, 3, hop_ms=100).first_ms == 350
+        assert least - SLACK_MS - 3 * 100 == 100
+        assert delay_bound_ms(1) == SLACK_MS + 2 * HOP_MS
+
+
+class TestBucketTimers:
+    def test_av1_no_timer_starts_before_a_sign(self) -> None:
+        timers = BucketTimers()
+        assert timers.started(1) is None
+        timers.observe(10, 0)
+        assert timers.started(1) is None, "nothing was said yet: an input that never began is not a failure"
+        timers.observe(20, 4)
+        assert [timers.started(bucket) for bucket in (1, 5, 6)] == [20, 20, None]
+
+    def test_av1_a_timer_never_starts_again(self) -> None:
+        timers = BucketTimers()
+        timers.observe(20, 4)
+        timers.observe(30, 3)
+        timers.observe(40, 4)
+        timers.observe(50, 6)
+        assert [timers.started(bucket) for bucket in (4, 5, 6, 7, 8)] == [20, 20, 50, 50, None]
+
+    def test_signs_of_one_moment_are_one_step(self) -> None:
+        timers = BucketTimers()
+        for past in range(1, 1_000):
+            timers.observe(20, past)
+        assert (timers.started(1), timers.started(1_000), len(timers._at)) == (20, 20, 1)
+
+    def test_the_last_bucket_whose_timer_started_by_then(self) -> None:
+        timers = BucketTimers()
+        assert timers.started_before(10**9) == 0
+        timers.observe(20, 4)
+        timers.observe(30, 9)
+        assert [timers.started_before(at) for at in (19, 20, 29, 30, 99)] == [0, 5, 5, 10, 10]
+
+    def test_av4_time_that_does_not_count(self) -> None:
+        timers = BucketTimers()
+        timers.observe(20, 4)
+        timers.observe(30, 9)
+        timers.shift(100)
+        assert (timers.started(5), timers.started(10)) == (120, 130)
+
+    def test_what_was_read_is_forgotten_but_not_that_it_started(self) -> None:
+        timers = BucketTimers()
+        timers.forget(7)
+        for now, past in ((20, 4), (30, 9), (40, 14)):
+            timers.observe(now, past)
+        timers.forget(4)
+        assert timers.started(5) == 20
+        timers.forget(5)
+        assert (timers.started(6), timers.started_before(29)) == (30, 0)
+        timers.forget(99)
+        timers.observe(50, 14)
+        assert (timers.started(15), timers.started(16), len(timers._at)) == (40, None, 1)
+
+
+def made(policy: Policy = Policy.PROCESS, inputs: str = "ab") -> Availability:
+    return Availability(inputs, WAITS, policy)
+
+
+def observe(availability: Availability, upto_ms: int, past: int, since_ms: int = 0) -> None:
+    """Look again and again."""
+    for now in range(since_ms, upto_ms + 1, 100):
+        availability.observe(now, past)
+
+
+class TestAvailability:
+    def test_av3_a_wait_is_over_when_every_log_was_read_after_the_deadline(self) -> None:
+        availability = made()
+        observe(availability, 5_000, 4)
+        assert not availability.first_over(5)
+        availability.read_to_end("a", 5_000)
+        assert not availability.first_over(5)
+        availability.read_to_end("b", FIRST - 1)
+        assert not availability.first_over(5)
+        availability.read_to_end("b", FIRST)
+        assert availability.first_over(5)
+        availability.read_to_end("b", 0)
+        assert availability.first_over(5), "an older look takes nothing back"
+        assert not availability.first_over(6), "no sign of bucket 5 being over"
+
+    def test_av5_a_bucket_of_which_there_is_nothing_is_not_waited_for(self) -> None:
+        availability = made()
+        for now in range(0, 5_001, 100):
+            availability.observe(now, 4, 4)
+        for name in "ab":
+            availability.read_to_end(name, 5_000)
+        assert not availability.first_over(5), "all inputs stand at 4"
+        assert not availability.overdue(5, 5_000)
+        assert not availability.look_wanted("a", 5, 6_000, branching=False)
+        assert availability.due_upto(4, 4) == 4
+        availability.observe(5_000, 4, 5)
+        assert availability.first_over(5), "something of it is there, and its timer has run since 4 was over"
+        assert availability.due_upto(4, 4) == 5
+
+    def test_av4_who_began_or_woke_is_blind_until_all_logs_were_read(self) -> None:
+        availability = made()
+        assert (availability.blind(0), availability.end_wanted("a")) == (True, True)
+        observe(availability, 500, 4)
+        availability.read_to_end("a", 500)
+        assert (availability.blind(500), availability.end_wanted("a"), availability.end_wanted("b")) == (True, False, True)
+        availability.read_to_end("b", 400)
+        assert not availability.blind(500 + STALL_MS)
+        woke_ms = 501 + STALL_MS
+        assert availability.blind(woke_ms), "before it has looked"
+        availability.observe(woke_ms, 4)
+        for name in "ab":
+            availability.read_to_end(name, woke_ms - 1)
+        assert (availability.blind(woke_ms), availability.end_wanted("a")) == (True, True), "asked for before it slept"
+        for name in "ab":
+            availability.read_to_end(name, woke_ms)
+        assert (availability.blind(woke_ms), availability.end_wanted("a"), availability.woke_ms) == (False, False, woke_ms)
+
+    def test_av4_a_process_that_slept_waits_on(self) -> None:
+        availability = made()
+        observe(availability, 500, 4)
+        availability.observe(500 + STALL_MS, 4)
+        assert availability._timers.started(5) == 0, "not longer than a look may take"
+        availability.observe(500 + 2 * STALL_MS + 60_000, 4)
+        started = availability._timers.started(5)
+        assert started == STALL_MS + 60_000
+
+    @pytest.mark.parametrize(("branching", "wait"), [(False, FIRST), (True, NEXT)])
+    def test_a_look_is_wanted_once_per_deadline(self, branching: bool, wait: int) -> None:
+        availability = made()
+
+        def wanted(name: str, now: int, bucket: int = 5) -> bool:
+            return availability.look_wanted(name, bucket, now, branching=branching)
+
+        assert not wanted("a", 10**6), "no timer runs"
+        availability.observe(0, 4)
+        assert not wanted("a", wait - 1)
+        assert wanted("a", wait)
+        availability.read_to_end("a", wait)
+        assert not wanted("a", wait + 50)
+        assert wanted("b", wait + 50)
+        availability.observe(100, 6)
+        assert wanted("a", wait + 100) is branching, "a branch may go on with bucket 7; the long wait is for bucket 5 alone"
+        assert not wanted("a", wait + 10_000, 8), "its timer did not start"
+
+    def test_a_branch_looks_one_hop_later_where_an_input_is_held(self) -> None:
+        availability = made()
+        availability.observe(0, 4)
+        wanted = [availability.look_wanted("a", 5, at, branching=True, held=True) for at in (NEXT, NEXT + HOP_MS - 1, NEXT + HOP_MS)]
+        assert wanted == [False, False, True]
+
+    def test_a_branch_looks_for_the_next_bucket_too_when_none_is_overdue(self) -> None:
+        availability = made()
+        availability.observe(0, 4)
+        availability.observe(100, 6)
+        availability.read_to_end("a", NEXT)
+        assert not availability.look_wanted("a", 6, NEXT + 50, branching=True)
+        assert availability.look_wanted("a", 6, NEXT + 100, branching=True)
+
+    def test_what_is_there_is_due_at_once(self) -> None:
+        assert made().due_upto(3, 8) == 8
+        assert made(Policy.DELAY).due_upto(3, 8) == 3, "with the policy delay, tentative input waits as long as missing input"
+
+    @pytest.mark.parametrize(
+        ("policy", "held", "wait"),
+        [(Policy.PROCESS, False, NEXT), (Policy.PROCESS, True, NEXT + HOP_MS), (Policy.DELAY, False, FIRST), (Policy.DELAY, True, FIRST + HOP_MS)],
+    )  # fmt: skip
+    def test_what_is_not_there_is_due_after_the_wait(self, policy: Policy, held: bool, wait: int) -> None:
+        availability = made(policy)
+        availability.observe(0, 4)
+        availability.observe(100, 6)
+        for name in "ab":
+            availability.read_to_end(name, wait - 1)
+        assert availability.due_upto(2, 2, held=held) == 2
+        availability.read_to_end("a", wait + 100)
+        assert availability.due_upto(2, 2, held=held) == 2, "the other log was not read"
+        availability.read_to_end("b", wait + 99)
+        assert availability.due_upto(2, 2, held=held) == 5
+        availability.read_to_end("b", wait + 100)
+        assert availability.due_upto(2, 2, held=held) == 7
+
+    def test_memory_is_bounded_by_what_is_not_read(self) -> None:
+        availability = made()
+        for now in range(5_000):
+            availability.observe(now, now)
+            availability.forget(now - 3)
+        assert len(availability._timers._at) <= 5
+
+
+class TestSigns:
+    """Rule 13 from the input partition to the timer: a source of two partitions in buckets of 500 ms, which are closed 200 ms after their end."""
+
+    BASE, WIDTH = 500_000, 500
+
+    def run(self, silent_ms: int, ahead_ms: int, *, factor: int = 1) -> tuple[list[tuple[int, int]], int]:
+        """((when, bucket) of each bucket whose long wait is over though it is not complete, the last bucket that is closed) after 60 s.
+
+        Partition 1 falls silent at ``silent_ms``. At 10 s a record comes that is ``ahead_ms`` in front. Event time goes ``factor`` times as
+        fast as the clock.
+        """
+        width, out_of_orderness = self.WIDTH * factor, 200 * factor
+        machine = SourceMachine(SourceRules(width, out_of_orderness, partition_idle_ms=None), {("t", 0): 0, ("t", 1): 0}, (), 0, 0)
+        log_state, waits = LogState(["0"]), waits_of(3_000, self.WIDTH + 200, 0, 1)
+        availability = Availability(["s"], waits, Policy.PROCESS)
+        log_state.apply(0, started())
+        over: list[tuple[int, int]] = []
+        for step, now_ms in enumerate(range(0, 60_000, 100)):
+            event_time = self.BASE + now_ms * factor
+            newest = [event_time + (ahead_ms if now_ms == 10_000 else 0), event_time]
+            speaking = [0] if now_ms >= silent_ms else [0, 1]
+            machine.read([ChunkFacts(("t", i), step + 1, newest[i]) for i in speaking], now_ms)
+            parts = tuple(part(bucket_of(newest[i], width), f"{step}") for i in speaking)
+            log_state.apply(step + 1, record(0, step, machine.advance(now_ms), parts, past=machine.past))
+            availability.observe(now_ms, log_state.past_upto, log_state.seen_upto)
+            availability.read_to_end("s", now_ms)
+            after = over[-1][1] if over else log_state.upto
+            over += [(now_ms, bucket) for bucket in range(after + 1, log_state.seen_upto + 1) if availability.first_over(bucket)]
+        return over, log_state.upto
+
+    def test_one_record_in_front_of_the_clock_makes_no_failure(self) -> None:
+        over, upto = self.run(10**9, 30_000)
+        assert over == []
+        assert upto == bucket_of(self.BASE + 59_900 - 200, self.WIDTH) - 1
+
+    @pytest.mark.parametrize(("ahead_ms", "factor"), [(0, 1), (30_000, 1), (0, 20)])
+    def test_a_silent_partition_of_the_only_source_starts_the_timers_of_later_buckets(self, ahead_ms: int, factor: int) -> None:
+        """Each at its time, also where data is replayed faster than the clock, and however far in front a record lies."""
+        over, upto = self.run(20_000, ahead_ms, factor=factor)
+        first_ms = waits_of(3_000, self.WIDTH + 200, 0, 1).first_ms
+        width = self.WIDTH * factor
+        assert [bucket for _, bucket in over] == list(range(upto + 1, over[-1][1] + 1))
+        for at_ms, bucket in over:
+            begins_ms = ((bucket - 1) * width - self.BASE) // factor  # of the bucket: records of it come from here on
+            assert begins_ms + first_ms - 100 <= at_ms <= begins_ms + first_ms + 300
+        assert len(over) >= (60_000 - 20_000 - first_ms) // self.WIDTH - 1

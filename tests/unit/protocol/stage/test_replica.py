@@ -1,0 +1,539 @@
+"""The decisions of one replica: the table of states row by row, policies, plans shared by inputs, chains of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.errors import Fenced, LocalProtocolError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED, HOP_MS, STALL_MS
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
+from anabranch.protocol.log.timeline import Timeline, timeline_name
+from anabranch.protocol.stage.availability import Policy
+from anabranch.protocol.stage.planner import Plan, QueryPosition
+from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica import Decision, JointPlan, RecordChain, Replica
+from harness.replica_bench import STATEFUL, STATELESS, WAITS, WIDTH_MS, Bench, behind, part, stabilization, stable, up_failure
+
+FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
+ZERO, ONE, TWO = (timeline_name(7, number) for number in range(3))
+STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
+
+
+# -- the table: how to get into each state, an event, what follows -------------------------------------------------------------------------
+
+
+def next_bucket_complete(bench: Bench) -> Decision:
+    bench.close(bench.at(bench.stable_query) + 2, bench.at(bench.stable_query) + 1)
+    bench.look()
+    return bench.ask(bench.stable_query)
+
+
+def long_wait_over(bench: Bench) -> Decision:
+    bench.wait(FIRST)
+    return bench.ask(bench.stable_query)
+
+
+def branch_asks(bench: Bench) -> Decision:
+    bench.close(30, 25, names="b")
+    bench.wait(NEXT + 100)
+    return bench.ask(bench.branch)
+
+
+def paused(bench: Bench) -> Decision:
+    bench.pause(2 * STALL_MS)
+    return bench.ask(bench.stable_query)
+
+
+def overdue(bench: Bench) -> Decision:
+    """A batch takes too long: the stable query does not ask."""
+    bench.close(8, 8)
+    bench.look()
+    bench.wait(FIRST + HOP_MS)
+    return Decision()
+
+
+def all_is_complete(bench: Bench) -> Decision:
+    bench.close(21, 21, names="ab")
+    bench.now_ms += 100
+    bench.look()
+    bench.ask(bench.stable_query)
+    return bench.ask(bench.stable_query)
+
+
+def stable_to(bench: Bench, decision: Decision, query: str) -> None:
+    assert decision.plan is not None
+    assert decision.plan.kind is BoundaryKind.STABLE
+    assert bench.ran[-1] == (query, decision.plan)
+
+
+def nothing(bench: Bench, decision: Decision, query: str) -> None:
+    assert (decision, bench.stable_query) == (Decision(), query)
+
+
+def forks(bench: Bench, decision: Decision, query: str) -> None:
+    assert decision.fork
+    assert bench.ran[-1][0] == query
+    assert bench.ran[-1][1].kind is BoundaryKind.TENTATIVE
+
+
+def tentative_to(bench: Bench, decision: Decision, query: str) -> None:
+    assert decision.plan is not None
+    assert decision.plan.kind is BoundaryKind.TENTATIVE
+    assert bench.ran[-1] == (query, decision.plan)
+
+
+def drops(bench: Bench, decision: Decision, query: str) -> None:
+    assert bench.dropped == [query]
+    assert not decision.fork
+
+
+Row = tuple[Callable[[], Bench], Callable[[Bench], Decision], Callable[[Bench, Decision, str], None], str, ReplicaState, str, str | None]
+ROWS: list[Row] = [
+    (behind, next_bucket_complete, stable_to, ZERO, STABLE, ZERO, None),
+    (stable, paused, nothing, ZERO, FAILURE, ZERO, None),
+    (stable, overdue, nothing, ZERO, FAILURE, ZERO, None),
+    (stable, next_bucket_complete, stable_to, ZERO, STABLE, ZERO, None),
+    (stable, long_wait_over, forks, ZERO, UP_FAILURE, ONE, ZERO),
+    (up_failure, branch_asks, tentative_to, ZERO, UP_FAILURE, ONE, ZERO),
+    (up_failure, next_bucket_complete, stable_to, ONE, STABILIZATION, ONE, ZERO),
+    (stabilization, next_bucket_complete, stable_to, ONE, STABILIZATION, ONE, ZERO),
+    (stabilization, all_is_complete, drops, ZERO, STABLE, ONE, None),
+    (stabilization, long_wait_over, forks, ONE, UP_FAILURE, TWO, ONE),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0].__name__}-{row[1].__name__}")
+def test_the_table_of_states(row: Row) -> None:
+    arrange, event, expect, query, state, stable_query, branch = row
+    bench = arrange()
+    decision = event(bench)
+    expect(bench, decision, query)
+    assert (bench.state, bench.replica.stable_query, bench.replica.branch) == (state, stable_query, branch)
+
+
+def test_the_table_of_states_a_crash() -> None:
+    """Whatever the state was: the next process has no branch, and its branches have higher numbers (RE3)."""
+    for bench in (stable(), up_failure(), stabilization()):
+        after = Bench(epoch=9)
+        assert (after.state, after.replica.branch) == (FAILURE, None)
+        assert after.replica.number > bench.replica.number
+
+
+class TestPolicies:
+    def test_suspend_never_goes_on_without_input(self) -> None:
+        bench = stable(names="ab", policy=Policy.SUSPEND)
+        bench.close(20, names="b")
+        bench.wait(10 * FIRST)
+        bench.settle()
+        assert (bench.state, bench.looks, bench.replica.number) == (FAILURE, 0, (7, 0))
+        bench.close(21)
+        bench.look()
+        bench.settle()
+        assert bench.state is STABLE
+
+    def test_delay_gives_each_bucket_the_long_wait(self) -> None:
+        bench = stable(names="ab", policy=Policy.DELAY)
+        bench.close(8, names="b")
+        bench.look()
+        bench.wait(FIRST)
+        bench.settle()
+        assert bench.at(bench.branch) == 9
+        bench.close(12, names="b")
+        bench.look()
+        bench.wait(FIRST - 100)
+        bench.settle()
+        assert bench.at(bench.branch) == 9
+        bench.wait(100)
+        bench.settle()
+        assert bench.at(bench.branch) == 13
+
+    def test_process_gives_later_buckets_the_short_wait_and_takes_all_that_are_due_at_once(self) -> None:
+        bench = up_failure()
+        count = len(bench.tentative_plans())
+        bench.close(25, 22, 24, names="b")
+        bench.wait(NEXT - 100)
+        bench.settle()
+        assert bench.at(ZERO) == 21
+        bench.wait(200)
+        bench.settle()
+        assert bench.at(ZERO) == 26
+        assert len(bench.tentative_plans()) == count + 1
+
+    def test_an_input_that_works_on_tentative_buckets_gets_one_hop_more(self) -> None:
+        bench = up_failure()
+        bench.held = True
+        bench.close(25, 22, names="b")
+        bench.wait(NEXT + HOP_MS - 200)
+        bench.settle()
+        assert bench.at(ZERO) == 21
+        bench.wait(300)
+        bench.settle()
+        assert bench.at(ZERO) == 26
+
+
+def test_tentative_buckets_of_upstream_are_taken_at_once_and_replaced_by_stable_ones() -> None:
+    bench = up_failure()
+    bench.close(30, names="b")
+    bench.streams["a"].tentative(24, [part(23)], ("source",))
+    bench.look()
+    bench.settle()
+    assert bench.at(ZERO) == 24
+    taken = dict(bench.tentative_plans()[-1].inputs)["a"]
+    assert (taken, bench.tentative_plans()[-1].missing) == (((23, "0", (part(23),)),), ("source",))
+    bench.close(40, 26, names="ab")
+    bench.now_ms += 100
+    bench.look()
+    bench.settle()
+    assert (bench.state, bench.at(ONE)) == (STABLE, 40)
+
+
+def test_the_branch_stays_while_an_input_is_still_being_corrected() -> None:
+    bench = stabilization()
+    bench.uncorrected = True
+    assert all_is_complete(bench).drop is None
+    for bucket in range(22, 40):
+        bench.close(bucket, bucket, names="ab")
+        bench.now_ms += 100
+        bench.look()
+        bench.settle()
+    assert (bench.at(ONE), bench.dropped, bench.state) == (39, [], STABILIZATION)
+    bench.uncorrected = False
+    assert bench.ask(ONE).drop == ZERO
+    assert bench.state is STABLE
+
+
+def test_re5_a_branch_stays_while_the_next_bucket_is_about_to_be_overdue() -> None:
+    bench = up_failure()
+    bench.close(30, names="b")
+    bench.look()
+    bench.now_ms += FIRST - HOP_MS // 2
+    bench.close(29, names="a")
+    bench.settle()
+    assert (bench.at(ONE), bench.dropped) == (29, []), "bucket 30 would be overdue in a moment, and a failure begin right after this one"
+    bench.close(40, names="ab")
+    bench.look()
+    bench.settle()
+    assert (bench.at(ONE), bench.dropped, bench.state) == (40, [ZERO], STABLE)
+
+
+class TestBatchesThatReadNoRows:
+    def test_they_come_a_while_after_the_batch_before(self) -> None:
+        bench = stable(empty_every_ms=300)
+        bench.close(7)
+        assert bench.decide(ZERO) == Decision()
+        bench.now_ms += 299
+        bench.settle()
+        assert bench.at(ZERO) == 5
+        bench.now_ms += 1
+        bench.settle()
+        assert bench.at(ZERO) == 7
+
+    def test_rows_never_wait(self) -> None:
+        bench = stable(empty_every_ms=300)
+        bench.close(7)
+        bench.settle()
+        bench.close(9, 9)
+        bench.settle()
+        assert bench.at(ZERO) == 9
+
+    @pytest.mark.parametrize("traits", [STATEFUL, PlanTraits(is_stateful=False, is_batch_safe=False)])
+    def test_where_they_let_results_out_or_others_wait_behind_them_they_run_at_once(self, traits: PlanTraits) -> None:
+        bench = stable(empty_every_ms=300, traits=traits)
+        bench.close(7)
+        bench.settle()
+        assert bench.at(ZERO) == 7
+
+    def test_with_a_branch_they_run_at_once(self) -> None:
+        bench = up_failure(empty_every_ms=10 * FIRST)
+        bench.close(9, names="a")
+        bench.settle()
+        assert bench.at(ONE) == 9
+
+
+def test_what_every_query_has_read_may_be_forgotten() -> None:
+    bench = up_failure()
+    assert (bench.replica.position(ZERO), bench.replica.position("another")) == (bench.positions[ZERO], None)
+    assert bench.replica.passed() == 5, "the successor will read from here"
+    bench = stabilization()
+    bench.wait(FIRST)
+    bench.settle()
+    assert (bench.replica.position(ZERO), bench.dropped, bench.replica.passed()) == (None, [ZERO], 9), "of a dropped query nothing is kept"
+    bench.close(40, names="ab")
+    bench.look()
+    bench.settle()
+    assert (bench.replica.position(ONE), bench.dropped, bench.replica.passed()) == (None, [ZERO, ONE], 40)
+    new = Replica(7, ZERO, bench.availability, PlanTraits(is_stateful=False, is_batch_safe=True), 1_000)
+    assert (new.passed(), new.look_wanted("a", 10**9)) == (0, False)
+
+
+# -- plans that inputs share ---------------------------------------------------------------------------------------------------------------
+
+
+class TestJointPlan:
+    PLAN = Plan(QueryPosition(), QueryPosition(1, 4), (), 0)
+
+    def test_the_input_that_is_asked_first_leads(self) -> None:
+        joint = JointPlan()
+        assert [joint.leads(name) for name in "baba"] == [True, False, True, False]
+
+    def test_a_plan_is_known_at_its_position_only(self) -> None:
+        joint = JointPlan()
+        assert joint.known(QueryPosition()) is None
+        joint.made(self.PLAN)
+        assert joint.known(QueryPosition()) == self.PLAN
+        assert joint.known(self.PLAN.after) is None
+
+
+# -- chains of records ---------------------------------------------------------------------------------------------------------------------
+
+
+TENTATIVE = BoundaryKind.TENTATIVE
+
+
+def chain(timeline: Timeline | None = None, *, is_stateful: bool = False) -> RecordChain:
+    return RecordChain("0", 7, timeline if timeline is not None else Timeline(ZERO, 3, BatchId("old", 3)), is_stateful=is_stateful)
+
+
+def make(
+    of: RecordChain, batch: int, *parts: Part, kind: BoundaryKind = BoundaryKind.STABLE, is_stable_query: bool = True, closed: int = 5,
+    missing: tuple[str, ...] = (),
+) -> BoundaryRecord:  # fmt: skip
+    return of.record(kind, batch, closed, parts, is_stable_query=is_stable_query, missing=missing, made_from=(("a", 6),), written_ms=99)
+
+
+def record(
+    of: RecordChain, batch: int, *parts: Part, kind: BoundaryKind = BoundaryKind.STABLE, is_stable_query: bool = True, closed: int = 5,
+    missing: tuple[str, ...] = (),
+) -> BoundaryRecord:  # fmt: skip
+    made = make(of, batch, *parts, kind=kind, is_stable_query=is_stable_query, closed=closed, missing=missing)
+    of.appended(made)
+    return made
+
+
+class TestRecordChain:
+    def test_each_record_continues_the_one_before(self) -> None:
+        """Rules 3, 9: the first one that of the last batch committed in the directory."""
+        of = chain()
+        first, second = record(of, 4, part(6)), record(of, 5)
+        assert (first.prev, first.id, second.prev, of.tip) == (BatchId("old", 3), BatchId(ZERO, 4), first.id, second.id)
+        assert (first.replica, first.epoch, first.closed, first.parts) == ("0", 7, 5, (part(6),))
+        assert (first.base, first.kind, first.branch, first.made_from, first.written_ms) == (
+            None,
+            BoundaryKind.STABLE,
+            None,
+            (("a", 6),),
+            99,
+        )
+        assert record(chain(Timeline.fresh(7)), 0).prev is None
+
+    def test_a_record_that_was_not_appended_is_made_again(self) -> None:
+        of = chain()
+        assert make(of, 4, part(6)) == make(of, 4, part(6))
+
+    def test_the_first_record_of_a_branch_says_where_it_begins_and_what_it_inherits(self) -> None:
+        of = chain()
+        fork = record(of, 4, part(6), part(7))
+        of.became_branch(1, 5, (part(6), part(7)))
+        first = record(of, 5, part(8), kind=TENTATIVE, closed=7, missing=("a",))
+        second = record(of, 6, part(9), kind=TENTATIVE, closed=8)
+        assert (first.prev, first.base, first.parts) == (fork.id, 5, (part(6), part(7), part(8)))
+        assert (second.prev, second.base, second.parts) == (first.id, None, (part(9),))
+        assert (first.kind, first.branch, second.branch) == (TENTATIVE, (7, 1), (7, 1))
+        assert (first.missing, second.missing) == (("a",), ("a",)), "bucket 8 has rows of the batch that lacked it"
+
+    def test_a_first_record_that_was_not_appended_still_begins_the_branch(self) -> None:
+        of = chain()
+        of.became_branch(1, 5, (part(6),))
+        again = [make(of, 4, kind=TENTATIVE) for _ in range(2)]
+        assert [(entry.base, entry.parts) for entry in again] == [(5, (part(6),))] * 2
+
+    def test_what_a_stateful_branch_missed_once_it_misses_in_all_that_follows(self) -> None:
+        """The state lacks it; and a record closes buckets that a plan before took."""
+        of = chain(is_stateful=True)
+        of.became_branch(1, 5, ())
+        found = [record(of, 5 + i, kind=TENTATIVE, missing=m).missing for i, m in enumerate([(), ("b",), (), ("a", "b"), ()])]
+        assert found == [(), ("b",), ("b",), ("a", "b"), ("a", "b")]
+
+    def test_results_of_later_buckets_carry_on_what_was_missing(self) -> None:
+        """A stage without state may move its rows to a later bucket: that one lacks what the batch lacked, whatever its own input is."""
+        of = chain()
+        of.became_branch(1, 5, ())
+        at_once = record(of, 5, part(6), kind=TENTATIVE, closed=6, missing=("a",))
+        ahead = record(of, 6, part(8), kind=TENTATIVE, closed=7, missing=("b",))
+        after = record(of, 7, kind=TENTATIVE, closed=8)
+        assert (at_once.missing, ahead.missing, after.missing) == (("a",), ("b",), ("b",))
+
+    def test_re1_only_the_stable_timeline_gives_stable_records(self) -> None:
+        """Rule 12."""
+        of = chain()
+        with pytest.raises(Fenced, match="not the stable one"):
+            record(of, 4, is_stable_query=False)
+        of.became_branch(1, 5, ())
+        with pytest.raises(Fenced, match="not the stable one"):
+            record(of, 4, is_stable_query=True)
+
+    def test_re1_only_a_branch_gives_tentative_ones(self) -> None:
+        with pytest.raises(LocalProtocolError, match="never forked"):
+            record(chain(), 4, kind=TENTATIVE)
+
+
+class TestStateHorizon:
+    """What ``protocol.control.state_horizon`` has decided."""
+
+    def test_a_query_without_a_checkpoint_leaves_buckets_out(self) -> None:
+        bench = Bench(warm_up=True, after=4)
+        bench.close(9, 3, 5)
+        plan = bench.decide(bench.stable_query).plan
+        assert plan is not None
+        assert (plan.after, plan.rows) == (QueryPosition(1, 4), 0)
+        bench.run(bench.stable_query, plan)
+        bench.settle()
+        assert bench.at(bench.stable_query) == 9
+        assert [bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken] == [5]
+
+    def test_a_query_with_one_does_not(self) -> None:
+        bench = Bench(warm_up=True, after=4)
+        bench.positions[bench.stable_query] = QueryPosition(9, 2)
+        bench.close(9, 3, 5)
+        bench.settle()
+        assert [bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken] == [3, 5]
+
+    @pytest.mark.parametrize("traits", [STATELESS, STATEFUL])
+    def test_a_batch_ends_where_the_output_is_given_up_to(self, traits: PlanTraits) -> None:
+        bench = Bench(traits=traits, given_up=6)
+        bench.close(9, 3, 5, 7)
+        bench.settle()
+        assert bench.ran[0][1].after.bucket == 6
+
+    def test_an_empty_first_batch_gives_nothing_up(self) -> None:
+        assert make(chain(), 0, closed=0).missing == ()
+
+    def test_what_is_given_up_is_closed_empty_and_says_so(self) -> None:
+        of = RecordChain("0", 7, Timeline(ZERO, 3, BatchId("old", 3)), is_stateful=False, given_up=6)
+        first = make(of, 4, part(5), part(6), part(8), closed=6)
+        assert ([p.bucket for p in first.parts], first.missing) == ([8], tuple(name for name, _ in first.made_from))
+        second = make(of, 5, part(7), closed=7)
+        assert ([p.bucket for p in second.parts], second.missing) == ([7], ())
+
+
+def far_behind(lag: int = 100, **options: object) -> Bench:
+    """All is complete up to far beyond where the stable query corrects; the branch is at the end of it."""
+    bench = up_failure(rows_max=1, **options)
+    bench.close(lag, *range(6, lag + 1), names="ab")
+    bench.look()
+    while bench.at(ZERO) < lag:
+        bench.ask(ZERO)
+    bench.ask(ONE)
+    assert bench.state is STABILIZATION
+    return bench
+
+
+def without_getting_nearer(bench: Bench, steps: int) -> None:
+    """A batch of the stable query and a bucket more, again and again."""
+    for _ in range(steps * CORRECTION_STEP_MS // WIDTH_MS + 1):
+        bench.wait(WIDTH_MS)
+        bench.close(bench.streams["a"].closed + 1, bench.streams["a"].closed + 1)
+        bench.look()
+        bench.ask(ONE)
+
+
+class TestPacing:
+    """``protocol.stage.pacing`` in a replica."""
+
+    def test_a_branch_is_free_while_the_correction_comes_nearer(self) -> None:
+        bench = far_behind()
+        for _ in range(30):
+            bench.wait(WIDTH_MS)
+            bench.close(bench.streams["a"].closed + 1)
+            bench.look()
+            bench.ask(ONE)
+            bench.ask(ONE)
+            assert bench.ask(ZERO).plan is not None
+
+    @pytest.mark.parametrize("traits", [STATELESS, STATEFUL])
+    def test_paced_it_takes_all_that_came_in_half_of_the_long_wait(self, traits: PlanTraits) -> None:
+        bench = far_behind(traits=traits)
+        bench.settle_branch()
+        without_getting_nearer(bench, 1)
+        bench.settle_branch()
+        bench.close(bench.streams["a"].closed + 1)
+        bench.look()
+        at = bench.at(ZERO)
+        bench.now_ms += FIRST // 2 - 100
+        bench.settle_branch()
+        assert bench.at(ZERO) == at
+        bench.now_ms += 100
+        bench.settle_branch()
+        assert bench.at(ZERO) == bench.streams["a"].closed
+
+    def test_a_correction_that_must_wait_for_its_turn_leaves_it_free(self) -> None:
+        bench = far_behind()
+        without_getting_nearer(bench, 1)
+        bench.may_correct = False
+        bench.close(bench.streams["a"].closed + 1)
+        bench.look()
+        assert bench.ask(ONE) == Decision()
+        bench.settle_branch()
+        assert bench.at(ZERO) == bench.streams["a"].closed
+
+    def test_suspended_it_waits_until_the_correction_stands_or_has_caught_up(self) -> None:
+        bench = far_behind()
+        bench.peer_serves = True
+        without_getting_nearer(bench, CORRECTION_STEPS_SERVED)
+        at = bench.at(ZERO)
+        bench.now_ms += 10 * FIRST
+        bench.settle_branch()
+        assert bench.at(ZERO) == at
+        bench.close(bench.streams["a"].closed + 1)
+        bench.look()
+        bench.settle()
+        assert bench.dropped == [ZERO]
+
+    def test_at_a_hole_it_goes_on(self) -> None:
+        bench = far_behind()
+        bench.peer_serves = True
+        without_getting_nearer(bench, CORRECTION_STEPS_SERVED)
+        at, last = bench.at(ZERO), bench.streams["a"].closed
+        bench.close(last + 20, last + 20, names="b")
+        bench.look()
+        bench.wait(FIRST - 200)
+        bench.settle_branch()
+        assert bench.at(ZERO) == at
+        while bench.at(ONE) < last:
+            bench.ask(ONE)
+        bench.ask(ONE)
+        bench.wait(NEXT + 200)
+        bench.settle_branch()
+        assert (bench.at(ZERO), bench.dropped) == (last + 21, [])
+
+
+def test_re5_where_batches_are_longer_than_buckets_what_was_complete_when_the_last_one_began_counts() -> None:
+    bench = up_failure()
+    bench.close(40, 30, names="ab")
+    bench.look()
+    assert bench.decide(ONE).plan is not None
+    plan = bench.replica._position[ONE]
+    assert plan.bucket == 5
+    bench.positions[ONE] = QueryPosition(9, 40)
+    bench.close(40 + FIRST // 100, 41, names="ab")
+    bench.now_ms += FIRST
+    bench.look()
+    bench.settle_branch()
+    assert bench.decide(ONE).drop == ZERO
+
+
+def test_re5_but_not_after_a_batch_that_was_longer_than_the_bound() -> None:
+    bench = up_failure()
+    bench.close(40, 30, names="ab")
+    bench.look()
+    assert bench.decide(ONE).plan is not None
+    bench.positions[ONE] = QueryPosition(9, 40)
+    bench.close(60, 41, names="ab")
+    bench.now_ms += FIRST + 1
+    bench.look()
+    bench.settle_branch()
+    assert bench.decide(ONE).drop is None

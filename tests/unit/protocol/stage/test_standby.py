@@ -1,0 +1,261 @@
+"""Whose turn it is to take over, and which checkpoint is worth a copy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import MOVED_BEHIND_MS, OBSERVED_STEP_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
+from anabranch.protocol.log.timeline import (
+    Answer,
+    Clean,
+    CopyPeer,
+    CutBack,
+    FindBatches,
+    FindCommit,
+    FindNewest,
+    FindPeerCommit,
+    FindPeers,
+    FindWhole,
+    Remove,
+    Step,
+    Sync,
+    Timeline,
+    Write,
+    carry_out,
+    timeline_name,
+)
+from anabranch.protocol.stage.standby import ENDED, STANDBY_SERVICE, Copied, Held, StandbyWatch, copy_name, copy_steps, to_copy
+
+PRIMARY = Heartbeat("processing", "tolls", "0", 7, "running", 3, 0)
+_STEP_MS = 100
+
+
+class Standby:
+    """A watch and its clock."""
+
+    def __init__(self, process: str = "1", bucket: int = 5, epoch: int | None = 7) -> None:
+        self.watch = StandbyWatch("tolls", "0", process, ["0", "1", "2"])
+        self.now_ms, self.bucket = 1_000_000, bucket
+        self.watch.epoch_seen(epoch, self.now_ms)
+
+    def due_after(self, *others: Heartbeat, limit_ms: int = 60_000) -> int:
+        """So long it takes from now until its turn; ``others`` are heard all the while."""
+        begun_ms = self.now_ms
+        while not self.watch.due(self.now_ms, self.bucket):
+            self.now_ms += _STEP_MS
+            for beat in others:
+                self.watch.heard(beat, self.now_ms)
+            assert self.now_ms - begun_ms < limit_ms, "never"
+        return self.now_ms - begun_ms
+
+
+def standby(process: str, bucket: int = 5) -> Heartbeat:
+    return Heartbeat(STANDBY_SERVICE, "tolls", process, -1, "standby", 3, 0, checkpoint_bucket=bucket)
+
+
+def test_sb1_it_waits_for_the_silence_of_the_primary() -> None:
+    made = Standby()
+    for _ in range(200):
+        made.now_ms += _STEP_MS
+        made.watch.heard(PRIMARY, made.now_ms)
+        assert not made.watch.due(made.now_ms, 5)
+    assert made.due_after() == PRIMARY_SILENT_MS
+
+
+def test_sb1_a_new_epoch_is_a_sign_of_life() -> None:
+    made = Standby()
+    made.now_ms += 1_000
+    made.watch.epoch_seen(7, made.now_ms)
+    made.now_ms += 1_000
+    made.watch.epoch_seen(9, made.now_ms)
+    assert made.due_after() == PRIMARY_SILENT_MS
+
+
+def test_sb1_who_says_that_it_has_ended_is_not_waited_for() -> None:
+    ended = replace(PRIMARY, state=ENDED)
+    made = Standby("1")
+    made.watch.heard(standby("0"), made.now_ms)
+    made.watch.heard(ended, made.now_ms)
+    assert made.due_after(standby("0")) == STANDBY_TURN_MS, "turns are kept"
+    for epoch, wait_ms in ((7, 0), (9, PRIMARY_SILENT_MS)):
+        again = Standby()
+        again.watch.heard(ended, again.now_ms)
+        again.watch.epoch_seen(epoch, again.now_ms)
+        assert again.due_after() == wait_ms
+    alive = Standby()
+    alive.watch.heard(ended, alive.now_ms)
+    alive.watch.heard(PRIMARY, alive.now_ms)
+    assert alive.due_after() == PRIMARY_SILENT_MS, "it was not the last word"
+
+
+def test_where_no_epoch_began_there_is_nobody_to_wait_for() -> None:
+    assert Standby(epoch=None).due_after() == 0
+
+
+def test_before_the_log_was_read_nobody_takes_over() -> None:
+    watch = StandbyWatch("tolls", "0", "0", ["0", "1"])
+    assert not watch.due(0, 0)
+
+
+@pytest.mark.parametrize(
+    "other", [{"epoch": 6}, {"service": "delivery"}, {"name": "totals"}, {"service": STANDBY_SERVICE}, {"service": STANDBY_SERVICE, "replica": "9"}]
+)  # fmt: skip
+def test_sb2_others_are_no_sign_of_life(other: dict[str, str]) -> None:
+    beat = replace(PRIMARY, **{"replica": "1", **other})  # type: ignore[arg-type]
+    assert Standby("1").due_after(beat) == PRIMARY_SILENT_MS
+
+
+def test_sb3_a_pause_of_its_own_is_no_silence_of_others() -> None:
+    made = Standby()
+    made.watch.heard(PRIMARY, made.now_ms)
+    made.now_ms += 600_000
+    assert not made.watch.due(made.now_ms, 5)
+    assert made.due_after() == PRIMARY_SILENT_MS - OBSERVED_STEP_MS
+
+
+def test_sb4_turns() -> None:
+    assert Standby("0").due_after(standby("1"), standby("2")) == PRIMARY_SILENT_MS
+    assert Standby("1").due_after(standby("0"), standby("2")) == PRIMARY_SILENT_MS + STANDBY_TURN_MS
+    assert Standby("2").due_after(standby("0"), standby("1")) == PRIMARY_SILENT_MS + 2 * STANDBY_TURN_MS
+    assert Standby("1").due_after(standby("0", 0), standby("2")) == PRIMARY_SILENT_MS, "who has none lets it go first"
+    assert Standby("0", 0).due_after(standby("1"), standby("2", 0)) == PRIMARY_SILENT_MS + STANDBY_TURN_MS
+
+
+def test_sb4_the_dead_have_no_turn() -> None:
+    made = Standby("1")
+    made.watch.heard(standby("0"), made.now_ms)
+    assert made.due_after() == PRIMARY_SILENT_MS
+
+
+NEAR = MOVED_BEHIND_MS // 100
+"""Buckets of 100 ms."""
+
+
+def come(runs_on: str = "there", epoch: int | None = 7) -> StandbyWatch:
+    """It was moved to the node ``here``; the newest epoch began on ``runs_on``."""
+    watch = StandbyWatch("tolls", "1", "1", ["1"], "here", 100)
+    watch.epoch_seen(epoch, 0, runs_on)
+    return watch
+
+
+def heard(watch: StandbyWatch, now_ms: int) -> None:
+    watch.heard(replace(PRIMARY, replica="1"), now_ms)
+
+
+def test_sb8_one_that_was_moved_takes_over_from_who_is_heard_once_it_is_up_to_date() -> None:
+    watch, closed = come(), 1_000
+    assert watch.must_wait
+    for now_ms in range(0, 60_000, _STEP_MS):
+        heard(watch, now_ms)
+        assert not watch.due(now_ms, closed - NEAR - 1, closed)
+    assert watch.due(now_ms, closed - NEAR, closed)
+    assert come().due(0, 0, 0), "nothing is closed yet: it is at the beginning as the other one is"
+
+
+def test_sb8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
+    watch = come()
+    times = range(0, PRIMARY_SILENT_MS + _STEP_MS, _STEP_MS)
+    assert [watch.due(now_ms, 0, 1_000) for now_ms in times] == [now_ms >= PRIMARY_SILENT_MS for now_ms in times]
+
+
+def test_sb8_where_it_runs_here_or_nowhere_it_begins_at_once() -> None:
+    for watch in (come("here"), come("", None), come("")):
+        assert not watch.must_wait
+        assert watch.due(0, 0, 1_000)
+    unread = StandbyWatch("tolls", "1", "1", ["1"], "here", 100)
+    assert not unread.due(0, 0, 0)
+
+
+def held(process: str, epoch: int, commit: int) -> Held:
+    return Held(process, Timeline.fresh(epoch), commit)
+
+
+def test_sb5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
+    one, two, three = held("0", 5, 9), held("1", 5, 12), held("2", 7, 3)
+    assert to_copy(None, []) is None
+    assert to_copy(None, [held("0", 5, -1)]) is None, "it has no batch yet"
+    assert to_copy(None, [one, two]) == two
+    assert to_copy(two, [one]) is None
+    assert to_copy(two, [two]) is None
+    assert to_copy(two, [one, three]) == three, "a newer epoch went on from less, and is the one that counts"
+    assert to_copy(held("1", 9, -1), [one]) == one
+
+
+TOKEN = "0123456789abcdef"
+
+
+def test_sb6_names_of_copies() -> None:
+    assert copy_name(timeline_name(5, 3), None, TOKEN) == timeline_name(5, 0, TOKEN)
+    assert copy_name(timeline_name(5, 3), timeline_name(4, 9), TOKEN) == timeline_name(5, 0, TOKEN)
+    assert copy_name(timeline_name(5, 3), timeline_name(5, 8), TOKEN) == timeline_name(5, 9, TOKEN)
+    assert copy_name(timeline_name(5, 3), timeline_name(5, 8, "f" * 16), TOKEN) == timeline_name(5, 9, TOKEN)
+    assert Held("0", replace(Timeline.fresh(1), name="?"), 3).reached == (0, 3)
+    assert copy_name("?", None, TOKEN) == timeline_name(0, 0, TOKEN)
+
+
+class Disks:
+    """Answers to the steps of a copy, and the steps that change something."""
+
+    def __init__(self, own: tuple[Timeline, int] | None, theirs: tuple[Timeline, int] | None) -> None:
+        self.own, self.theirs, self.is_readable, self.whole = own, theirs, True, theirs[1] if theirs else None
+        self.after: tuple[tuple[str, Timeline], ...] | None = None
+        self.changes: list[Step] = []
+        self.asked: tuple[int, ...] = ()
+
+    def copy(self) -> Copied | None:
+        return carry_out(copy_steps("1", TOKEN), self.answer)
+
+    def answer(self, step: Step) -> Answer:
+        match step:
+            case FindNewest():
+                return self.own[0] if self.own else None
+            case FindPeers() if self.changes and self.after is not None:
+                return self.after
+            case FindPeers():
+                return (("0", self.theirs[0]),) if self.theirs else ()
+            case FindCommit():
+                return self.own[1] if self.own else -1
+            case FindPeerCommit():
+                return self.theirs[1] if self.theirs else -1
+            case FindBatches():
+                return tuple(range(self.theirs[1], -1, -1)) if self.theirs else (-1,)
+            case FindWhole(_, batches):
+                self.asked = batches
+                return self.whole
+        self.changes.append(step)
+        return self.is_readable
+
+
+THEIRS = Timeline(timeline_name(5, 0), 3, BatchId("l", 3), floor=2)
+OWN = THEIRS.copied(timeline_name(5, 4, "f" * 16), 3)
+
+
+def test_sb7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
+    disks = Disks((OWN, 3), (THEIRS, 7))
+    name = timeline_name(5, 5, TOKEN)
+    assert disks.copy() == Copied(name, 7)
+    assert disks.asked == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
+    copied = THEIRS.copied(name, 7)
+    assert disks.changes == [CopyPeer("0", THEIRS.name, name), CutBack(name, 7, keep_plan=False), Sync(name), Write(copied), Clean(5, 5)]
+    assert Disks(None, (THEIRS, 7)).copy() == Copied(timeline_name(5, 0, TOKEN), 7)
+
+
+def test_sb5_nothing_is_copied_that_is_no_further() -> None:
+    for disks in (Disks((OWN, 3), None), Disks((OWN, 3), (THEIRS, 3)), Disks(None, (THEIRS, -1))):
+        assert disks.copy() is None
+        assert disks.changes == []
+
+
+@pytest.mark.parametrize("why", ["not readable", "not whole", "no further", "gone", "another by now"])
+def test_sb7_what_is_not_good_is_no_checkpoint(why: str) -> None:
+    disks = Disks((OWN, 3), (THEIRS, 7))
+    name = timeline_name(5, 5, TOKEN)
+    disks.is_readable = why != "not readable"
+    disks.whole = {"not whole": None, "no further": 3}.get(why, 7)
+    disks.after = {"gone": (), "another by now": (("0", THEIRS.forked(timeline_name(5, 1), 7)),)}.get(why)
+    assert disks.copy() is None
+    assert disks.changes == [CopyPeer("0", THEIRS.name, name), *([Remove(name)] if disks.is_readable else [])]
